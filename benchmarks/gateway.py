@@ -48,7 +48,7 @@ from tubemq_spark.model import Endpoint, OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema
 
@@ -182,7 +182,7 @@ class Clients:
     async def open(self, number: int, group: str = "bench") -> "Client":
         """Open a session."""
         client = Client(next(self._turn), f"client_{os.getpid()}_{number}")
-        await client("OpenSession", settings=pb.SessionSettings(group=group))
+        await client.open(group)
         return client
 
     async def close(self) -> None:
@@ -197,14 +197,24 @@ class Client:
     def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
         """Ask nothing yet."""
         self._channel = channel
-        self.session = pb.SessionRef(client_id=name, epoch=1)
+        self.session = pb.SessionRef(client_id=name, epoch=1, secret=os.urandom(32))
+
+    async def open(self, group: str) -> None:
+        """Open it."""
+        session = self.session
+        who = {"client_id": session.client_id, "epoch": session.epoch, "secret": session.secret}
+        await self("OpenSession", settings=pb.SessionSettings(group=group), **who)
 
     def __call__(self, name: str, timeout: float = 60, **fields: Any) -> Any:  # noqa: ANN401 (of many types)
         """Call a method; await it, or iterate over it."""
         method = METHODS[name]
         kind = self._channel.unary_stream if method.gives_stream else self._channel.unary_unary
         call = kind(method.path, method.request.SerializeToString, method.response.FromString)
-        return call(method.request(session=self.session, **fields), timeout=timeout)
+        return call(
+            method.request(**fields),
+            timeout=timeout,
+            metadata=((SESSION_KEY, self.session.SerializeToString()),),
+        )
 
 
 async def measure_idle(gateway: GatewayProcess, count: int, seconds: float) -> Figures:

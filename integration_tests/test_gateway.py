@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import os
 import time
 
 import grpc
@@ -20,7 +21,7 @@ from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
 
 COUNT = 3_000
 
@@ -119,7 +120,7 @@ def test_a_topic_is_created_through_a_gateway_and_used(server, tmp_path):
         tls_key=str(pair.key),
         policy=str(policy),
     )
-    session = pb.SessionRef(client_id="writer", epoch=1)
+    session = pb.SessionRef(client_id="writer", epoch=1, secret=os.urandom(32))
     with BackgroundGateway(settings.validate()) as gateway:
         credentials = grpc.ssl_channel_credentials(authority.cert.read_bytes())
         with grpc.secure_channel(gateway.address, credentials) as channel:
@@ -129,10 +130,10 @@ def test_a_topic_is_created_through_a_gateway_and_used(server, tmp_path):
                 call = channel.unary_unary(
                     method.path, method.request.SerializeToString, method.response.FromString
                 )
-                request = method.request(session=session, **fields)
-                return call(request, timeout=120, metadata=[("authorization", f"Bearer {token}")])
+                shown = [("authorization", f"Bearer {token}"), (SESSION_KEY, session.SerializeToString())]
+                return call(method.request(**fields), timeout=120, metadata=shown)
 
-            ask("OpenSession", settings=pb.SessionSettings())
+            ask("OpenSession", client_id=session.client_id, epoch=session.epoch, secret=session.secret)
             topic = f"made_{server.name}"
             made = ask("CreateTopic", topic=topic, stores=2, partitions=3)
             assert (made.created, list(made.broker_ids)) == (True, [1])

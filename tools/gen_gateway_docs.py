@@ -36,9 +36,6 @@ Run two or more, on different hosts. `tubemq-spark gateway` is the same command.
 `--print-config` only look at the settings; with `--report-seconds 10` a line every 10 s says what the gateway
 is doing.
 
-With `announce_dir`, a directory that their hosts share, gateways know of each other: `DescribeGateway` names
-those that are there.
-
 ## Use it
 
 One option is different; the packages of the extra `gateway` must be on the driver and on every executor.
@@ -133,16 +130,15 @@ no master can be reached and `require_master` is set.
 ## Other clients
 
 [gateway.proto](../../tubemq_spark/protocol/gateway/gateway.proto) describes the service,
-`tubemq.gateway.v1.Gateway`. The gateway also serves gRPC's health service, reflection and, with
-`channelz` and the extra `gateway-channelz`, a view of its connections:
+`tubemq.gateway.v1.GatewayService`. The gateway also serves gRPC's health service and reflection:
 
 ```bash
 grpcurl -plaintext gateway1:11911 grpc.health.v1.Health/Check
-grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
+grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.GatewayService/DescribeGateway
 ```
 
 - `QueryRoute`, `QueryBounds` and `ReadRange` read what a topic holds, without moving any group.
-- `Publish` stores one batch; `PublishStream` is for many.
+- `PublishStream` stores messages.
 - `CreateTopic` creates a topic, where the operator allows it.
 - `AttachPartitions`, `Fetch` and `Commit` consume as a group: TubeMQ's broker answers at once when it has
   nothing, and the gateway waits for it, up to 20 s per call. Of all that wait for a partition one asks the
@@ -151,47 +147,53 @@ grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.Gateway/DescribeGateway
 - `SessionEvents` tells what happens to a session: the gateway drains, a partition was lost or has gone on
   behind records that are gone, a topic has other partitions, others of the group came or went. Heartbeats
   tell it too; a session with such a stream needs none, which is cheaper where there are many.
-- `WatchRoute` sends where partitions are, whenever that changes.
 - `ListMembers` and `ListGroups` say who consumes, and what administrators have set for a group, as a master
   knows it, up to 5 s late.
 
-A client chooses its id and an epoch that grows with each start, and opens its session where a gateway does
-not know it. A failed call has a gRPC status, and a `TubeError` in the trailer `tubemq-error-bin`.
+A client chooses its id, an epoch that grows with each start, and a secret of 16 to 64 random bytes. It opens
+its session with them where a gateway does not know it, and each call shows them in the metadata
+`tubemq-session-bin`: without the secret the session cannot be used, nor its id be taken. A failed call has a
+gRPC status, and a `TubeError` in the trailer `tubemq-error-bin`.
 
 This reads what a topic holds as a group, and ends. Any language with gRPC does the same with what `protoc`
 makes of the file.
 
 ```python
+import os
+import time
+
 import grpc
 
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
-me = pb.SessionRef(client_id="example-1", epoch=1)
+me = pb.SessionRef(client_id="example-1", epoch=time.time_ns(), secret=os.urandom(32))
+metadata = [("tubemq-session-bin", me.SerializeToString())]
 with grpc.insecure_channel("gateway1:11911") as channel:
 
     def call(name, request, answer):
-        path = f"/tubemq.gateway.v1.Gateway/{name}"
+        path = f"/tubemq.gateway.v1.GatewayService/{name}"
         ask = channel.unary_unary(path, type(request).SerializeToString, answer.FromString)
-        return ask(request, timeout=30)
+        return ask(request, timeout=30, metadata=metadata)
 
-    settings = pb.SessionSettings(group="example")
-    call("OpenSession", pb.OpenSessionRequest(session=me, settings=settings), pb.OpenSessionResponse)
-    route = call("QueryRoute", pb.QueryRouteRequest(session=me, topics=["clicks"]), pb.QueryRouteResponse)
+    opening = pb.OpenSessionRequest(client_id=me.client_id, epoch=me.epoch, secret=me.secret)
+    opening.settings.group = "example"
+    call("OpenSession", opening, pb.OpenSessionResponse)
+    route = call("QueryRoute", pb.QueryRouteRequest(topics=["clicks"]), pb.QueryRouteResponse)
     wanted = [
         pb.AttachPartitionsRequest.Wanted(partition=one.partition, offset=0) for one in route.partitions
     ]
-    attach = pb.AttachPartitionsRequest(session=me, partitions=wanted)
+    attach = pb.AttachPartitionsRequest(partitions=wanted)
     for attached in call("AttachPartitions", attach, pb.AttachPartitionsResponse).partitions:
         if attached.HasField("error"):
             raise SystemExit(attached.error.text)
     while True:
-        batch = call("Fetch", pb.FetchRequest(session=me, wait_ms=1_000), pb.FetchResponse)
+        batch = call("Fetch", pb.FetchRequest(wait_ms=1_000), pb.FetchResponse)
         if not batch.messages:
             break
         for message in batch.messages:
             print(message.offset, message.value)
-        call("Commit", pb.CommitRequest(session=me, batch=batch.batch), pb.CommitResponse)
-    call("CloseSession", pb.CloseSessionRequest(session=me), pb.CloseSessionResponse)
+        call("Commit", pb.CommitRequest(batch=batch.batch), pb.CommitResponse)
+    call("CloseSession", pb.CloseSessionRequest(), pb.CloseSessionResponse)
 ```
 
 ## Log and metrics

@@ -147,7 +147,6 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_CONFIRM_LATE": "The batch of {partition} cannot be confirmed: {what}; its messages come again.",
     # Gateways.
     "TUBEMQ_GATEWAY_MISSING": "Gateways need the package {package}, which is not installed; run: pip install 'tubemq_spark[gateway]'.",
-    "TUBEMQ_GATEWAY_MISSING.CHANNELZ": "The setting channelz of the gateway needs the package {package}, which is not installed; run: pip install 'tubemq_spark[gateway-channelz]', or set channelz=false.",
     "TUBEMQ_GATEWAY_AWAY": "No gateway answered while {during}; tried {tried}: {cause}. Check tubemq.gateway.servers, and that a gateway runs there.",
     "TUBEMQ_GATEWAY_LOST": "The gateway was lost while {during} ({cause}), and {unanswered} messages may or may not be stored; send them again if repeats do no harm, or set retryAmbiguous=true.",
     "TUBEMQ_GATEWAY_BUSY": "The gateway {gateway} is busy: {what}; try again in {retry_after_ms} ms, or start more gateways.",
@@ -161,6 +160,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_GATEWAY_LOGIN": "The gateway {gateway} does not know who calls: {what}; set tubemq.gateway.token, or show a certificate that its policy names.",
     "TUBEMQ_GATEWAY_FORBIDDEN": "The gateway {gateway} does not allow the client {client} to {what}; ask its operator for the right.",
     "TUBEMQ_SESSION_UNKNOWN": "The gateway {gateway} does not know the session {session}; open it there, and repeat the call.",
+    "TUBEMQ_SESSION_TAKEN": "The gateway {gateway} has a session {session} that another client opened; give this client an id of its own, or open it with the secret that it was opened with.",
     "TUBEMQ_SESSION_FENCED": "The session {session} of epoch {epoch} has given way to one of epoch {newer}; stop this client, or give it a client id of its own.",
     "TUBEMQ_GATEWAY_ANSWER": "The gateway answered with something unexpected: {what}; check its address and its version.",
     "TUBEMQ_GATEWAY_CREATES_NONE": "The gateway {gateway} creates no topics, and so not {topic}; ask its operator to set master_admin_token, or create the topic with TubeMQ's own tools.",

@@ -1,27 +1,33 @@
 import com.google.protobuf.ByteString;
+import io.grpc.ClientInterceptor;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.Metadata;
+import io.grpc.stub.MetadataUtils;
+import io.grpc.stub.StreamObserver;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.security.SecureRandom;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import tubemq.gateway.v1.GatewayGrpc;
-import tubemq.gateway.v1.GatewayOuterClass.AttachPartitionsRequest;
-import tubemq.gateway.v1.GatewayOuterClass.AttachPartitionsResponse;
-import tubemq.gateway.v1.GatewayOuterClass.BytesColumn;
-import tubemq.gateway.v1.GatewayOuterClass.CloseSessionRequest;
-import tubemq.gateway.v1.GatewayOuterClass.CommitRequest;
-import tubemq.gateway.v1.GatewayOuterClass.FetchRequest;
-import tubemq.gateway.v1.GatewayOuterClass.FetchResponse;
-import tubemq.gateway.v1.GatewayOuterClass.MessageBatch;
-import tubemq.gateway.v1.GatewayOuterClass.MessageHeader;
-import tubemq.gateway.v1.GatewayOuterClass.OpenSessionRequest;
-import tubemq.gateway.v1.GatewayOuterClass.PublishRequest;
-import tubemq.gateway.v1.GatewayOuterClass.PublishResponse;
-import tubemq.gateway.v1.GatewayOuterClass.QueryRouteRequest;
-import tubemq.gateway.v1.GatewayOuterClass.QueryRouteResponse;
-import tubemq.gateway.v1.GatewayOuterClass.SessionRef;
-import tubemq.gateway.v1.GatewayOuterClass.SessionSettings;
+import tubemq.gateway.v1.GatewayServiceGrpc;
+import tubemq.gateway.v1.AttachPartitionsRequest;
+import tubemq.gateway.v1.AttachPartitionsResponse;
+import tubemq.gateway.v1.BytesColumn;
+import tubemq.gateway.v1.CloseSessionRequest;
+import tubemq.gateway.v1.CommitRequest;
+import tubemq.gateway.v1.FetchRequest;
+import tubemq.gateway.v1.FetchResponse;
+import tubemq.gateway.v1.MessageBatch;
+import tubemq.gateway.v1.MessageHeader;
+import tubemq.gateway.v1.OpenSessionRequest;
+import tubemq.gateway.v1.PublishStreamRequest;
+import tubemq.gateway.v1.PublishStreamResponse;
+import tubemq.gateway.v1.QueryRouteRequest;
+import tubemq.gateway.v1.QueryRouteResponse;
+import tubemq.gateway.v1.SessionRef;
+import tubemq.gateway.v1.SessionSettings;
 
 /**
  * A client that knows gateway.proto and nothing else of the project: it publishes some messages, reads until it
@@ -31,15 +37,25 @@ import tubemq.gateway.v1.GatewayOuterClass.SessionSettings;
  * whether to begin at the beginning ("beginning") or where the group stands ("group").
  */
 public final class GatewayClient {
-  private final GatewayGrpc.GatewayBlockingStub gateway;
+  private static final Metadata.Key<byte[]> SESSION =
+      Metadata.Key.of("tubemq-session-bin", Metadata.BINARY_BYTE_MARSHALLER);
+
+  private final GatewayServiceGrpc.GatewayServiceBlockingStub gateway;
+  private final GatewayServiceGrpc.GatewayServiceStub streams;
   private final SessionRef session =
       SessionRef.newBuilder()
           .setClientId("java-" + ProcessHandle.current().pid())
-          .setEpoch(System.nanoTime())
+          .setEpoch(System.currentTimeMillis())
+          .setSecret(ByteString.copyFrom(new SecureRandom().generateSeed(32)))
           .build();
 
   private GatewayClient(ManagedChannel channel) {
-    gateway = GatewayGrpc.newBlockingStub(channel);
+    // Every call names the session in its metadata.
+    Metadata metadata = new Metadata();
+    metadata.put(SESSION, session.toByteArray());
+    ClientInterceptor inSession = MetadataUtils.newAttachHeadersInterceptor(metadata);
+    gateway = GatewayServiceGrpc.newBlockingStub(channel).withInterceptors(inSession);
+    streams = GatewayServiceGrpc.newStub(channel).withInterceptors(inSession);
   }
 
   public static void main(String[] arguments) throws InterruptedException {
@@ -57,7 +73,7 @@ public final class GatewayClient {
   }
 
   /** Every call has a deadline. */
-  private GatewayGrpc.GatewayBlockingStub within30s() {
+  private GatewayServiceGrpc.GatewayServiceBlockingStub within30s() {
     return gateway.withDeadlineAfter(30, TimeUnit.SECONDS);
   }
 
@@ -65,7 +81,9 @@ public final class GatewayClient {
     SessionSettings settings = SessionSettings.newBuilder().setGroup(group).build();
     OpenSessionRequest request =
         OpenSessionRequest.newBuilder()
-            .setSession(session)
+            .setClientId(session.getClientId())
+            .setEpoch(session.getEpoch())
+            .setSecret(session.getSecret())
             .setSettings(settings)
             .setLanguage("Java " + System.getProperty("java.version"))
             .build();
@@ -97,10 +115,44 @@ public final class GatewayClient {
             .addHeaders(MessageHeader.getDefaultInstance())
             .setHeaderCodes(zeros)
             .build();
-    PublishRequest request =
-        PublishRequest.newBuilder().setSession(session).setBatch(batch).setName("java").build();
-    PublishResponse answer = within30s().publish(request);
-    System.out.println("published in " + answer.getReceiptsCount() + " receipts");
+    System.out.println("published in " + stored(batch).getReceiptsCount() + " receipts");
+  }
+
+  /** Sends one batch through a stream of its own, and returns the answer that tells what is stored. */
+  private PublishStreamResponse stored(MessageBatch batch) {
+    CompletableFuture<PublishStreamResponse> last = new CompletableFuture<>();
+    StreamObserver<PublishStreamRequest> requests =
+        streams
+            .withDeadlineAfter(30, TimeUnit.SECONDS)
+            .publishStream(
+                new StreamObserver<>() {
+                  private PublishStreamResponse latest;
+
+                  @Override
+                  public void onNext(PublishStreamResponse answer) {
+                    if (answer.hasError()) {
+                      throw new IllegalStateException(answer.getError().getText());
+                    }
+                    latest = answer;
+                  }
+
+                  @Override
+                  public void onError(Throwable failure) {
+                    last.completeExceptionally(failure);
+                  }
+
+                  @Override
+                  public void onCompleted() {
+                    last.complete(latest);
+                  }
+                });
+    PublishStreamRequest.Begin begin = PublishStreamRequest.Begin.newBuilder().setName("java").build();
+    requests.onNext(PublishStreamRequest.newBuilder().setBegin(begin).build());
+    requests.onNext(PublishStreamRequest.newBuilder().setBatch(batch).build());
+    PublishStreamRequest.Finish finish = PublishStreamRequest.Finish.getDefaultInstance();
+    requests.onNext(PublishStreamRequest.newBuilder().setFinish(finish).build());
+    requests.onCompleted();
+    return last.join();
   }
 
   private static ByteString longs(long[] numbers) {
@@ -113,10 +165,10 @@ public final class GatewayClient {
 
   private void attach(String topic, boolean atBeginning) {
     QueryRouteRequest question =
-        QueryRouteRequest.newBuilder().setSession(session).addTopics(topic).build();
+        QueryRouteRequest.newBuilder().addTopics(topic).build();
     QueryRouteResponse route = within30s().queryRoute(question);
     AttachPartitionsRequest.Builder request =
-        AttachPartitionsRequest.newBuilder().setSession(session).addTopics(topic);
+        AttachPartitionsRequest.newBuilder().addTopics(topic);
     for (QueryRouteResponse.Located located : route.getPartitionsList()) {
       AttachPartitionsRequest.Wanted.Builder wanted =
           request.addPartitionsBuilder().setPartition(located.getPartition());
@@ -135,7 +187,7 @@ public final class GatewayClient {
 
   private void read(int count) {
     for (int seen = 0; seen < count; ) {
-      FetchRequest request = FetchRequest.newBuilder().setSession(session).setWaitMs(5_000).build();
+      FetchRequest request = FetchRequest.newBuilder().setWaitMs(5_000).build();
       FetchResponse batch = within30s().fetch(request);
       if (batch.getMessagesCount() == 0) {
         continue;
@@ -145,12 +197,12 @@ public final class GatewayClient {
       }
       seen += batch.getMessagesCount();
       within30s()
-          .commit(CommitRequest.newBuilder().setSession(session).setBatch(batch.getBatch()).build());
+          .commit(CommitRequest.newBuilder().setBatch(batch.getBatch()).build());
     }
   }
 
   private void close() {
-    within30s().closeSession(CloseSessionRequest.newBuilder().setSession(session).build());
+    within30s().closeSession(CloseSessionRequest.newBuilder().build());
     System.out.println("closed");
   }
 }

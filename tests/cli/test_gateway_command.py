@@ -64,7 +64,7 @@ def test_a_second_signal_does_not_wait_for_calls(server):
         over = threading.Event()
 
         def commands():
-            yield pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session))
+            yield pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
             over.wait(30)
 
         answers = client.method("PublishStream")(commands(), timeout=60)

@@ -70,7 +70,7 @@ def batch_to(topic, *values, broker_id=1):
 
 
 def publish(client, topic, *values, broker_id=1):
-    client("Publish", batch=batch_to(topic, *values, broker_id=broker_id))
+    client("PublishStream", batch=batch_to(topic, *values, broker_id=broker_id))
 
 
 def values_of(answer):

@@ -10,10 +10,12 @@ from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
-from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE
+from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, from_proto, parse_error
+from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, SESSION_KEY
+from tubemq_spark.protocol.gateway.statuses import status_of
 
 _numbers = itertools.count(1)
+SECRET = b"the secret of a test"
 
 
 @contextlib.contextmanager
@@ -52,12 +54,37 @@ class RefusedError(Exception):
             self.outcome = pb.TubeError.FromString(trailers[ERROR_TRAILER]).outcome
 
 
+class NotStoredError(RefusedError):
+    """A batch was refused, and its stream goes on."""
+
+    def __init__(self, message):
+        self.error = from_proto(message)
+        Exception.__init__(self, str(self.error))
+        self.status, self.condition = status_of(self.error).name, message.condition
+        self.outcome = message.outcome
+
+
+class InSession:
+    """A method of gRPC whose calls name a client's session."""
+
+    def __init__(self, method, client):
+        self._method = method
+        self._client = client
+
+    def __call__(self, request, timeout=None):
+        return self._method(request, timeout=timeout, metadata=self._client.metadata)
+
+    def future(self, request, timeout=None):
+        return self._method.future(request, timeout=timeout, metadata=self._client.metadata)
+
+
 class PlainClient:
     """Calls methods by their names; its session has the given id."""
 
-    def __init__(self, address, client_id="plain", epoch=1):
+    def __init__(self, address, client_id="plain", epoch=1, secret=SECRET):
         self.channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
-        self.session = pb.SessionRef(client_id=client_id, epoch=epoch)
+        self.session = pb.SessionRef(client_id=client_id, epoch=epoch, secret=secret)
+        self.shown = ()
 
     def __enter__(self):
         return self
@@ -67,29 +94,47 @@ class PlainClient:
 
     def open(self, **asked):
         asked = {"group": "plain", **asked}
-        return self("OpenSession", settings=pb.SessionSettings(**asked))
+        who = {"client_id": self.session.client_id, "epoch": self.session.epoch}
+        return self("OpenSession", secret=self.session.secret, settings=pb.SessionSettings(**asked), **who)
+
+    @property
+    def metadata(self):
+        return (*self.shown, (SESSION_KEY, self.session.SerializeToString()))
 
     def method(self, name):
         method = METHODS[name]
         kind = ("stream" if method.takes_stream else "unary", "stream" if method.gives_stream else "unary")
-        return getattr(self.channel, "_".join(kind))(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
+        return InSession(
+            getattr(self.channel, "_".join(kind))(
+                method.path,
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
+            ),
+            self,
         )
 
     def request(self, name, /, **fields):
-        kind = METHODS[name].request
-        if "session" in kind.DESCRIPTOR.fields_by_name:
-            fields.setdefault("session", self.session)
-        return kind(**fields)
+        return METHODS[name].request(**fields)
 
     def __call__(self, name, /, *, timeout=10, **fields):
+        if name == "PublishStream":
+            return self.publish(timeout=timeout, **fields)
         try:
             found = self.method(name)(self.request(name, **fields), timeout=timeout)
             return list(found) if METHODS[name].gives_stream else found
         except grpc.RpcError as error:
             raise RefusedError(error) from None
+
+    def publish(self, batch=None, name="", timeout=10):
+        """Store one batch, and return what is stored."""
+        begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin(name=name))
+        finish = pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish())
+        _, answer, stored = self.commands(
+            begin, pb.PublishStreamRequest(batch=batch), finish, timeout=timeout
+        )
+        if answer.HasField("error"):
+            raise NotStoredError(answer.error)
+        return stored
 
     def commands(self, *commands, timeout=10):
         """Send publish commands, and return the answers."""

@@ -21,7 +21,7 @@ def test_the_page_is_up_to_date(name):
 
 def test_the_example_of_a_client_reads_what_there_is_and_ends(capsys):
     page = (ROOT / "docs" / "gateway" / "gateway.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(import grpc.*?)```", page, re.DOTALL)
+    (example,) = re.findall(r"```python\n(import os\nimport time\n.*?)```", page, re.DOTALL)
     with tubemq(clicks=(1, 1)) as server, gateway(server) as served:
         fleet = Fleet(server, served)
         for broker_id in (1, 2, 3):

@@ -42,7 +42,7 @@ class RemoteCluster(Cluster):
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API."""
-        request = pb.ListTopicsRequest(session=self._gateways.session)
+        request = pb.ListTopicsRequest()
         answer = self._gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing the topics")
         return set(answer.topics)
 
@@ -57,7 +57,6 @@ class RemoteCluster(Cluster):
         """Ask the brokers of all these stores at once."""
         to_ask = list(layout.stores if stores is None else stores)
         request = pb.QueryBoundsRequest(
-            session=self._gateways.session,
             stores=values.stores_to_proto(to_ask),
             flushed=flushed,
             timeout_ms=timeout_ms,
@@ -72,31 +71,31 @@ class RemoteCluster(Cluster):
         wait: Wait = SLEEP,  # noqa: ARG002 (the call has a deadline)
     ) -> dict[TopicPartition, int]:
         """Read the first records of several partitions at once."""
-        request = pb.QueryFirstReadableRequest(session=self._gateways.session)
+        request = pb.QueryFirstReadableRequest()
         for partition, bounds in begins.items():
             request.begins.add(
                 partition=values.partition_to_proto(partition), bounds=values.bounds_to_proto(bounds)
             )
         extra_ms = self._gateways.config.lease_wait_ms
         answer = self._gateways.call(
-            "QueryFirstReadable", request, pb.PartitionOffsets, "looking for the first records", extra_ms
+            "QueryFirstReadable",
+            request,
+            pb.QueryFirstReadableResponse,
+            "looking for the first records",
+            extra_ms,
         )
         return values.offsets_from_proto(answer.offsets)
 
     def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
         """Register the group in each partition for a moment."""
-        request = pb.QueryGroupPositionsRequest(
-            session=self._gateways.session, partitions=map(values.partition_to_proto, layout.partitions)
-        )
+        request = pb.QueryGroupPositionsRequest(partitions=map(values.partition_to_proto, layout.partitions))
         during = f"asking where the group {self._gateways.config.group} stands"
-        answer = self._gateways.call("QueryGroupPositions", request, pb.PartitionOffsets, during)
+        answer = self._gateways.call("QueryGroupPositions", request, pb.QueryGroupPositionsResponse, during)
         return values.offsets_from_proto(answer.offsets)
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API."""
-        request = pb.QueryStoredOffsetsRequest(
-            session=self._gateways.session, group=group, topics=tuple(topics)
-        )
+        request = pb.QueryStoredOffsetsRequest(group=group, topics=tuple(topics))
         during = "asking where groups stand"
         answer = self._gateways.call("QueryStoredOffsets", request, pb.QueryStoredOffsetsResponse, during)
         return values.stored_offsets_from_proto(answer)
@@ -107,9 +106,7 @@ class RemoteCluster(Cluster):
         positions: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, TubeMQError]:
         """Register the group in each partition at its offset, for a moment."""
-        request = pb.ResetOffsetsRequest(
-            session=self._gateways.session, positions=values.offsets_to_proto(positions)
-        )
+        request = pb.ResetOffsetsRequest(positions=values.offsets_to_proto(positions))
         during = f"moving the group {self._gateways.config.group}"
         answer = self._gateways.call("ResetOffsets", request, pb.ResetOffsetsResponse, during)
         return values.reset_failures_from_proto(answer)
@@ -133,12 +130,12 @@ class RemoteCluster(Cluster):
         return RemoteSender(self._gateways, name)
 
     def _layout(self, topics: tuple[str, ...], *, missing_ok: bool) -> TopicsLayout:
-        request = pb.QueryRouteRequest(session=self._gateways.session, topics=topics, missing_ok=missing_ok)
+        request = pb.QueryRouteRequest(topics=topics, missing_ok=missing_ok)
         answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
         return _sound(lambda: values.layout_from_proto(answer))
 
     def _check_topic(self, topic: str, *, publishable: bool) -> None:
-        request = pb.CheckTopicRequest(session=self._gateways.session, topic=topic, publishable=publishable)
+        request = pb.CheckTopicRequest(topic=topic, publishable=publishable)
         extra_ms = self._gateways.config.delivery_timeout_ms if publishable else 0
         self._gateways.call(
             "CheckTopic", request, pb.CheckTopicResponse, f"asking for topic {topic}", extra_ms

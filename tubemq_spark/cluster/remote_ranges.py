@@ -106,7 +106,6 @@ def _events(gateways: Gateways, gateway: int, request: RangeRequest, rest: RestO
         TubeMQError: that of the gateway, or of TubeMQ.
     """
     read_request = pb.ReadRangeRequest(
-        session=gateways.session,
         partition=values.partition_to_proto(request.range.partition),
         start=rest.start,
         end=rest.end,

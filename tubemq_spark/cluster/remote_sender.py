@@ -57,11 +57,11 @@ class _Stream:
         """
         self.gateway = gateway
         self._gateways = gateways
-        begin = pb.PublishCommand.Begin(session=gateways.session, name=name)
-        gateways.in_session(gateway, lambda: self._begin(pb.PublishCommand(begin=begin)))
+        begin = pb.PublishStreamRequest.Begin(name=name)
+        gateways.in_session(gateway, lambda: self._begin(pb.PublishStreamRequest(begin=begin)))
 
-    def _begin(self, begin: pb.PublishCommand) -> None:
-        self._commands: queue.SimpleQueue[pb.PublishCommand | None] = queue.SimpleQueue()
+    def _begin(self, begin: pb.PublishStreamRequest) -> None:
+        self._commands: queue.SimpleQueue[pb.PublishStreamRequest | None] = queue.SimpleQueue()
         self._call = self._gateways.stream(self.gateway, "PublishStream", iter(self._commands.get, None))
         try:
             self.ask(begin)
@@ -69,7 +69,7 @@ class _Stream:
             self.break_off()
             raise
 
-    def ask(self, command: pb.PublishCommand) -> pb.PublishAnswer:
+    def ask(self, command: pb.PublishStreamRequest) -> pb.PublishStreamResponse:
         """Return the answer to a command.
 
         Raises:
@@ -77,14 +77,14 @@ class _Stream:
             TubeMQError: the gateway ended the stream.
         """
         self._commands.put(command)
-        answer: pb.PublishAnswer | None = self._gateways.next_of(self._call)
+        answer: pb.PublishStreamResponse | None = self._gateways.next_of(self._call)
         if answer is None:
             raise AwayError("it ended the stream")
         return answer
 
-    def finish(self) -> pb.PublishAnswer:
+    def finish(self) -> pb.PublishStreamResponse:
         """Flush, and end the stream."""
-        answer = self.ask(pb.PublishCommand(finish=pb.PublishCommand.Finish()))
+        answer = self.ask(pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish()))
         if not answer.HasField("error"):
             self._commands.put(None)
             self._gateways.next_of(self._call)
@@ -163,7 +163,7 @@ class RemoteSender(Sender):
         if self._stream is None:
             return
         try:
-            answer = self._stream.ask(pb.PublishCommand(flush=pb.PublishCommand.Flush()))
+            answer = self._stream.ask(pb.PublishStreamRequest(flush=pb.PublishStreamRequest.Flush()))
         except AwayError as error:
             self._recover(error)
             return
@@ -177,7 +177,7 @@ class RemoteSender(Sender):
         told = self._flushed
         if self._stream is not None and self._error is None:
             try:
-                answer = self._stream.ask(pb.PublishCommand(receipts=pb.PublishCommand.Tell()))
+                answer = self._stream.ask(pb.PublishStreamRequest(tell=pb.PublishStreamRequest.Tell()))
             except AwayError as error:
                 self._recover(error)
                 told = []
@@ -196,7 +196,7 @@ class RemoteSender(Sender):
         """
         message = sends.to_proto(part)
         try:
-            answer = self._opened().ask(pb.PublishCommand(batch=message))
+            answer = self._opened().ask(pb.PublishStreamRequest(batch=message))
         except AwayError as error:
             self._keep(part)
             return self._recover(error, part)
@@ -286,7 +286,7 @@ class RemoteSender(Sender):
         self._stream = stream
         refusal = None
         for part in self._unstored:
-            answer = stream.ask(pb.PublishCommand(batch=sends.to_proto(part)))
+            answer = stream.ask(pb.PublishStreamRequest(batch=sends.to_proto(part)))
             if answer.HasField("error"):
                 refusal = from_proto(answer.error)
                 if part is not latest or refusal.row is None:
@@ -323,7 +323,7 @@ class RemoteSender(Sender):
         self._stream, self._flushed = None, []
         self._forget_stored()
 
-    def _leave_if_draining(self, answer: pb.PublishAnswer) -> None:
+    def _leave_if_draining(self, answer: pb.PublishStreamResponse) -> None:
         if answer.draining and self._stream is not None and self._gateways.several:
             gateway = self._stream.gateway
             self._finish()
@@ -345,7 +345,7 @@ class RemoteSender(Sender):
         if self._error is not None:
             raise self._error
 
-    def _raise_refusal(self, answer: pb.PublishAnswer) -> None:
+    def _raise_refusal(self, answer: pb.PublishStreamResponse) -> None:
         """Raise the error of an answer about all messages; it ends this sender."""
         if answer.HasField("error"):
             self._error = from_proto(answer.error)

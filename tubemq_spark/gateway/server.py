@@ -25,9 +25,7 @@ from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.handlers.announcing import Announcing
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
-from tubemq_spark.gateway.handlers.channelz import serve_channelz
 from tubemq_spark.gateway.handlers.consuming import Consuming
 from tubemq_spark.gateway.handlers.control import Control
 from tubemq_spark.gateway.handlers.discovery import Discovery
@@ -39,7 +37,6 @@ from tubemq_spark.gateway.handlers.publishing import Publishing
 from tubemq_spark.gateway.handlers.reading import Ranges
 from tubemq_spark.gateway.handlers.streaming import Streaming
 from tubemq_spark.gateway.handlers.topics import Topics
-from tubemq_spark.gateway.handlers.watching import Watching
 from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.operate.periodic import Periodic
 from tubemq_spark.gateway.operate.web import WebServer
@@ -95,15 +92,12 @@ class GatewayServer:
         self._reads = self._workers("reads", settings.reads)
         self._publishes = self._workers("publishes", settings.publishes)
         self._events = Events(settings, sessions, calls)
-        self._watching = Watching(settings, sessions, self._control_workers, calls)
         self._upstream.on_route_change = lambda *change: self._events.from_thread(
             lambda: self._route_changed(*change)
         )
         self._arrivals = Arrivals()
-        self._ranges = Ranges(settings, sessions, self._reads, budget, self.metrics, calls)
-        self._publishing = Publishing(
-            settings, sessions, self._publishes, budget, self.metrics, calls, self._arrivals
-        )
+        self._ranges = Ranges(settings, self._reads, budget, self.metrics, calls)
+        self._publishing = Publishing(self._publishes, budget, self.metrics, calls, self._arrivals)
         self._membership = self._workers("membership", settings.membership_threads)
         self._members = Members(settings, self._membership)
         self._discovery = Discovery(settings, self._membership)
@@ -128,10 +122,9 @@ class GatewayServer:
             calls,
             self._consuming,
         )
-        self._streaming = Streaming(sessions, self._consuming, calls)
-        self._announcing = Announcing(settings, self._control_workers)
+        self._streaming = Streaming(self._consuming, calls)
         self._operations = Operations(
-            settings, sessions, budget, self._reads, self._publishes, calls, self._upstream, self._announcing
+            settings, sessions, budget, self._reads, self._publishes, calls, self._upstream
         )
         self.observer = Observer(settings, sessions, self._upstream, self.metrics)
         """What the gateway is doing."""
@@ -197,10 +190,7 @@ class GatewayServer:
         self._control.capabilities = self._operations.capabilities = tuple(sorted(handlers))
         server.add_generic_rpc_handlers((self._calls.generic_handler(handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        services = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        if self._settings.channelz:
-            services.append(serve_channelz(server, self._calls.guard))
-        reflection.enable_server_reflection(services, server)
+        reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
         self.address = self._listen(server)
         self._operations.advertised = self._settings.advertise or self.address
         self.observer.begin(self.address)
@@ -213,8 +203,6 @@ class GatewayServer:
             settings.housekeeping_ms, self._end_silent_sessions, "looking for silent sessions"
         )
         self._periodic.every(settings.housekeeping_ms, self._look_at_policy, "looking at the policy")
-        await self._announcing.begin(self._operations.advertised)
-        self._periodic.every(settings.housekeeping_ms, self._announcing.renew, "announcing the gateway")
         self._periodic.every(settings.route_refresh_ms, self._refresh_routes, "refreshing the routes")
         if self._discovery.wanted:
             self._periodic.every(
@@ -242,13 +230,11 @@ class GatewayServer:
             logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
             await self._health.enter_graceful_shutdown()
             self._events.draining()
-            self._watching.wake()
             self._consuming.release()
             await self._quiet(grace_s)
             await self._server.stop(0)
         await self._periodic.stop()
         await self._route_refresh.stop()
-        await self._announcing.end()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
         # Who asks where partitions are is a member of its group for a moment. If it could not leave, the
@@ -294,7 +280,6 @@ class GatewayServer:
             "SessionEvents": self._events.session_events,
             "CloseSession": control.close_session,
             "QueryRoute": control.query_route,
-            "WatchRoute": self._watching.watch_route,
             "ListTopics": control.list_topics,
             "CheckTopic": control.check_topic,
             "CreateTopic": self._topics.create_topic,
@@ -304,7 +289,6 @@ class GatewayServer:
             "QueryStoredOffsets": control.query_stored_offsets,
             "ResetOffsets": control.reset_offsets,
             "ReadRange": self._ranges.read_range,
-            "Publish": publishing.publish,
             "PublishStream": publishing.publish_stream,
             "AttachPartitions": self._consuming.attach_partitions,
             "DetachPartitions": self._consuming.detach_partitions,
@@ -332,7 +316,6 @@ class GatewayServer:
             ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_KEEPALIVE_MS),
             ("grpc.server.max_pending_requests", _PENDING_CALLS),
             ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING_CALLS),
-            ("grpc.enable_channelz", int(self._settings.channelz)),
             ("grpc.so_reuseport", int(self._settings.reuse_port)),
         ]
 
@@ -385,4 +368,3 @@ class GatewayServer:
 
     def _route_changed(self, access: Access, topic: str, partitions: int) -> None:
         self._events.route_changed(access, topic, partitions)
-        self._watching.route_changed(access)

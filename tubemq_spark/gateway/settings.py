@@ -110,9 +110,6 @@ class GatewaySettings:
         TEXT, "the gateway's name in errors and logs (default: the host's name and a random suffix)", None
     )
     cluster_name: str = setting(TEXT, "a label for operators", "default")
-    announce_dir: str | None = setting(
-        TEXT, "a directory that gateways share, where each says that it is there (default: none)", None
-    )
     tls_cert: str | None = setting(
         TEXT, "the certificate to show to clients, in PEM; without it, no TLS", None
     )
@@ -197,9 +194,6 @@ class GatewaySettings:
         LISTENER,
         "where to serve metrics, a status page and a health check over HTTP (default: nowhere)",
         None,
-    )
-    channelz: bool = setting(
-        BOOLEAN, "whether to serve gRPC's channelz, which needs the extra gateway-channelz", False
     )
     log_level: str = setting(
         one_of("DEBUG", "INFO", "WARNING", "ERROR"), "what the gateway's log has", "INFO"

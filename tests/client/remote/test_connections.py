@@ -80,7 +80,7 @@ def test_a_client_that_was_fenced_does_not_come_back(parts):
     mine = process_gateways(parts.addresses, parts.config).session
     cluster = parts.cluster
     cluster.layout(["demo"])
-    with PlainClient(str(parts.addresses[0]), mine.client_id, mine.epoch + 1) as newer:
+    with PlainClient(str(parts.addresses[0]), mine.client_id, mine.epoch + 1, mine.secret) as newer:
         newer.open()
     with pytest.raises(GatewayError, match="TUBEMQ_SESSION_FENCED"):
         cluster.layout(["demo"])

@@ -52,7 +52,7 @@ def publish(served, *values, broker_id=1, header=None):
     )
     with PlainClient(served.address, "writer") as writer:
         writer.open(group="writers")
-        writer("Publish", batch=message)
+        writer("PublishStream", batch=message)
 
 
 def fetch(client, **how):
@@ -101,7 +101,7 @@ def test_a_fetch_without_messages_is_answered_after_its_wait(client):
     attach(client, place())
     answer = fetch(client, wait_ms=50)
     assert (list(answer.messages), answer.batch) == ([], "")
-    assert answer.reason == 407
+    assert answer.reason == pb.FetchResponse.REASON_AT_ENDS
 
 
 def test_a_commit_moves_the_group_and_uncommitted_messages_come_again(served, client):
@@ -123,7 +123,7 @@ def test_a_commit_rides_on_the_next_fetch(served, client):
     attach(client, place())
     publish(served, b"one")
     first = fetch(client)
-    assert fetch(client, wait_ms=0).reason == 408
+    assert fetch(client, wait_ms=0).reason == pb.FetchResponse.REASON_UNCOMMITTED
     publish(served, b"two")
     second = fetch(client, commit=[first.batch])
     assert [one.value for one in second.messages] == [b"two"]

@@ -35,8 +35,4 @@ class SecuredClient(PlainClient):
         credentials = grpc.ssl_channel_credentials(authority.cert.read_bytes(), *shown)
         options = [("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.secure_channel(address, credentials, options)
-        self._metadata = () if token is None else (("authorization", token),)
-
-    def method(self, name):
-        call = super().method(name)
-        return lambda request, timeout: call(request, timeout=timeout, metadata=self._metadata)
+        self.shown = () if token is None else (("authorization", token),)

@@ -98,15 +98,15 @@ def batch(topic):
 @pytest.mark.parametrize("token", [None, "Bearer guess", "Bearer ", "Basic dTpw"])
 def test_a_client_that_shows_nothing_or_something_unknown_is_refused_everywhere(connect, token):
     client = connect(token=token)
-    for name in ("OpenSession", "Heartbeat", "ListTopics", "ReadRange", "Publish", "DescribeGateway"):
+    for name in ("OpenSession", "Heartbeat", "ListTopics", "ReadRange", "PublishStream", "DescribeGateway"):
         assert refusal(client, name) == UNKNOWN
-    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session))
+    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
     assert refusal(client.commands, begin) == UNKNOWN
 
 
 def test_a_reader_reads_what_it_may_and_nothing_else(connect):
     writer = connect("writer", group="")
-    writer("Publish", batch=batch("clicks"), name="test")
+    writer("PublishStream", batch=batch("clicks"), name="test")
     reader = connect("reader")
     assert list(reader("ListTopics").topics) == ["clicks"]
     assert len(reader("QueryRoute", topics=["clicks"]).partitions) == 2
@@ -130,7 +130,7 @@ def test_a_reader_reads_what_it_may_and_nothing_else(connect):
         "ResetOffsets": {"positions": [{"partition": hidden}]},
         "ReadRange": {"partition": hidden, "end": 28},
         "AttachPartitions": {"partitions": [{"partition": hidden}]},
-        "Publish": {"batch": batch("clicks")},
+        "PublishStream": {"batch": batch("clicks")},
         "ListSessions": {},
     }
     assert {name: refusal(reader, name, **fields) for name, fields in refused.items()} == dict.fromkeys(
@@ -141,13 +141,15 @@ def test_a_reader_reads_what_it_may_and_nothing_else(connect):
 
 def test_a_writer_publishes_to_what_it_may_and_reads_nothing(connect):
     writer = connect("writer", group="")
-    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=writer.session))
-    flush = pb.PublishCommand(flush=pb.PublishCommand.Flush())
-    good, bad = (pb.PublishCommand(batch=batch(topic)) for topic in ("clicks", "hidden"))
-    answers = writer.commands(begin, good, flush, pb.PublishCommand(finish=pb.PublishCommand.Finish()))
+    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
+    flush = pb.PublishStreamRequest(flush=pb.PublishStreamRequest.Flush())
+    good, bad = (pb.PublishStreamRequest(batch=batch(topic)) for topic in ("clicks", "hidden"))
+    answers = writer.commands(
+        begin, good, flush, pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish())
+    )
     assert sum(receipt.count for receipt in answers[-1].receipts) == 1
     assert refusal(writer.commands, begin, good, bad) == FORBIDDEN
-    assert refusal(writer, "Publish", batch=batch("hidden")) == FORBIDDEN
+    assert refusal(writer, "PublishStream", batch=batch("hidden")) == FORBIDDEN
     assert refusal(writer, "ReadRange", partition=place("clicks"), end=28) == FORBIDDEN
 
 
@@ -165,7 +167,7 @@ def test_a_group_is_used_by_those_who_may(connect):
 def test_a_client_that_only_publishes_needs_no_reader_groups(connect, change):
     change(policy_text().replace('write = ["clicks"]', 'write = ["clicks"]\ngroup = ["tubemq_spark"]'))
     writer = connect("writer", group="tubemq_spark")
-    assert writer("Publish", batch=batch("clicks")).receipts
+    assert writer("PublishStream", batch=batch("clicks")).receipts
 
 
 def test_a_client_can_use_neither_session_nor_id_of_another_client(connect):
@@ -174,7 +176,7 @@ def test_a_client_can_use_neither_session_nor_id_of_another_client(connect):
     other.session.epoch = 1
     assert refusal(other, "Heartbeat") == FORBIDDEN
     assert refusal(other, "ReadRange", partition=place("clicks"), end=28) == FORBIDDEN
-    begin = pb.PublishCommand(begin=pb.PublishCommand.Begin(session=other.session))
+    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
     assert refusal(other.commands, begin) == FORBIDDEN
     other.session.epoch = 2
     assert refusal(other.open) == FORBIDDEN
@@ -183,7 +185,7 @@ def test_a_client_can_use_neither_session_nor_id_of_another_client(connect):
 def test_operators_see_all_sessions(connect):
     connect("reader")
     listed = connect("operator", group="ops")("ListSessions").sessions
-    assert {"client of reader", "client of operator"} <= {one.session.client_id for one in listed}
+    assert {"client of reader", "client of operator"} <= {one.client_id for one in listed}
 
 
 @pytest.fixture
@@ -210,7 +212,7 @@ def test_a_policy_that_has_changed_counts_as_soon_as_it_was_looked_at(connect, c
     change(policy_text("reader"))
     assert refusal(reader, "ListTopics") == UNKNOWN
     change(policy_text().replace('write = ["clicks"]', ""))
-    assert refusal(writer, "Publish", batch=batch("clicks")) == FORBIDDEN
+    assert refusal(writer, "PublishStream", batch=batch("clicks")) == FORBIDDEN
 
 
 def ended(call):
@@ -222,8 +224,8 @@ def ended(call):
 
 
 def publishing(writer, sent):
-    sent.put(pb.PublishCommand(begin=pb.PublishCommand.Begin(session=writer.session)))
-    sent.put(pb.PublishCommand(batch=batch("clicks")))
+    sent.put(pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin()))
+    sent.put(pb.PublishStreamRequest(batch=batch("clicks")))
     call = writer.method("PublishStream")(iter(sent.get, None), timeout=20)
     next(call), next(call)
     return call
@@ -232,8 +234,8 @@ def publishing(writer, sent):
 def consuming(reader, sent):
     attach = {"partition": place("clicks"), "offset": 0}
     assert reader("AttachPartitions", partitions=[attach]).partitions[0].WhichOneof("result") == "offset"
-    sent.put(pb.ConsumeCommand(begin=pb.ConsumeCommand.Begin(session=reader.session)))
-    sent.put(pb.ConsumeCommand(credit=1))
+    sent.put(pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin()))
+    sent.put(pb.ConsumeRequest(credit=1))
     call = reader.method("Consume")(iter(sent.get, None), timeout=20)
     next(call)
     return call
@@ -276,7 +278,7 @@ def test_a_range_ends_when_its_client_loses_the_right_to_it(connect, change):
     publish = pb.MessageBatch(places=[pb.Place(broker_id=1)], place_codes=bytes(4 * 8))
     publish.MergeFrom(sends.to_proto(SendBatch.of("clicks", [bytes(1 << 19)] * 8)))
     for _ in range(10):
-        writer("Publish", batch=publish)
+        writer("PublishStream", batch=publish)
     end = reader("QueryBounds", stores=[pb.Store(topic="clicks", broker_id=1)]).answers[0].bounds.latest
     call = reader.method("ReadRange")(
         reader.request("ReadRange", partition=place("clicks"), end=end), timeout=20
@@ -292,7 +294,7 @@ def test_consuming_by_a_stream_needs_what_fetching_needs(connect, change):
     sent.put(None)
     change(NO_READS)
     assert refusal(reader, "Fetch") == FORBIDDEN
-    begin = pb.ConsumeCommand(begin=pb.ConsumeCommand.Begin(session=reader.session))
+    begin = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
     assert ended(reader.method("Consume")(iter([begin]), timeout=20)) == FORBIDDEN
 
 

@@ -71,7 +71,7 @@ def request(running, path, method="GET"):
 def test_the_status_page_shows_sessions_routes_rates_and_waits(served):
     with PlainClient(served.address, "reader <b>&amp;") as client:
         client.open(group="readers")
-        client("Publish", batch=sends.to_proto(SendBatch.of("demo", [b"x" * 100] * 50)), name="test")
+        client("PublishStream", batch=sends.to_proto(SendBatch.of("demo", [b"x" * 100] * 50)), name="test")
         client("QueryRoute", topics=["demo"])
         status, headers, text = request(served, "/")
         client("CloseSession")

@@ -27,12 +27,16 @@ def made(**settings):
     ), clock
 
 
-def ref(client_id="reader", epoch=1):
-    return pb.SessionRef(client_id=client_id, epoch=epoch)
+SECRET = b"the secret of a test"
 
 
-def opened(sessions, *which):
-    return sessions.open(ref(*which), object, "peer", "Python", "1")
+def ref(client_id="reader", epoch=1, secret=SECRET):
+    return pb.SessionRef(client_id=client_id, epoch=epoch, secret=secret)
+
+
+def opened(sessions, client_id="reader", epoch=1, secret=SECRET, owner=""):
+    request = pb.OpenSessionRequest(client_id=client_id, epoch=epoch, secret=secret, language="Python")
+    return sessions.open(request, object, "peer", owner)
 
 
 def refused(condition, call, *arguments):
@@ -143,3 +147,40 @@ def test_a_listener_that_fails_does_not_keep_others_from_hearing_of_an_end(caplo
     sessions.close(session)
     assert told == [session]
     assert "was not taken note of" in caplog.text
+
+
+@pytest.mark.parametrize("secret", [b"", b"another secret of a test", SECRET[:-1]])
+def test_a_call_with_another_secret_is_refused_as_that_of_an_unknown_session_is(secret):
+    sessions, _ = made()
+    opened(sessions)
+    wrong = refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref(secret=secret))
+    older = refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref(epoch=0, secret=secret))
+    assert str(wrong) == str(older) == str(wrong).replace("other", "reader")
+    unknown = refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref("other"))
+    assert str(unknown) == str(wrong).replace("reader", "other")
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_an_id_is_only_taken_with_its_secret_or_by_the_same_client_of_the_policy(epoch):
+    sessions, clock = made()
+    first = opened(sessions, owner="ann")
+    other = b"another secret of a test"
+    for owner in ("", "mallory"):
+        refused("TUBEMQ_SESSION_TAKEN", opened, sessions, "reader", epoch, other, owner)
+    assert sessions.use(ref()) is first
+    clock.now += LEASE_S + 1
+    sessions.expire()
+    assert opened(sessions, "reader", epoch, other, "mallory").owner == "mallory"
+    if epoch:
+        assert opened(sessions, "reader", 2, SECRET, "mallory").secret == SECRET
+
+
+@pytest.mark.parametrize("size", [0, 15, 65])
+def test_a_secret_that_can_be_guessed_or_is_too_long_is_refused(size):
+    sessions, _ = made()
+    refused("TUBEMQ_GATEWAY_REQUEST", opened, sessions, "reader", 1, bytes(size))
+
+
+def test_a_secret_is_never_shown():
+    sessions, _ = made()
+    assert SECRET.decode() not in repr(opened(sessions))

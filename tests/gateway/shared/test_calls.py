@@ -28,12 +28,12 @@ def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch)
     monkeypatch.setattr(fleet.served.server._calls, "hooks", [Broken(), seen])
     topic = fleet.topic()
     client = fleet.client()
-    client("Publish", batch=batch_to(topic, b"one", b"two"))
+    client("PublishStream", batch=batch_to(topic, b"one", b"two"))
     wait_until(lambda: len(seen.calls) == 4)
     assert seen.calls == [
         ("before", "OpenSession"),
         ("after", "OpenSession", "OK", 0, True),
-        ("before", "Publish"),
-        ("after", "Publish", "OK", 2, True),
+        ("before", "PublishStream"),
+        ("after", "PublishStream", "OK", 2, True),
     ]
     assert "tubemq_gateway_hooks_failed_total 4.0" in fleet.served.server.metrics.text()

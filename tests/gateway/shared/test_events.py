@@ -9,6 +9,7 @@ import pytest
 from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 
 
@@ -21,7 +22,8 @@ class Stream:
 
     def next(self, kind):
         """The next event of a kind; others are passed over."""
-        return next(getattr(event, kind) for event in self.call if event.WhichOneof("event") == kind)
+        events = (answer.event for answer in self.call)
+        return next(getattr(event, kind) for event in events if event.WhichOneof("event") == kind)
 
     def end(self):
         """How the call ended: its status, and the condition of the error if there is one."""
@@ -104,7 +106,7 @@ def test_a_partition_that_another_client_took_is_told_of(fleet):
     assert lost.partition == place(topic)
     assert lost.error.code == 412
     # Nothing is attached any more, so there is nothing to wait for.
-    assert parked.result(10).reason == 406
+    assert parked.result(10).reason == pb.FetchResponse.REASON_NOTHING_ATTACHED
 
 
 def test_without_leave_records_that_are_gone_are_an_error(fleet):
@@ -173,7 +175,7 @@ def test_a_session_ends_soon_after_its_stream_was_lost_if_it_wants_that(fleet):
         stream.call.cancel()
 
     def sessions():
-        return {one.session.client_id for one in stays("ListSessions").sessions}
+        return {one.client_id for one in stays("ListSessions").sessions}
 
     wait_until(lambda: goes.session.client_id not in sessions())
     assert stays.session.client_id in sessions()

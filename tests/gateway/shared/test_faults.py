@@ -3,9 +3,10 @@
 import concurrent.futures
 
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
-from tests.gateway.running import RefusedError, gateway
+from tests.gateway.running import SERVICE, RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -72,7 +73,7 @@ def test_each_call_has_a_status_of_the_gateway(fleet, fault):
     calls = (
         lambda: other("QueryRoute", topics=[topic], timeout=DEADLINE_S),
         lambda: other("QueryBounds", stores=[store], timeout=DEADLINE_S),
-        lambda: other("Publish", batch=batch_to(topic, b"more"), timeout=DEADLINE_S),
+        lambda: other("PublishStream", batch=batch_to(topic, b"more"), timeout=DEADLINE_S),
         lambda: other("ReadRange", partition=place(topic), start=0, end=28, timeout=DEADLINE_S),
         lambda: other("ResetOffsets", positions=[reset(topic)], timeout=DEADLINE_S),
         lambda: attach(other, topic, 2, timeout=DEADLINE_S),
@@ -135,6 +136,23 @@ def test_a_master_that_has_forgotten_all_is_registered_at_again(fleet):
     assert values_of(reader("Fetch", wait_ms=10_000)) == [b"one"]
 
 
+def test_while_no_master_answers_routes_of_before_are_used_and_the_gateway_says_so(server):
+    with gateway(server, route_refresh_ms=20) as served:
+        fleet = Fleet(server, served)
+        client = fleet.client(register_attempts=1, rpc_timeout_ms=500, connect_timeout_ms=200)
+        assert len(client("QueryRoute", topics=["demo"]).partitions) == 3
+        server.faults.become_standby()
+        wait_until(lambda: client("DescribeGateway").degraded)
+        assert "tubemq_gateway_degraded 1.0" in served.server.metrics.text()
+        health = health_pb2_grpc.HealthStub(client.channel)
+        answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        assert len(client("QueryRoute", topics=["demo"], missing_ok=True, max_age_ms=60_000).partitions) == 3
+        server.faults.become_active()
+        wait_until(lambda: not client("DescribeGateway").degraded)
+        fleet.close()
+
+
 def test_a_visit_token_that_is_too_old_is_renewed(fleet):
     topic = fleet.topic()
     reader = fleet.reader(topic)
@@ -146,16 +164,15 @@ def test_a_visit_token_that_is_too_old_is_renewed(fleet):
     assert values_of(reader("Fetch", wait_ms=10_000)) == [b"one"]
 
 
-def test_a_call_ends_before_its_deadline_and_a_send_says_that_it_may_be_stored(fleet):
-    topic = fleet.topic()
+def test_a_call_ends_before_its_deadline(fleet):
     client = fleet.client()
-    held = fleet.server.faults.hold(Method.SEND_MESSAGE)
+    topic = fleet.topic()
+    held = fleet.server.faults.hold(Method.PARTITION_REGISTER)
     try:
         with pytest.raises(RefusedError) as caught:
-            client("Publish", batch=batch_to(topic, b"one"), timeout=2)
+            client("ResetOffsets", positions=[reset(topic)], timeout=2)
     finally:
         held.release()
         fleet.server.faults.clear()
     assert (caught.value.status, caught.value.condition) == ("DEADLINE_EXCEEDED", "TUBEMQ_GATEWAY_DEADLINE")
-    assert caught.value.error.parameters["method"] == "Publish"
-    assert caught.value.outcome == pb.TubeError.UNKNOWN
+    assert caught.value.error.parameters["method"] == "ResetOffsets"

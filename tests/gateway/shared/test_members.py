@@ -40,9 +40,9 @@ def test_members_are_listed_page_by_page(fleet):
     readers = [fleet.reader(topic, broker, group=group) for broker in (1, 2, 3)]
     ids = sorted(one.session.client_id for one in readers)
     first = readers[0]("ListMembers", page_size=2)
-    assert ([one.client_id for one in first.members], first.more) == (ids[:2], True)
-    rest = readers[0]("ListMembers", page_size=2, after=ids[1])
-    assert ([one.client_id for one in rest.members], rest.more) == (ids[2:], False)
+    assert ([one.client_id for one in first.members], first.next_page_token) == (ids[:2], ids[1])
+    rest = readers[0]("ListMembers", page_size=2, page_token=first.next_page_token)
+    assert ([one.client_id for one in rest.members], rest.next_page_token) == (ids[2:], "")
 
 
 def test_an_unknown_group_differs_from_a_group_without_members(fleet):
@@ -72,7 +72,7 @@ def test_groups_are_listed_by_topic(fleet):
     ]
     assert other in {group.name for group in reader("ListGroups").groups}
     page = reader("ListGroups", topic=one, page_size=1)
-    assert ([group.name for group in page.groups], page.more) == (groups[:1], True)
+    assert ([group.name for group in page.groups], page.next_page_token) == (groups[:1], groups[0])
 
 
 def test_an_answer_of_the_moment_before_is_used_and_says_how_old_it_is(fleet, monkeypatch):

@@ -37,9 +37,9 @@ def parked(served, count):
 
 
 def stream_of(writer, topic, *values):
-    yield pb.PublishCommand(begin=pb.PublishCommand.Begin(session=writer.session))
-    yield pb.PublishCommand(batch=batch_to(topic, *values))
-    yield pb.PublishCommand(finish=pb.PublishCommand.Finish())
+    yield pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
+    yield pb.PublishStreamRequest(batch=batch_to(topic, *values))
+    yield pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish())
 
 
 def waiters(served, topic):
@@ -146,7 +146,7 @@ def test_a_fetch_ends_when_its_last_partition_is_detached(silent):
     call = park(reader)
     wait_until(lambda: waiters(silent.served, topic) == 1)
     reader("DetachPartitions", partitions=[place(topic)])
-    assert call.result(10).reason == 406
+    assert call.result(10).reason == pb.FetchResponse.REASON_NOTHING_ATTACHED
 
 
 def test_a_fetch_ends_with_its_session(silent):

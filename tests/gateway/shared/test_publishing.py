@@ -17,10 +17,10 @@ class Stream:
     def __init__(self, client):
         self._commands = queue.SimpleQueue()
         self.call = client.method("PublishStream")(iter(self._commands.get, None), timeout=60)
-        self.ask(begin=pb.PublishCommand.Begin(session=client.session, name="stream"))
+        self.ask(begin=pb.PublishStreamRequest.Begin(name="stream"))
 
     def ask(self, **command):
-        self._commands.put(pb.PublishCommand(**command))
+        self._commands.put(pb.PublishStreamRequest(**command))
         answer = next(self.call)
         assert not answer.HasField("error"), answer.error
         return answer
@@ -29,10 +29,10 @@ class Stream:
         self.ask(batch=batch_to(topic, *values))
 
     def flush(self):
-        return sum(one.count for one in self.ask(flush=pb.PublishCommand.Flush()).receipts)
+        return sum(one.count for one in self.ask(flush=pb.PublishStreamRequest.Flush()).receipts)
 
     def finish(self):
-        receipts = self.ask(finish=pb.PublishCommand.Finish()).receipts
+        receipts = self.ask(finish=pb.PublishStreamRequest.Finish()).receipts
         self._commands.put(None)
         assert list(self.call) == []
         return sum(one.count for one in receipts)
@@ -100,7 +100,7 @@ def test_a_stream_that_waits_for_its_turn_goes_on(narrow):
     first.flush()
     second = Stream(narrow.client("writers"))
     second.send(topic, b"b")
-    first._commands.put(pb.PublishCommand(batch=batch_to(topic, b"a")))
+    first._commands.put(pb.PublishStreamRequest(batch=batch_to(topic, b"a")))
     assert second.finish() == 1
     assert not next(first.call).HasField("error")
     assert first.finish() == 1
@@ -111,7 +111,7 @@ def test_receipts_of_a_stream_are_of_all_its_turns(narrow):
     stream = Stream(narrow.client("writers"))
     for number in range(1, 4):
         stream.send(topic, b"x")
-        told = stream.ask(receipts=pb.PublishCommand.Tell()).receipts
+        told = stream.ask(tell=pb.PublishStreamRequest.Tell()).receipts
         assert sum(one.count for one in told) in {number - 1, number}
         assert stream.flush() == number
     assert stream.finish() == 3

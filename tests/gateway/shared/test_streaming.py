@@ -20,13 +20,13 @@ class Stream:
 
     def __init__(self, client, credit=MUCH):
         self._commands = queue.SimpleQueue()
-        self._send(begin=pb.ConsumeCommand.Begin(session=client.session))
+        self._send(begin=pb.ConsumeRequest.Begin())
         if credit:
             self.credit(credit)
         self.call = client.method("Consume")(iter(self._commands.get, None), timeout=30)
 
     def _send(self, **command):
-        self._commands.put(pb.ConsumeCommand(**command))
+        self._commands.put(pb.ConsumeRequest(**command))
 
     def credit(self, size):
         self._send(credit=size)
@@ -36,7 +36,7 @@ class Stream:
         return self.next("committed")
 
     def seek(self, partition, offset=None):
-        self._send(seek=pb.ConsumeCommand.Seek(partition=partition, offset=offset))
+        self._send(seek=pb.ConsumeRequest.Seek(partition=partition, offset=offset))
         return self.next("sought")
 
     def nonsense(self):
@@ -198,7 +198,7 @@ def test_the_first_command_is_begin_and_nonsense_ends_the_stream(fleet):
     stream = Stream(client)
     stream.nonsense()
     assert stream.error() == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
-    call = client.method("Consume")(iter([pb.ConsumeCommand(credit=1)]), timeout=10)
+    call = client.method("Consume")(iter([pb.ConsumeRequest(credit=1)]), timeout=10)
     with pytest.raises(grpc.RpcError):
         list(call)
     assert call.code().name == "INVALID_ARGUMENT"

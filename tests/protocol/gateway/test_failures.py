@@ -75,10 +75,11 @@ def test_a_trailer_that_is_none_is_refused():
 
 def test_a_message_that_may_be_stored_says_so_to_any_client():
     assert (
-        failures.to_proto(ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="a")).outcome == pb.TubeError.NOT_STORED
+        failures.to_proto(ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="a")).outcome
+        == pb.TubeError.OUTCOME_NOT_STORED
     )
     unclear = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="a", unanswered=1)
-    assert failures.to_proto(unclear).outcome == pb.TubeError.UNKNOWN
+    assert failures.to_proto(unclear).outcome == pb.TubeError.OUTCOME_UNKNOWN
 
 
 def test_every_error_has_a_status():

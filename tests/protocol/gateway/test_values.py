@@ -136,8 +136,8 @@ def test_receipts_arrive(receipts):
 
 
 def test_the_table_of_methods_is_that_of_the_service():
-    assert methods.SERVICE == "tubemq.gateway.v1.Gateway"
-    assert methods.METHODS["ReadRange"].path == "/tubemq.gateway.v1.Gateway/ReadRange"
+    assert methods.SERVICE == "tubemq.gateway.v1.GatewayService"
+    assert methods.METHODS["ReadRange"].path == "/tubemq.gateway.v1.GatewayService/ReadRange"
     assert methods.METHODS["ReadRange"].gives_stream
     assert methods.METHODS["PublishStream"].takes_stream
     assert methods.METHODS["OpenSession"].request is pb.OpenSessionRequest

@@ -13,6 +13,7 @@ masters and brokers among it, is the answer: no other gateway is asked.
 
 import importlib
 import os
+import secrets
 import threading
 import time
 import weakref
@@ -31,7 +32,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
 
 Answer = TypeVar("Answer", bound=Message)
 Answered: TypeAlias = Any
@@ -44,6 +45,7 @@ _KEEPALIVE_MS: Final = 10_000
 _KEEPALIVE_TIMEOUT_MS: Final = 5_000
 _LONGEST_RECONNECT_MS: Final = 1_000
 _METADATA_BYTES: Final = 256 << 10
+_SECRET_BYTES: Final = 32
 _MARGIN_MS: Final = 5_000
 """What a call may take beyond what TubeMQ may."""
 
@@ -89,7 +91,7 @@ class Gateways:
         self.config = config
         self._settings = wire.settings_to_proto(config)
         self._credentials = _credentials(self._grpc, config)
-        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._shown = () if token is None else (("authorization", f"Bearer {token}"),)
         self._addresses = addresses
         self._lock = threading.Lock()
         self._start()
@@ -99,7 +101,12 @@ class Gateways:
         self._current_index = 0
         self._channels: dict[int, Any] = {}
         # A client of its own, also in a forked child: two must never share an id.
-        self.session = pb.SessionRef(client_id=consumer_id(self.config.group, "Pull"), epoch=time.time_ns())
+        self.session = pb.SessionRef(
+            client_id=consumer_id(self.config.group, "Pull"),
+            epoch=time.time_ns(),
+            secret=secrets.token_bytes(_SECRET_BYTES),
+        )
+        self._metadata = (*self._shown, (SESSION_KEY, self.session.SerializeToString()))
 
     def start_anew(self) -> None:
         """Forget the connections, which belong to the parent process; for a forked child."""
@@ -211,7 +218,12 @@ class Gateways:
             response_deserializer=pb.OpenSessionResponse.FromString,
         )
         request = pb.OpenSessionRequest(
-            session=self.session, settings=self._settings, language=RUNTIME, version=__version__
+            client_id=self.session.client_id,
+            epoch=self.session.epoch,
+            secret=self.session.secret,
+            settings=self._settings,
+            language=RUNTIME,
+            version=__version__,
         )
         self._checked(call, request, self.config.rpc_timeout_ms / 1000)
 

@@ -22,7 +22,7 @@ import contextlib
 import dataclasses
 import logging
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
@@ -50,6 +50,13 @@ _LONGEST_WAIT_S: Final = 20.0
 _LONGEST_CLOSE_S: Final = 2.0
 _RESERVE_S: Final = 0.3
 """How much earlier than its client's deadline a call that waits is answered."""
+_REASONS: Final[Mapping[ConsumeStatus, pb.FetchResponse.Reason]] = {
+    ConsumeStatus.READY: pb.FetchResponse.REASON_READY,
+    ConsumeStatus.NOTHING_ASSIGNED: pb.FetchResponse.REASON_NOTHING_ATTACHED,
+    ConsumeStatus.ALL_PAUSED: pb.FetchResponse.REASON_PAUSED,
+    ConsumeStatus.ALL_RESTING: pb.FetchResponse.REASON_AT_ENDS,
+    ConsumeStatus.ALL_IN_USE: pb.FetchResponse.REASON_UNCOMMITTED,
+}
 _SHORTLY_MS: Final = 500
 """When to try again after too many fetches waited."""
 
@@ -143,8 +150,10 @@ class Consuming:
         if batch is not None:
             return self.response(attached, batch, call)
         if session.ended:
-            self._sessions.use(request.session)
-        return pb.FetchResponse(reason=attached.consumer.consume_status, draining=self._calls.draining)
+            self._sessions.use(call.ref)
+        return pb.FetchResponse(
+            reason=_REASONS[attached.consumer.consume_status], draining=self._calls.draining
+        )
 
     async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
         """Confirm a batch, or take it back."""
@@ -250,7 +259,7 @@ class Consuming:
         """Return a batch as a message, and count it."""
         attached.out[batch.partition] = batch.context
         fetched = pb.FetchResponse(
-            reason=ConsumeStatus.READY,
+            reason=pb.FetchResponse.REASON_READY,
             partition=values.partition_to_proto(batch.partition),
             offset=batch.offset,
             latest=batch.latest,

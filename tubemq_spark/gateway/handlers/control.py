@@ -12,6 +12,7 @@ from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import StoreBounds, StoreId
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.methods import PROTOCOL_REVISION
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
 """Errors of a broker after which a master is asked again where it is."""
@@ -46,11 +47,7 @@ class Control:
     async def open_session(self, request: pb.OpenSessionRequest, call: Call) -> pb.OpenSessionResponse:
         """Open a session under the id that its client chose."""
         call.session = self._sessions.open(
-            request.session,
-            lambda: self._upstream.access(request.settings),
-            call.context.peer(),
-            request.language,
-            request.version,
+            request, lambda: self._upstream.access(request.settings), call.context.peer(), call.client
         )
         return pb.OpenSessionResponse(
             lease_ms=self._settings.lease_ms,
@@ -58,6 +55,8 @@ class Control:
             max_message_bytes=self._settings.max_message_bytes,
             gateway=self._settings.name,
             capabilities=self.capabilities,
+            max_batch_bytes=self._settings.max_message_bytes,
+            protocol_revision=PROTOCOL_REVISION,
         )
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
@@ -123,30 +122,30 @@ class Control:
 
     async def query_first_readable(
         self, request: pb.QueryFirstReadableRequest, call: Call
-    ) -> pb.PartitionOffsets:
+    ) -> pb.QueryFirstReadableResponse:
         """Say where the first record is that can still be read."""
         access = call.owner().access
 
-        def ask() -> pb.PartitionOffsets:
+        def ask() -> pb.QueryFirstReadableResponse:
             begins = {
                 values.partition_from_proto(item.partition): values.bounds_from_proto(item.bounds)
                 for item in request.begins
             }
             offsets = access.cluster.first_readable(access.routes.find(begins), begins)
-            return pb.PartitionOffsets(offsets=values.offsets_to_proto(offsets))
+            return pb.QueryFirstReadableResponse(offsets=values.offsets_to_proto(offsets))
 
         return await self._workers.run(ask)
 
     async def query_group_positions(
         self, request: pb.QueryGroupPositionsRequest, call: Call
-    ) -> pb.PartitionOffsets:
+    ) -> pb.QueryGroupPositionsResponse:
         """Say where the session's group stands."""
         access = call.owner().access
 
-        def ask() -> pb.PartitionOffsets:
+        def ask() -> pb.QueryGroupPositionsResponse:
             partitions = [values.partition_from_proto(item) for item in request.partitions]
             offsets = access.cluster.group_positions(access.routes.find(partitions))
-            return pb.PartitionOffsets(offsets=values.offsets_to_proto(offsets))
+            return pb.QueryGroupPositionsResponse(offsets=values.offsets_to_proto(offsets))
 
         return await self._workers.run(ask)
 

@@ -91,20 +91,18 @@ class Events:
 
     async def session_events(self, request: pb.SessionEventsRequest, call: Call) -> None:
         """Stream the events of a session, as they happen."""
-        session = self._sessions.use(request.session)
+        session = call.owner()
         try:
-            with self._calls.within(call, session):
-                # So the client knows that it will hear of what happens from now on.
-                await call.context.send_initial_metadata(())
-                await self._tell(session, call)
+            # So the client knows that it will hear of what happens from now on.
+            await call.context.send_initial_metadata(())
+            await self._tell(session, call)
         except asyncio.CancelledError:
             if request.close_when_lost and not session.ended:
                 asyncio.get_running_loop().call_later(
-                    self._grace_s, self._close_if_silent, session, session.seen_at
+                    self._grace_s, self._close_if_silent, session, session.calls
                 )
             raise
-        if session.ended and not session.closed_by_client:
-            self._sessions.use(request.session)
+        self._calls.refuse_ended(call)
 
     async def _tell(self, session: Session, call: Call) -> None:
         inbox = session.inbox
@@ -117,12 +115,12 @@ class Events:
                 inbox.news.set()
                 raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="a newer call tells the session's events")
             for event in inbox.pending():
-                await call.context.write(event.SerializeToString())
+                await call.context.write(pb.SessionEventsResponse(event=event).SerializeToString())
                 inbox.seen(event.number)
             self._calls.refuse_when_draining()
 
-    def _close_if_silent(self, session: Session, seen_at: float) -> None:
-        if not session.running and session.seen_at == seen_at:
+    def _close_if_silent(self, session: Session, calls: int) -> None:
+        if not session.running and session.calls == calls:
             self._sessions.close(session)
 
     def _put(self, session: Session, about: tuple[str, ...], event: pb.SessionEvent) -> None:

@@ -51,11 +51,11 @@ class Members:
         group = request.group or access.config.group
         answer = await self._ask(("members", group), lambda: self._members(access, group))
         items = {item["consumerId"]: item for item in answer.value["data"]}
-        page, more = _page(items, request.page_size, request.after)
+        page, token = _page(items, request.page_size, request.page_token)
         return pb.ListMembersResponse(
             members=[_member(item) for item in page],
             topics=answer.value["topicSet"],
-            more=more,
+            next_page_token=token,
             age_ms=self._age_ms(answer),
             policy=answer.value["policy"],
         )
@@ -75,8 +75,8 @@ class Members:
         """Name the groups that have members, or those of them that read a topic."""
         timeout_s = call.owner().access.config.rpc_timeout_ms / 1000
         answer = await self._ask(("groups", request.topic), lambda: self._groups(request.topic, timeout_s))
-        page, more = _page(
-            {item["consumeGroup"]: item for item in answer.value}, request.page_size, request.after
+        page, token = _page(
+            {item["consumeGroup"]: item for item in answer.value}, request.page_size, request.page_token
         )
         groups = [
             pb.ListGroupsResponse.Group(
@@ -84,7 +84,7 @@ class Members:
             )
             for item in page
         ]
-        return pb.ListGroupsResponse(groups=groups, more=more, age_ms=self._age_ms(answer))
+        return pb.ListGroupsResponse(groups=groups, next_page_token=token, age_ms=self._age_ms(answer))
 
     async def _ask(self, what: Hashable, ask: Callable[[], Any]) -> _Told:
         answer = self._told.get(what)
@@ -126,10 +126,11 @@ class Members:
         return int((self._clock() - answer.at) * 1000)
 
 
-def _page(items: dict[str, Item], size: int, after: str) -> tuple[list[Item], bool]:
-    names = [name for name in sorted(items) if name > after]
-    size = min(size or _PAGE, _PAGE)
-    return [items[name] for name in names[:size]], len(names) > size
+def _page(items: dict[str, Item], size: int, token: str) -> tuple[list[Item], str]:
+    """Return the items of a page, and the token of the next one; blank: there is none."""
+    names = [name for name in sorted(items) if name > token]
+    page = names[: min(size or _PAGE, _PAGE)]
+    return [items[name] for name in page], page[-1] if len(names) > len(page) else ""
 
 
 def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.GroupPolicy:

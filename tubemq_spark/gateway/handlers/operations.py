@@ -4,7 +4,6 @@ import time
 from typing import Final
 
 from tubemq_spark import __version__
-from tubemq_spark.gateway.handlers.announcing import Announcing
 from tubemq_spark.gateway.session.budget import ByteBudget
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session, Sessions
@@ -29,7 +28,6 @@ class Operations:
         publishes: Workers,
         calls: Calls,
         upstream: Upstream,
-        announcing: Announcing,
     ) -> None:
         """Look at the parts of a gateway."""
         self._settings = settings
@@ -39,7 +37,6 @@ class Operations:
         self._publishes = publishes
         self._calls = calls
         self._upstream = upstream
-        self._announcing = announcing
         self._began = time.monotonic()
         self.advertised = ""
         """The address that clients are told."""
@@ -60,23 +57,21 @@ class Operations:
             uptime_ms=int((time.monotonic() - self._began) * 1000),
             capabilities=self.capabilities,
             degraded=self._upstream.degraded,
-            peers=[
-                pb.DescribeGatewayResponse.Peer(id=peer.id, name=peer.name, address=peer.address)
-                for peer in self._announcing.peers()
-            ],
         )
 
     async def list_sessions(self, request: pb.ListSessionsRequest, _: Call) -> pb.ListSessionsResponse:
         """List sessions in the order of their ids, a page at a time."""
         size = min(request.page_size or _PAGE, _PAGE)
-        behind = [session for session in self._sessions if session.client_id > request.after]
+        behind = [session for session in self._sessions if session.client_id > request.page_token]
+        page = behind[:size]
         return pb.ListSessionsResponse(
-            sessions=[self._described(session) for session in behind[:size]], more=len(behind) > size
+            sessions=map(self._described, page),
+            next_page_token=page[-1].client_id if len(behind) > size else "",
         )
 
     def _described(self, session: Session) -> pb.ListSessionsResponse.Session:
         return pb.ListSessionsResponse.Session(
-            session=pb.SessionRef(client_id=session.client_id, epoch=session.epoch),
+            client_id=session.client_id,
             group=session.access.config.group,
             peer=session.peer,
             language=session.language,

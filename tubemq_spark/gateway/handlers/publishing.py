@@ -1,4 +1,4 @@
-"""Messages to send: a stream of commands for each client that publishes, and single batches.
+"""Messages to send: a stream of commands for each client that publishes.
 
 While messages of a stream are under way it has a thread, since a producer belongs to one, and a producer for
 itself. So the producers, and their connections to brokers, are as many as streams that send at the same time,
@@ -27,15 +27,12 @@ from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.session.budget import ByteBudget
 from tubemq_spark.gateway.session.calls import Call, Calls
-from tubemq_spark.gateway.session.sessions import Session, Sessions
+from tubemq_spark.gateway.session.sessions import Session
 from tubemq_spark.gateway.session.workers import Workers
-from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt, merged
 
-_SHORTLY_MS: Final = 100
 _LOOK_S: Final = 0.01
 _RESTS: Final = frozenset({"flush", "finish"})
 """The commands after which everything is stored."""
@@ -56,11 +53,13 @@ class _Producing:
         self.stored = stored
         """What the stream has stored when it is at rest."""
         self._loop = asyncio.get_running_loop()
-        self._commands: queue.SimpleQueue[tuple[pb.PublishCommand, asyncio.Future[Any]] | None] = (
+        self._commands: queue.SimpleQueue[tuple[pb.PublishStreamRequest, asyncio.Future[Any]] | None] = (
             queue.SimpleQueue()
         )
 
-    async def ask(self, command: pb.PublishCommand, thread: "asyncio.Future[None]") -> pb.PublishAnswer:
+    async def ask(
+        self, command: pb.PublishStreamRequest, thread: "asyncio.Future[None]"
+    ) -> pb.PublishStreamResponse:
         """Carry a command out and return the answer.
 
         Raises:
@@ -73,7 +72,7 @@ class _Producing:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():
             thread.result()
-        return cast("pb.PublishAnswer", await answer)
+        return cast("pb.PublishStreamResponse", await answer)
 
     def abandon(self) -> None:
         """End the thread, unless it has finished."""
@@ -89,7 +88,9 @@ class _Producing:
         # Only now: others may have the producer.
         self._answer(*finished)
 
-    def _carry_out_next(self, sender: Sender) -> tuple["asyncio.Future[Any]", pb.PublishAnswer] | None:
+    def _carry_out_next(
+        self, sender: Sender
+    ) -> tuple["asyncio.Future[Any]", pb.PublishStreamResponse] | None:
         waiting = self._commands.get()
         if waiting is None:
             raise _AbandonedError
@@ -97,16 +98,16 @@ class _Producing:
         try:
             answer = _carry_out(sender, command, self._before)
         except TubeMQError as error:
-            answer = pb.PublishAnswer(error=failures.to_proto(error))
+            answer = pb.PublishStreamResponse(error=failures.to_proto(error))
         except MalformedMessageError as error:
             self._loop.call_soon_threadsafe(future.set_exception, error)
             raise _AbandonedError from error
-        if command.WhichOneof("command") in _RESTS and not answer.HasField("error"):
+        if command.WhichOneof("request") in _RESTS and not answer.HasField("error"):
             return future, answer
         self._answer(future, answer)
         return None
 
-    def _answer(self, future: "asyncio.Future[Any]", answer: pb.PublishAnswer) -> None:
+    def _answer(self, future: "asyncio.Future[Any]", answer: pb.PublishStreamResponse) -> None:
         self._loop.call_soon_threadsafe(_set, future, answer)
 
 
@@ -123,32 +124,32 @@ class _Sending:
         self.producing, self.thread, self.at_rest = next_one.producing, next_one.thread, False
 
 
-def _set(future: "asyncio.Future[Any]", answer: pb.PublishAnswer) -> None:
+def _set(future: "asyncio.Future[Any]", answer: pb.PublishStreamResponse) -> None:
     if not future.done():
         future.set_result(answer)
 
 
-def _carry_out(sender: Sender, command: pb.PublishCommand, before: list[Receipt]) -> pb.PublishAnswer:
-    which = command.WhichOneof("command")
+def _carry_out(
+    sender: Sender, command: pb.PublishStreamRequest, before: list[Receipt]
+) -> pb.PublishStreamResponse:
+    which = command.WhichOneof("request")
     if which == "batch":
         sender.send_batch(sends.from_proto(command.batch))
-        return pb.PublishAnswer()
+        return pb.PublishStreamResponse()
     if which in _RESTS:
         sender.flush()
     elif which == "begin":
-        return pb.PublishAnswer()
+        return pb.PublishStreamResponse()
     elif which is None:
         raise MalformedMessageError("a command of a publish stream is none of those that there are")
-    return pb.PublishAnswer(receipts=values.receipts_to_proto(merged([*before, *sender.receipts()])))
+    return pb.PublishStreamResponse(receipts=values.receipts_to_proto(merged([*before, *sender.receipts()])))
 
 
 class Publishing:
-    """Serves ``Publish`` and ``PublishStream``."""
+    """Serves ``PublishStream``."""
 
     def __init__(
         self,
-        settings: GatewaySettings,
-        sessions: Sessions,
         workers: Workers,
         budget: ByteBudget,
         metrics: Metrics,
@@ -156,45 +157,24 @@ class Publishing:
         arrivals: Arrivals,
     ) -> None:
         """Publish in the threads of ``workers``."""
-        self._gateway = settings.name
-        self._queue_s = settings.queue_ms / 1000
-        self._sessions = sessions
         self._workers = workers
         self._budget = budget
         self._metrics = metrics
         self._calls = calls
         self._arrivals = arrivals
 
-    async def publish(self, request: pb.PublishRequest, call: Call) -> pb.PublishResponse:
-        """Store the messages of one batch."""
-        session, batch = call.owner(), sends.from_proto(request.batch)
-        size = request.ByteSize()
-
-        def work() -> list[Receipt]:
-            self._take(session, size)
-            try:
-                return _publish(session.access.cluster, request.name, batch)
-            finally:
-                self._budget.give(session.client_id, size)
-
-        receipts = await self._workers.run(work)
-        self._arrivals.arrived(receipt.partition for receipt in receipts)
-        self._count(call, len(batch), size)
-        return pb.PublishResponse(receipts=values.receipts_to_proto(receipts))
-
     async def publish_stream(self, _: object, call: Call) -> None:
         """Carry out a client's commands, one after the other."""
         command = await call.read()
-        if not isinstance(command, pb.PublishCommand):
+        if not isinstance(command, pb.PublishStreamRequest):
             return
         if not command.HasField("begin"):
             raise MalformedMessageError("the first command of a publish stream is not begin")
-        with self._calls.within(call, self._sessions.use(command.begin.session)) as session:
-            sending = self._begin(session, command.begin.name, [])
-            try:
-                await self._serve(sending, command, call)
-            finally:
-                sending.producing.abandon()
+        sending = self._begin(call.owner(), command.begin.name, [])
+        try:
+            await self._serve(sending, command, call)
+        finally:
+            sending.producing.abandon()
 
     def _begin(
         self, session: Session, name: str, stored: list[Receipt], *, patiently: bool = False
@@ -218,7 +198,7 @@ class Publishing:
     async def _serve(self, sending: "_Sending", command: object, call: Call) -> None:
         session, name = call.owner(), sending.producing.name
         # What read returns at the end of a stream is no command.
-        while isinstance(command, pb.PublishCommand):
+        while isinstance(command, pb.PublishStreamRequest):
             call.judge(command.batch)
             if sending.at_rest:
                 sending.follow(self._begin(session, name, sending.producing.stored, patiently=True))
@@ -230,7 +210,7 @@ class Publishing:
                 self._budget.give(session.client_id, size)
             if command.HasField("batch"):
                 self._count(call, _accepted(command, answer), size)
-            sending.at_rest = command.WhichOneof("command") in _RESTS and not answer.HasField("error")
+            sending.at_rest = command.WhichOneof("request") in _RESTS and not answer.HasField("error")
             self._arrivals.arrived(
                 values.partition_from_proto(receipt.partition) for receipt in answer.receipts
             )
@@ -245,39 +225,13 @@ class Publishing:
         while not self._budget.take(session.client_id, size, lambda: True):
             await asyncio.sleep(_LOOK_S)
 
-    def _take(self, session: Session, size: int) -> None:
-        if not self._budget.take(session.client_id, size, lambda: False, self._queue_s):
-            raise GatewayError(
-                "TUBEMQ_GATEWAY_BUSY",
-                gateway=self._gateway,
-                what="the bytes that may wait in it are used up",
-                retry_after_ms=_SHORTLY_MS,
-            )
-
     def _count(self, call: Call, rows: int, size: int) -> None:
         call.rows += rows
         self._metrics.passed("published", rows, size)
 
 
-def _accepted(command: pb.PublishCommand, answer: pb.PublishAnswer) -> int:
+def _accepted(command: pb.PublishStreamRequest, answer: pb.PublishStreamResponse) -> int:
     """Return how many messages of a batch the producer has taken."""
     if not answer.HasField("error"):
         return len(command.batch.topic_codes) // 4
     return answer.error.row if answer.error.HasField("row") else 0
-
-
-def _publish(cluster: Cluster, name: str, batch: SendBatch) -> list[Receipt]:
-    """Store messages; when one is refused, those before it are stored all the same."""
-    refusal = None
-    with cluster.sender(name) as sender:
-        try:
-            sender.send_batch(batch)
-        except TubeMQError as error:
-            if error.row is None:
-                raise
-            refusal = error
-        sender.flush()
-        receipts = sender.receipts()
-    if refusal is not None:
-        raise refusal
-    return receipts

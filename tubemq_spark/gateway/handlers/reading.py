@@ -31,7 +31,6 @@ from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.session.budget import ByteBudget
 from tubemq_spark.gateway.session.calls import Call, Calls
-from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -155,7 +154,6 @@ class Ranges:
     def __init__(
         self,
         settings: GatewaySettings,
-        sessions: Sessions,
         workers: Workers,
         budget: ByteBudget,
         metrics: Metrics,
@@ -164,7 +162,6 @@ class Ranges:
         """Read in the threads of ``workers``."""
         self._gateway = settings.name
         self._stall_s = settings.stall_ms / 1000
-        self._sessions = sessions
         self._workers = workers
         self._budget = budget
         self._metrics = metrics
@@ -172,16 +169,16 @@ class Ranges:
 
     async def read_range(self, request: pb.ReadRangeRequest, call: Call) -> None:
         """Stream the records of a range, and what is lost of them."""
-        with self._calls.within(call, self._sessions.use(request.session)) as session:
-            reading = _Reading(session.client_id, self._budget, self._metrics)
-            thread = asyncio.ensure_future(self._workers.run(lambda: reading.read(session.access, request)))
-            thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-            try:
-                await self._write(reading, thread, call)
-                await thread
-            finally:
-                reading.stop()
-                thread.cancel()
+        session = call.owner()
+        reading = _Reading(session.client_id, self._budget, self._metrics)
+        thread = asyncio.ensure_future(self._workers.run(lambda: reading.read(session.access, request)))
+        thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            await self._write(reading, thread, call)
+            await thread
+        finally:
+            reading.stop()
+            thread.cancel()
 
     async def _write(self, reading: _Reading, thread: "asyncio.Future[None]", call: Call) -> None:
         async for message in reading.messages(thread):

@@ -20,13 +20,13 @@ from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.handlers.consuming import Attached, Consuming
 from tubemq_spark.gateway.session.calls import Call, Calls
-from tubemq_spark.gateway.session.sessions import Session, Sessions
+from tubemq_spark.gateway.session.sessions import Session
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 _SIGN_S: Final = 1.0
 """After how long a client is told that there is nothing yet."""
-_NOTHING_NAMED: Final = pb.ConsumeCommand()
+_NOTHING_NAMED: Final = pb.ConsumeRequest()
 _EMPTY_S: Final = 0.2
 """How often a stream looks whether something is attached again."""
 
@@ -72,17 +72,17 @@ class _Stream:
             try:
                 batch = await attached.parking.fetch(_SIGN_S)
             except TubeMQError as error:
-                await self._write(pb.ConsumeEvent(error=failures.to_proto(error)))
+                await self._write(pb.ConsumeResponse(error=failures.to_proto(error)))
                 continue
             if batch is not None:
                 self._sent.add(batch.context)
                 answer = self._consuming.response(attached, batch, self._call)
                 self._credit -= answer.ByteSize()
-                await self._write(pb.ConsumeEvent(batch=answer))
+                await self._write(pb.ConsumeResponse(batch=answer))
             elif attached.consumer.consume_status is ConsumeStatus.NOTHING_ASSIGNED:
                 await asyncio.sleep(_EMPTY_S)
             else:
-                await self._write(pb.ConsumeEvent(waiting=pb.Waiting()))
+                await self._write(pb.ConsumeResponse(waiting=pb.Waiting()))
 
     async def _wait_for_credit(self) -> None:
         self._credited.clear()
@@ -90,7 +90,7 @@ class _Stream:
             async with asyncio.timeout(_EMPTY_S):
                 await self._credited.wait()
 
-    async def _write(self, event: pb.ConsumeEvent) -> None:
+    async def _write(self, event: pb.ConsumeResponse) -> None:
         async with self._writing:
             await self._call.context.write(event)
 
@@ -98,21 +98,21 @@ class _Stream:
 
     async def _obey(self) -> None:
         # What read returns at the end of a stream is no command.
-        while isinstance(command := await self._call.read(), pb.ConsumeCommand):
+        while isinstance(command := await self._call.read(), pb.ConsumeRequest):
             self._call.judge(command)
             which = command.WhichOneof("command")
             if which == "credit":
                 self._credit += command.credit
                 self._credited.set()
             elif which == "commit":
-                await self._write(pb.ConsumeEvent(committed=await self._commit(command.commit)))
+                await self._write(pb.ConsumeResponse(committed=await self._commit(command.commit)))
             elif which == "seek":
-                await self._write(pb.ConsumeEvent(sought=await self._seek(command.seek)))
+                await self._write(pb.ConsumeResponse(sought=await self._seek(command.seek)))
             else:
                 raise MalformedMessageError("a command of a consume stream is none of those that there are")
 
-    async def _commit(self, request: pb.CommitRequest) -> pb.ConsumeEvent.Committed:
-        answer = pb.ConsumeEvent.Committed(batch=request.batch)
+    async def _commit(self, request: pb.CommitRequest) -> pb.ConsumeResponse.Committed:
+        answer = pb.ConsumeResponse.Committed(batch=request.batch)
         self._sent.discard(request.batch)
         with _told(answer.error):
             result = await self._consuming.commit_batch(
@@ -121,8 +121,8 @@ class _Stream:
             answer.position.CopyFrom(result)
         return answer
 
-    async def _seek(self, command: pb.ConsumeCommand.Seek) -> pb.ConsumeEvent.Sought:
-        answer = pb.ConsumeEvent.Sought(partition=command.partition)
+    async def _seek(self, command: pb.ConsumeRequest.Seek) -> pb.ConsumeResponse.Sought:
+        answer = pb.ConsumeResponse.Sought(partition=command.partition)
         partition = values.partition_from_proto(command.partition)
         with _told(answer.error):
             await self._consuming.detach(self._attached, partition)
@@ -143,24 +143,21 @@ def _told(place: pb.TubeError) -> Iterator[None]:
 class Streaming:
     """Serves ``Consume``."""
 
-    def __init__(self, sessions: Sessions, consuming: Consuming, calls: Calls) -> None:
-        self._sessions = sessions
+    def __init__(self, consuming: Consuming, calls: Calls) -> None:
         self._consuming = consuming
         self._calls = calls
 
     async def consume(self, _: object, call: Call) -> None:
         """Send batches of what a session has attached, and carry out its commands."""
         command = await call.read()
-        if not isinstance(command, pb.ConsumeCommand):
+        if not isinstance(command, pb.ConsumeRequest):
             return
         if not command.HasField("begin"):
             raise MalformedMessageError("the first command of a consume stream is not begin")
-        with self._calls.within(call, self._sessions.use(command.begin.session)) as session:
-            call.judge(command)
-            with self._consuming.place():
-                await self._serve(session, call)
-            if session.ended and not session.closed_by_client:
-                self._sessions.use(command.begin.session)
+        call.judge(command)
+        with self._consuming.place():
+            await self._serve(call.owner(), call)
+        self._calls.refuse_ended(call)
 
     async def _serve(self, session: Session, call: Call) -> None:
         attached = self._consuming.attached(session)

@@ -31,7 +31,7 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, to_proto, unexpected
-from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, Method
+from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, SESSION_KEY, Method
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.protocol.gateway.statuses import Status, status_of
 
@@ -61,8 +61,8 @@ USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
     "QueryGroupPositions": 30.0,
     "QueryStoredOffsets": 30.0,
     "ResetOffsets": 30.0,
-    "Publish": 150.0,
     "CheckTopic": 150.0,
+    "Subscribe": 60.0,
     "AttachPartitions": 60.0,
     "DetachPartitions": 30.0,
     "Fetch": 25.0,
@@ -93,6 +93,8 @@ class Call:
     method: Method
     context: grpc.aio.ServicerContext
     """gRPC's side of it."""
+    ref: pb.SessionRef = dataclasses.field(default_factory=pb.SessionRef, repr=False)
+    """The session that it names."""
     session: Session | None = None
     client: str = ""
     """Who calls, as the policy names it."""
@@ -132,7 +134,7 @@ class Call:
     def owner(self) -> Session:
         """Return the session of a call that needs one."""
         if self.session is None:
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="it names no session")
+            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=f"its metadata have no {SESSION_KEY}")
         return self.session
 
 
@@ -191,14 +193,29 @@ class Calls:
                 )
         return grpc.method_handlers_generic_handler(SERVICE, bound)
 
+    def refuse_ended(self, call: Call) -> None:
+        """Return unless the session of a call has ended without its client having closed it.
+
+        Raises:
+            GatewayError: as for a new call of that session.
+        """
+        session = call.owner()
+        if session.ended and not session.closed_by_client:
+            self._sessions.use(call.ref)
+
     @contextlib.contextmanager
-    def within(self, call: Call, session: Session) -> Iterator[Session]:
-        """Give a call its session, which does not expire during it."""
+    def _in_session(self, call: Call) -> Iterator[None]:
+        """Give a call the session that its metadata name, which does not expire during it."""
+        if call.method.name in _WITHOUT_SESSION:
+            yield
+            return
+        call.ref = _session_ref(call.context)
+        session = self._sessions.use(call.ref)
         self._check_owner(session, call.client)
         call.session = session
         session.under_way.add(call)
         try:
-            yield session
+            yield
         finally:
             session.under_way.discard(call)
             self._sessions.seen(session)
@@ -219,17 +236,14 @@ class Calls:
 
         async def handle(request: Request, call: Call) -> Answer:
             session = call.session
-            # Of streams, whose handlers say which session it is; and of calls that open one.
-            if session is None and isinstance(ref := getattr(request, "session", None), pb.SessionRef):
-                session = self._sessions.known(ref.client_id)
+            if name == "OpenSession":
+                session = self._sessions.known(request.client_id)
                 if session is not None:
                     self._check_owner(session, call.client)
             # The messages of a client's stream are judged as they come.
             if request is not None:
                 call.needs.update(self.guard.needs(name, request, call.client, session))
             answer = await handler(request, call)
-            if name == "OpenSession":
-                call.owner().owner = call.client
             if answer is not None:
                 self.guard.leave_out(name, answer, call.client)
             return answer
@@ -237,15 +251,11 @@ class Calls:
         return handle
 
     def _unary(self, method: Method, handler: Handler) -> Servicer:
-        name = method.name
-
         async def serve(data: bytes, context: grpc.aio.ServicerContext) -> Message:
             async with self._answered(method, context) as call:
-                request = _parsed(method, data)
-                if name in _WITHOUT_SESSION:
-                    return cast("Message", await handler(request, call))
-                with self.within(call, self._sessions.use(request.session)):
-                    async with _in_time(name, context):
+                with self._in_session(call):
+                    request = _parsed(method, data)
+                    async with _in_time(method.name, context):
                         return cast("Message", await handler(request, call))
 
         return serve
@@ -253,7 +263,8 @@ class Calls:
     def _stream(self, method: Method, handler: Handler) -> Servicer:
         async def serve(data: object, context: grpc.aio.ServicerContext) -> None:
             async with self._answered(method, context) as call:
-                await handler(_parsed(method, data) if isinstance(data, bytes) else None, call)
+                with self._in_session(call):
+                    await handler(_parsed(method, data) if isinstance(data, bytes) else None, call)
 
         return serve
 
@@ -312,6 +323,19 @@ class Calls:
             # A client that is refused again and again must not fill the log.
             extra={"kind": failure.condition} if failure else None,
         )
+
+
+def _session_ref(context: grpc.aio.ServicerContext) -> pb.SessionRef:
+    """Return the session that a call's metadata name.
+
+    Raises:
+        GatewayError: they name none.
+    """
+    for key, value in context.invocation_metadata() or ():
+        if key == SESSION_KEY and isinstance(value, bytes):
+            with contextlib.suppress(DecodeError):
+                return pb.SessionRef.FromString(value)
+    raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=f"its metadata have no {SESSION_KEY}")
 
 
 def _parsed(method: Method, data: bytes) -> Request:

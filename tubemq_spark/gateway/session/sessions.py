@@ -13,14 +13,16 @@ would need. Used in the event loop only.
 
 - There is at most one session for each client id: that of the largest epoch that was ever seen while it
   lived.
-- A call names client id and epoch. With a smaller epoch than that of the session it is refused as fenced, so
-  the older one of two clients with one id cannot go on; with any other that is not the session's, the session
-  is not known.
+- A call names client id, epoch and secret. With another secret than the session's, the session is not known.
+  With a smaller epoch it is refused as fenced, so the older one of two clients with one id cannot go on; with
+  any other that is not the session's, the session is not known.
+- Who has another secret cannot take the id of an open session, unless the policy names both as one client.
 - A session that has calls under way does not expire; ``GatewayServer`` looks for others every
   ``housekeeping_ms``.
 """
 
 import dataclasses
+import hmac
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_ID: Final = 1_024
 """As for TubeMQ's clients (TBaseConstants.META_MAX_CLIENT_ID_LENGTH)."""
+_SECRET_BYTES: Final = range(16, 65)
+"""How long a secret may be."""
 
 
 @dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
@@ -45,6 +49,8 @@ class Session:
 
     client_id: str
     epoch: int
+    secret: bytes = dataclasses.field(repr=False)
+    """What its calls show; it is never told nor logged."""
     access: Access
     """TubeMQ, as this client sees it."""
     peer: str
@@ -104,26 +110,28 @@ class Sessions:
         return iter([self._sessions[name] for name in sorted(self._sessions)])
 
     def open(
-        self, ref: pb.SessionRef, access: Callable[[], Access], peer: str, language: str, version: str
+        self, request: pb.OpenSessionRequest, access: Callable[[], Access], peer: str, owner: str = ""
     ) -> Session:
         """Open a session; one of the same id and epoch is opened again, an older one is fenced.
 
+        Args:
+            request: what its client asks for.
+            access: returns TubeMQ for its settings.
+            peer: where the client is.
+            owner: the client of the policy that calls.
+
         Raises:
-            GatewayError: the id is blank or not printable, there are too many sessions, or a newer is open.
+            GatewayError: the id or the secret cannot be one, there are too many sessions, or a newer one or
+                that of another client is open.
             OptionError: by ``access``.
         """
-        if not ref.client_id.strip():
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has no client_id")
-        if len(ref.client_id) > _LONGEST_ID:
-            what = f"its client_id has {len(ref.client_id)} characters, and {_LONGEST_ID} is the most"
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
-        if not ref.client_id.isprintable():
-            # Logs and pages show it.
-            what = f"its client_id is {ref.client_id!r}, and may have printable characters only"
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
-        older = self._sessions.get(ref.client_id)
-        if older is not None and older.epoch > ref.epoch:
-            raise self._fenced(ref, older)
+        client_id = request.client_id
+        _check(request)
+        older = self._sessions.get(client_id)
+        if older is not None and not _same_client(older, request, owner):
+            raise GatewayError("TUBEMQ_SESSION_TAKEN", gateway=self._gateway, session=client_id)
+        if older is not None and older.epoch > request.epoch:
+            raise self._fenced(client_id, request.epoch, older)
         if older is None and len(self._sessions) >= self._most:
             raise GatewayError(
                 "TUBEMQ_GATEWAY_BUSY",
@@ -132,10 +140,21 @@ class Sessions:
                 retry_after_ms=int(self._lease_s * 1000),
             )
         now = self._clock()
-        opened = Session(ref.client_id, ref.epoch, access(), peer, language, version, now, now)
+        opened = Session(
+            client_id,
+            request.epoch,
+            request.secret,
+            access(),
+            peer,
+            request.language,
+            request.version,
+            now,
+            now,
+            owner=owner,
+        )
         if older is not None:
             self.close(older)
-        self._sessions[ref.client_id] = opened
+        self._sessions[client_id] = opened
         return opened
 
     def known(self, client_id: str) -> Session | None:
@@ -149,8 +168,11 @@ class Sessions:
             GatewayError: it is not known here, or it has given way to a newer one.
         """
         session = self._sessions.get(ref.client_id)
+        # A wrong secret is answered as an unknown session is, so neither secrets nor ids can be tried.
+        if session is not None and not _same(session.secret, ref.secret):
+            session = None
         if session is not None and session.epoch > ref.epoch:
-            raise self._fenced(ref, session)
+            raise self._fenced(ref.client_id, ref.epoch, session)
         if session is None or session.epoch != ref.epoch:
             raise GatewayError("TUBEMQ_SESSION_UNKNOWN", gateway=self._gateway, session=ref.client_id)
         session.seen_at = self._clock()
@@ -189,7 +211,36 @@ class Sessions:
         """Return how long ago a moment of the clock was."""
         return int((self._clock() - moment) * 1000)
 
-    def _fenced(self, ref: pb.SessionRef, newer: Session) -> GatewayError:
-        return GatewayError(
-            "TUBEMQ_SESSION_FENCED", session=ref.client_id, epoch=ref.epoch, newer=newer.epoch
+    def _fenced(self, client_id: str, epoch: int, newer: Session) -> GatewayError:
+        return GatewayError("TUBEMQ_SESSION_FENCED", session=client_id, epoch=epoch, newer=newer.epoch)
+
+
+def _check(request: pb.OpenSessionRequest) -> None:
+    """Return when a session may have this id and this secret.
+
+    Raises:
+        GatewayError: it may not.
+    """
+    what = None
+    if not request.client_id.strip():
+        what = "its session has no client_id"
+    elif len(request.client_id) > _LONGEST_ID:
+        what = f"its client_id has {len(request.client_id)} characters, and {_LONGEST_ID} is the most"
+    elif not request.client_id.isprintable():
+        # Logs and pages show it.
+        what = f"its client_id is {request.client_id!r}, and may have printable characters only"
+    elif len(request.secret) not in _SECRET_BYTES:
+        what = (
+            f"its secret has {len(request.secret)} bytes, and needs {_SECRET_BYTES[0]} to {_SECRET_BYTES[-1]}"
         )
+    if what is not None:
+        raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
+
+
+def _same_client(session: Session, request: pb.OpenSessionRequest, owner: str) -> bool:
+    return _same(session.secret, request.secret) or (owner != "" and session.owner == owner)
+
+
+def _same(secret: bytes, shown: bytes) -> bool:
+    """Return whether two secrets are equal, after a time that does not tell where they differ."""
+    return hmac.compare_digest(secret, shown)

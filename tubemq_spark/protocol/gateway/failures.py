@@ -80,9 +80,7 @@ def _number(error: TubeMQError, name: str) -> int:
 
 def _outcome(error: TubeMQError) -> pb.TubeError.Outcome:
     unknown = isinstance(error, ProduceError) and error.may_be_stored
-    # Its messages were on their way.
-    unknown |= error.condition == "TUBEMQ_GATEWAY_DEADLINE" and error.parameters["method"] == "Publish"
-    return pb.TubeError.UNKNOWN if unknown else pb.TubeError.NOT_STORED
+    return pb.TubeError.OUTCOME_UNKNOWN if unknown else pb.TubeError.OUTCOME_NOT_STORED
 
 
 def _put(parameter: pb.Parameter, value: object) -> None:

@@ -10,10 +10,12 @@ class TubeError(_message.Message):
     __slots__ = ("condition", "kind", "parameters", "text", "retriable", "about", "row", "code", "retry_after_ms", "outcome")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
-        NOT_STORED: _ClassVar[TubeError.Outcome]
-        UNKNOWN: _ClassVar[TubeError.Outcome]
-    NOT_STORED: TubeError.Outcome
-    UNKNOWN: TubeError.Outcome
+        OUTCOME_UNSPECIFIED: _ClassVar[TubeError.Outcome]
+        OUTCOME_NOT_STORED: _ClassVar[TubeError.Outcome]
+        OUTCOME_UNKNOWN: _ClassVar[TubeError.Outcome]
+    OUTCOME_UNSPECIFIED: TubeError.Outcome
+    OUTCOME_NOT_STORED: TubeError.Outcome
+    OUTCOME_UNKNOWN: TubeError.Outcome
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,24 +58,30 @@ class Parameter(_message.Message):
     def __init__(self, text: _Optional[str] = ..., number: _Optional[int] = ..., real: _Optional[float] = ..., flag: bool = ...) -> None: ...
 
 class SessionRef(_message.Message):
-    __slots__ = ("client_id", "epoch")
+    __slots__ = ("client_id", "epoch", "secret")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     epoch: int
-    def __init__(self, client_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+    secret: bytes
+    def __init__(self, client_id: _Optional[str] = ..., epoch: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
 
 class OpenSessionRequest(_message.Message):
-    __slots__ = ("session", "settings", "language", "version")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("client_id", "epoch", "secret", "settings", "language", "version")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
+    client_id: str
+    epoch: int
+    secret: bytes
     settings: SessionSettings
     language: str
     version: str
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., epoch: _Optional[int] = ..., secret: _Optional[bytes] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class SessionSettings(_message.Message):
     __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums", "keep_order")
@@ -116,26 +124,28 @@ class SessionSettings(_message.Message):
     def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ..., keep_order: bool = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
-    __slots__ = ("lease_ms", "heartbeat_ms", "max_message_bytes", "gateway", "capabilities")
+    __slots__ = ("lease_ms", "heartbeat_ms", "max_message_bytes", "gateway", "capabilities", "max_batch_bytes", "protocol_revision")
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     GATEWAY_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BATCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_REVISION_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     heartbeat_ms: int
     max_message_bytes: int
     gateway: str
     capabilities: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., gateway: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ...) -> None: ...
+    max_batch_bytes: int
+    protocol_revision: int
+    def __init__(self, lease_ms: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., gateway: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ..., max_batch_bytes: _Optional[int] = ..., protocol_revision: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("session", "seen")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("seen",)
     SEEN_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     seen: int
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., seen: _Optional[int] = ...) -> None: ...
+    def __init__(self, seen: _Optional[int] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("lease_ms", "draining", "events", "gateway")
@@ -150,15 +160,19 @@ class HeartbeatResponse(_message.Message):
     def __init__(self, lease_ms: _Optional[int] = ..., draining: bool = ..., events: _Optional[_Iterable[_Union[SessionEvent, _Mapping]]] = ..., gateway: _Optional[str] = ...) -> None: ...
 
 class SessionEventsRequest(_message.Message):
-    __slots__ = ("session", "close_when_lost")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("close_when_lost",)
     CLOSE_WHEN_LOST_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     close_when_lost: bool
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., close_when_lost: bool = ...) -> None: ...
+    def __init__(self, close_when_lost: bool = ...) -> None: ...
+
+class SessionEventsResponse(_message.Message):
+    __slots__ = ("event",)
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: SessionEvent
+    def __init__(self, event: _Optional[_Union[SessionEvent, _Mapping]] = ...) -> None: ...
 
 class SessionEvent(_message.Message):
-    __slots__ = ("number", "draining", "route_changed", "partition_lost", "offset_corrected", "members_changed")
+    __slots__ = ("number", "draining", "route_changed", "partition_lost", "offset_corrected", "members_changed", "partitions_changed")
     class Draining(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
@@ -188,25 +202,30 @@ class SessionEvent(_message.Message):
         GROUP_FIELD_NUMBER: _ClassVar[int]
         group: str
         def __init__(self, group: _Optional[str] = ...) -> None: ...
+    class PartitionsChanged(_message.Message):
+        __slots__ = ("partitions",)
+        PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+        partitions: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+        def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     ROUTE_CHANGED_FIELD_NUMBER: _ClassVar[int]
     PARTITION_LOST_FIELD_NUMBER: _ClassVar[int]
     OFFSET_CORRECTED_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     number: int
     draining: SessionEvent.Draining
     route_changed: SessionEvent.RouteChanged
     partition_lost: SessionEvent.PartitionLost
     offset_corrected: SessionEvent.OffsetCorrected
     members_changed: SessionEvent.MembersChanged
-    def __init__(self, number: _Optional[int] = ..., draining: _Optional[_Union[SessionEvent.Draining, _Mapping]] = ..., route_changed: _Optional[_Union[SessionEvent.RouteChanged, _Mapping]] = ..., partition_lost: _Optional[_Union[SessionEvent.PartitionLost, _Mapping]] = ..., offset_corrected: _Optional[_Union[SessionEvent.OffsetCorrected, _Mapping]] = ..., members_changed: _Optional[_Union[SessionEvent.MembersChanged, _Mapping]] = ...) -> None: ...
+    partitions_changed: SessionEvent.PartitionsChanged
+    def __init__(self, number: _Optional[int] = ..., draining: _Optional[_Union[SessionEvent.Draining, _Mapping]] = ..., route_changed: _Optional[_Union[SessionEvent.RouteChanged, _Mapping]] = ..., partition_lost: _Optional[_Union[SessionEvent.PartitionLost, _Mapping]] = ..., offset_corrected: _Optional[_Union[SessionEvent.OffsetCorrected, _Mapping]] = ..., members_changed: _Optional[_Union[SessionEvent.MembersChanged, _Mapping]] = ..., partitions_changed: _Optional[_Union[SessionEvent.PartitionsChanged, _Mapping]] = ...) -> None: ...
 
 class CloseSessionRequest(_message.Message):
-    __slots__ = ("session",)
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class CloseSessionResponse(_message.Message):
     __slots__ = ()
@@ -231,16 +250,14 @@ class Endpoint(_message.Message):
     def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class QueryRouteRequest(_message.Message):
-    __slots__ = ("session", "topics", "missing_ok", "max_age_ms")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("topics", "missing_ok", "max_age_ms")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     MISSING_OK_FIELD_NUMBER: _ClassVar[int]
     MAX_AGE_MS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     topics: _containers.RepeatedScalarFieldContainer[str]
     missing_ok: bool
     max_age_ms: int
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., missing_ok: bool = ..., max_age_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., missing_ok: bool = ..., max_age_ms: _Optional[int] = ...) -> None: ...
 
 class QueryRouteResponse(_message.Message):
     __slots__ = ("brokers", "partitions", "missing_topics", "unread", "age_ms")
@@ -263,55 +280,45 @@ class QueryRouteResponse(_message.Message):
     age_ms: int
     def __init__(self, brokers: _Optional[_Iterable[_Union[Endpoint, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueryRouteResponse.Located, _Mapping]]] = ..., missing_topics: _Optional[_Iterable[str]] = ..., unread: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
-class WatchRouteRequest(_message.Message):
-    __slots__ = ("session", "topics", "missing_ok")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_FIELD_NUMBER: _ClassVar[int]
-    MISSING_OK_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
-    topics: _containers.RepeatedScalarFieldContainer[str]
-    missing_ok: bool
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., missing_ok: bool = ...) -> None: ...
-
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("session",)
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "next_page_token")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class CheckTopicRequest(_message.Message):
-    __slots__ = ("session", "topic", "publishable")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("topic", "publishable")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PUBLISHABLE_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     topic: str
     publishable: bool
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topic: _Optional[str] = ..., publishable: bool = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., publishable: bool = ...) -> None: ...
 
 class CheckTopicResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("session", "topic", "stores", "partitions", "broker_ids")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("topic", "stores", "partitions", "broker_ids")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     STORES_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     BROKER_IDS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     topic: str
     stores: int
     partitions: int
     broker_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topic: _Optional[str] = ..., stores: _Optional[int] = ..., partitions: _Optional[int] = ..., broker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., stores: _Optional[int] = ..., partitions: _Optional[int] = ..., broker_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CreateTopicResponse(_message.Message):
     __slots__ = ("created", "broker_ids")
@@ -332,16 +339,14 @@ class Store(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., broker_id: _Optional[int] = ..., store: _Optional[int] = ...) -> None: ...
 
 class QueryBoundsRequest(_message.Message):
-    __slots__ = ("session", "stores", "flushed", "timeout_ms")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("stores", "flushed", "timeout_ms")
     STORES_FIELD_NUMBER: _ClassVar[int]
     FLUSHED_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     stores: _containers.RepeatedCompositeFieldContainer[Store]
     flushed: bool
     timeout_ms: int
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., flushed: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., flushed: bool = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class QueryBoundsResponse(_message.Message):
     __slots__ = ("answers",)
@@ -372,14 +377,8 @@ class PartitionOffset(_message.Message):
     offset: int
     def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
 
-class PartitionOffsets(_message.Message):
-    __slots__ = ("offsets",)
-    OFFSETS_FIELD_NUMBER: _ClassVar[int]
-    offsets: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
-    def __init__(self, offsets: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
-
 class QueryFirstReadableRequest(_message.Message):
-    __slots__ = ("session", "begins")
+    __slots__ = ("begins",)
     class Begin(_message.Message):
         __slots__ = ("partition", "bounds")
         PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -387,32 +386,42 @@ class QueryFirstReadableRequest(_message.Message):
         partition: Partition
         bounds: Bounds
         def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., bounds: _Optional[_Union[Bounds, _Mapping]] = ...) -> None: ...
-    SESSION_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     begins: _containers.RepeatedCompositeFieldContainer[QueryFirstReadableRequest.Begin]
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., begins: _Optional[_Iterable[_Union[QueryFirstReadableRequest.Begin, _Mapping]]] = ...) -> None: ...
+    def __init__(self, begins: _Optional[_Iterable[_Union[QueryFirstReadableRequest.Begin, _Mapping]]] = ...) -> None: ...
+
+class QueryFirstReadableResponse(_message.Message):
+    __slots__ = ("offsets",)
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+    def __init__(self, offsets: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
 
 class QueryGroupPositionsRequest(_message.Message):
-    __slots__ = ("session", "partitions")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("partitions",)
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+
+class QueryGroupPositionsResponse(_message.Message):
+    __slots__ = ("offsets",)
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+    def __init__(self, offsets: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
 
 class QueryStoredOffsetsRequest(_message.Message):
-    __slots__ = ("session", "group", "topics")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("group", "topics", "page_size", "page_token")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     group: str
     topics: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class QueryStoredOffsetsResponse(_message.Message):
-    __slots__ = ("known", "failures")
+    __slots__ = ("known", "failures", "next_page_token")
     class Stored(_message.Message):
         __slots__ = ("group", "partition", "committed", "in_flight", "latest", "consumer")
         GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -437,17 +446,17 @@ class QueryStoredOffsetsResponse(_message.Message):
         def __init__(self, broker_id: _Optional[int] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     known: _containers.RepeatedCompositeFieldContainer[QueryStoredOffsetsResponse.Stored]
     failures: _containers.RepeatedCompositeFieldContainer[QueryStoredOffsetsResponse.Failure]
-    def __init__(self, known: _Optional[_Iterable[_Union[QueryStoredOffsetsResponse.Stored, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[QueryStoredOffsetsResponse.Failure, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, known: _Optional[_Iterable[_Union[QueryStoredOffsetsResponse.Stored, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[QueryStoredOffsetsResponse.Failure, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ResetOffsetsRequest(_message.Message):
-    __slots__ = ("session", "positions")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("positions",)
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     positions: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., positions: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
+    def __init__(self, positions: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
 
 class ResetOffsetsResponse(_message.Message):
     __slots__ = ("failures",)
@@ -463,18 +472,16 @@ class ResetOffsetsResponse(_message.Message):
     def __init__(self, failures: _Optional[_Iterable[_Union[ResetOffsetsResponse.Failure, _Mapping]]] = ...) -> None: ...
 
 class ReadRangeRequest(_message.Message):
-    __slots__ = ("session", "partition", "start", "end", "own_store")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("partition", "start", "end", "own_store")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     OWN_STORE_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     partition: Partition
     start: int
     end: int
     own_store: bool
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., own_store: bool = ...) -> None: ...
+    def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., own_store: bool = ...) -> None: ...
 
 class ReadRangeResponse(_message.Message):
     __slots__ = ("batch", "loss", "waiting")
@@ -610,31 +617,22 @@ class Receipt(_message.Message):
     checksum: int
     def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., count: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., retried: _Optional[int] = ..., unanswered: _Optional[int] = ..., bytes: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
-class PublishRequest(_message.Message):
-    __slots__ = ("session", "batch", "name")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
-    BATCH_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
-    batch: MessageBatch
-    name: str
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
-
-class PublishResponse(_message.Message):
-    __slots__ = ("receipts",)
-    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
-    receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
-    def __init__(self, receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ...) -> None: ...
-
-class PublishCommand(_message.Message):
-    __slots__ = ("begin", "batch", "flush", "receipts", "finish")
+class PublishStreamRequest(_message.Message):
+    __slots__ = ("begin", "batch", "part", "flush", "tell", "finish", "number")
     class Begin(_message.Message):
-        __slots__ = ("session", "name")
-        SESSION_FIELD_NUMBER: _ClassVar[int]
+        __slots__ = ("name", "per_message")
         NAME_FIELD_NUMBER: _ClassVar[int]
-        session: SessionRef
+        PER_MESSAGE_FIELD_NUMBER: _ClassVar[int]
         name: str
-        def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+        per_message: bool
+        def __init__(self, name: _Optional[str] = ..., per_message: bool = ...) -> None: ...
+    class Part(_message.Message):
+        __slots__ = ("data", "size")
+        DATA_FIELD_NUMBER: _ClassVar[int]
+        SIZE_FIELD_NUMBER: _ClassVar[int]
+        data: bytes
+        size: int
+        def __init__(self, data: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
     class Flush(_message.Message):
         __slots__ = ()
         def __init__(self) -> None: ...
@@ -646,28 +644,106 @@ class PublishCommand(_message.Message):
         def __init__(self) -> None: ...
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
-    RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    TELL_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
-    begin: PublishCommand.Begin
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    begin: PublishStreamRequest.Begin
     batch: MessageBatch
-    flush: PublishCommand.Flush
-    receipts: PublishCommand.Tell
-    finish: PublishCommand.Finish
-    def __init__(self, begin: _Optional[_Union[PublishCommand.Begin, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., flush: _Optional[_Union[PublishCommand.Flush, _Mapping]] = ..., receipts: _Optional[_Union[PublishCommand.Tell, _Mapping]] = ..., finish: _Optional[_Union[PublishCommand.Finish, _Mapping]] = ...) -> None: ...
+    part: PublishStreamRequest.Part
+    flush: PublishStreamRequest.Flush
+    tell: PublishStreamRequest.Tell
+    finish: PublishStreamRequest.Finish
+    number: int
+    def __init__(self, begin: _Optional[_Union[PublishStreamRequest.Begin, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., part: _Optional[_Union[PublishStreamRequest.Part, _Mapping]] = ..., flush: _Optional[_Union[PublishStreamRequest.Flush, _Mapping]] = ..., tell: _Optional[_Union[PublishStreamRequest.Tell, _Mapping]] = ..., finish: _Optional[_Union[PublishStreamRequest.Finish, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
-class PublishAnswer(_message.Message):
-    __slots__ = ("error", "receipts", "draining")
-    ERROR_FIELD_NUMBER: _ClassVar[int]
+class PublishStreamResponse(_message.Message):
+    __slots__ = ("number", "receipts", "failures", "outcomes", "draining", "error")
+    class Failure(_message.Message):
+        __slots__ = ("error", "rows")
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        ROWS_FIELD_NUMBER: _ClassVar[int]
+        error: TubeError
+        rows: bytes
+        def __init__(self, error: _Optional[_Union[TubeError, _Mapping]] = ..., rows: _Optional[bytes] = ...) -> None: ...
+    class Outcomes(_message.Message):
+        __slots__ = ("partitions", "partition_codes", "offsets", "message_ids", "append_times_ms", "attempts", "unanswered")
+        PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+        PARTITION_CODES_FIELD_NUMBER: _ClassVar[int]
+        OFFSETS_FIELD_NUMBER: _ClassVar[int]
+        MESSAGE_IDS_FIELD_NUMBER: _ClassVar[int]
+        APPEND_TIMES_MS_FIELD_NUMBER: _ClassVar[int]
+        ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+        UNANSWERED_FIELD_NUMBER: _ClassVar[int]
+        partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+        partition_codes: bytes
+        offsets: bytes
+        message_ids: bytes
+        append_times_ms: bytes
+        attempts: bytes
+        unanswered: bytes
+        def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., partition_codes: _Optional[bytes] = ..., offsets: _Optional[bytes] = ..., message_ids: _Optional[bytes] = ..., append_times_ms: _Optional[bytes] = ..., attempts: _Optional[bytes] = ..., unanswered: _Optional[bytes] = ...) -> None: ...
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     RECEIPTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
-    error: TubeError
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    number: int
     receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
+    failures: _containers.RepeatedCompositeFieldContainer[PublishStreamResponse.Failure]
+    outcomes: PublishStreamResponse.Outcomes
     draining: bool
-    def __init__(self, error: _Optional[_Union[TubeError, _Mapping]] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., draining: bool = ...) -> None: ...
+    error: TubeError
+    def __init__(self, number: _Optional[int] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[PublishStreamResponse.Failure, _Mapping]]] = ..., outcomes: _Optional[_Union[PublishStreamResponse.Outcomes, _Mapping]] = ..., draining: bool = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+
+class TopicFilter(_message.Message):
+    __slots__ = ("topic", "message_types")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    message_types: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., message_types: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class SubscribeRequest(_message.Message):
+    __slots__ = ("topics", "filters", "start", "accept_losses")
+    class BoundStart(_message.Message):
+        __slots__ = ("session_key", "source_count", "offsets", "smallest")
+        SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+        SOURCE_COUNT_FIELD_NUMBER: _ClassVar[int]
+        OFFSETS_FIELD_NUMBER: _ClassVar[int]
+        SMALLEST_FIELD_NUMBER: _ClassVar[int]
+        session_key: str
+        source_count: int
+        offsets: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+        smallest: bool
+        def __init__(self, session_key: _Optional[str] = ..., source_count: _Optional[int] = ..., offsets: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ..., smallest: bool = ...) -> None: ...
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_LOSSES_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    filters: _containers.RepeatedCompositeFieldContainer[TopicFilter]
+    start: SubscribeRequest.BoundStart
+    accept_losses: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., filters: _Optional[_Iterable[_Union[TopicFilter, _Mapping]]] = ..., start: _Optional[_Union[SubscribeRequest.BoundStart, _Mapping]] = ..., accept_losses: bool = ...) -> None: ...
+
+class SubscribeResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionOffset]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOffset, _Mapping]]] = ...) -> None: ...
 
 class AttachPartitionsRequest(_message.Message):
-    __slots__ = ("session", "topics", "partitions", "accept_losses")
+    __slots__ = ("topics", "partitions", "accept_losses", "filters", "node")
+    class Node(_message.Message):
+        __slots__ = ("source_count", "node_id")
+        SOURCE_COUNT_FIELD_NUMBER: _ClassVar[int]
+        NODE_ID_FIELD_NUMBER: _ClassVar[int]
+        source_count: int
+        node_id: int
+        def __init__(self, source_count: _Optional[int] = ..., node_id: _Optional[int] = ...) -> None: ...
     class Wanted(_message.Message):
         __slots__ = ("partition", "offset")
         PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -675,15 +751,17 @@ class AttachPartitionsRequest(_message.Message):
         partition: Partition
         offset: int
         def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
-    SESSION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     ACCEPT_LOSSES_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     partitions: _containers.RepeatedCompositeFieldContainer[AttachPartitionsRequest.Wanted]
     accept_losses: bool
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[_Union[AttachPartitionsRequest.Wanted, _Mapping]]] = ..., accept_losses: bool = ...) -> None: ...
+    filters: _containers.RepeatedCompositeFieldContainer[TopicFilter]
+    node: AttachPartitionsRequest.Node
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., partitions: _Optional[_Iterable[_Union[AttachPartitionsRequest.Wanted, _Mapping]]] = ..., accept_losses: bool = ..., filters: _Optional[_Iterable[_Union[TopicFilter, _Mapping]]] = ..., node: _Optional[_Union[AttachPartitionsRequest.Node, _Mapping]] = ...) -> None: ...
 
 class AttachPartitionsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -699,12 +777,10 @@ class AttachPartitionsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[AttachPartitionsResponse.Attached, _Mapping]]] = ...) -> None: ...
 
 class DetachPartitionsRequest(_message.Message):
-    __slots__ = ("session", "partitions")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("partitions",)
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class DetachPartitionsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -713,17 +789,29 @@ class DetachPartitionsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("session", "commit", "wait_ms")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("commit", "wait_ms")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     commit: _containers.RepeatedScalarFieldContainer[str]
     wait_ms: int
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., commit: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, commit: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("reason", "partition", "offset", "latest", "messages", "batch", "draining", "next", "lag", "bytes_behind", "slow")
+    __slots__ = ("reason", "partition", "offset", "latest", "messages", "records", "batch", "draining", "next", "lag", "bytes_behind", "slow")
+    class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        REASON_UNSPECIFIED: _ClassVar[FetchResponse.Reason]
+        REASON_READY: _ClassVar[FetchResponse.Reason]
+        REASON_NOTHING_ATTACHED: _ClassVar[FetchResponse.Reason]
+        REASON_AT_ENDS: _ClassVar[FetchResponse.Reason]
+        REASON_UNCOMMITTED: _ClassVar[FetchResponse.Reason]
+        REASON_PAUSED: _ClassVar[FetchResponse.Reason]
+    REASON_UNSPECIFIED: FetchResponse.Reason
+    REASON_READY: FetchResponse.Reason
+    REASON_NOTHING_ATTACHED: FetchResponse.Reason
+    REASON_AT_ENDS: FetchResponse.Reason
+    REASON_UNCOMMITTED: FetchResponse.Reason
+    REASON_PAUSED: FetchResponse.Reason
     class Message(_message.Message):
         __slots__ = ("value", "message_id", "offset", "has_attributes", "attributes")
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -742,34 +830,34 @@ class FetchResponse(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     NEXT_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
     BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     SLOW_FIELD_NUMBER: _ClassVar[int]
-    reason: int
+    reason: FetchResponse.Reason
     partition: Partition
     offset: int
     latest: int
     messages: _containers.RepeatedCompositeFieldContainer[FetchResponse.Message]
+    records: RecordBatch
     batch: str
     draining: bool
     next: int
     lag: int
     bytes_behind: int
     slow: bool
-    def __init__(self, reason: _Optional[int] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., latest: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FetchResponse.Message, _Mapping]]] = ..., batch: _Optional[str] = ..., draining: bool = ..., next: _Optional[int] = ..., lag: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., slow: bool = ...) -> None: ...
+    def __init__(self, reason: _Optional[_Union[FetchResponse.Reason, str]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., latest: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FetchResponse.Message, _Mapping]]] = ..., records: _Optional[_Union[RecordBatch, _Mapping]] = ..., batch: _Optional[str] = ..., draining: bool = ..., next: _Optional[int] = ..., lag: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., slow: bool = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("session", "batch", "roll_back")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("batch", "roll_back")
     BATCH_FIELD_NUMBER: _ClassVar[int]
     ROLL_BACK_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
     batch: str
     roll_back: bool
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., batch: _Optional[str] = ..., roll_back: bool = ...) -> None: ...
+    def __init__(self, batch: _Optional[str] = ..., roll_back: bool = ...) -> None: ...
 
 class CommitResponse(_message.Message):
     __slots__ = ("offset", "latest")
@@ -779,13 +867,11 @@ class CommitResponse(_message.Message):
     latest: int
     def __init__(self, offset: _Optional[int] = ..., latest: _Optional[int] = ...) -> None: ...
 
-class ConsumeCommand(_message.Message):
-    __slots__ = ("begin", "credit", "commit", "seek")
+class ConsumeRequest(_message.Message):
+    __slots__ = ("begin", "credit", "commit", "seek", "pause", "resume")
     class Begin(_message.Message):
-        __slots__ = ("session",)
-        SESSION_FIELD_NUMBER: _ClassVar[int]
-        session: SessionRef
-        def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ...) -> None: ...
+        __slots__ = ()
+        def __init__(self) -> None: ...
     class Seek(_message.Message):
         __slots__ = ("partition", "offset")
         PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -793,18 +879,32 @@ class ConsumeCommand(_message.Message):
         partition: Partition
         offset: int
         def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+    class Pause(_message.Message):
+        __slots__ = ("partitions",)
+        PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+        partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+        def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+    class Resume(_message.Message):
+        __slots__ = ("partitions",)
+        PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+        partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+        def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     SEEK_FIELD_NUMBER: _ClassVar[int]
-    begin: ConsumeCommand.Begin
+    PAUSE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    begin: ConsumeRequest.Begin
     credit: int
     commit: CommitRequest
-    seek: ConsumeCommand.Seek
-    def __init__(self, begin: _Optional[_Union[ConsumeCommand.Begin, _Mapping]] = ..., credit: _Optional[int] = ..., commit: _Optional[_Union[CommitRequest, _Mapping]] = ..., seek: _Optional[_Union[ConsumeCommand.Seek, _Mapping]] = ...) -> None: ...
+    seek: ConsumeRequest.Seek
+    pause: ConsumeRequest.Pause
+    resume: ConsumeRequest.Resume
+    def __init__(self, begin: _Optional[_Union[ConsumeRequest.Begin, _Mapping]] = ..., credit: _Optional[int] = ..., commit: _Optional[_Union[CommitRequest, _Mapping]] = ..., seek: _Optional[_Union[ConsumeRequest.Seek, _Mapping]] = ..., pause: _Optional[_Union[ConsumeRequest.Pause, _Mapping]] = ..., resume: _Optional[_Union[ConsumeRequest.Resume, _Mapping]] = ...) -> None: ...
 
-class ConsumeEvent(_message.Message):
-    __slots__ = ("batch", "committed", "sought", "error", "waiting")
+class ConsumeResponse(_message.Message):
+    __slots__ = ("batch", "committed", "sought", "error", "waiting", "paused")
     class Committed(_message.Message):
         __slots__ = ("batch", "position", "error")
         BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -823,32 +923,37 @@ class ConsumeEvent(_message.Message):
         offset: int
         error: TubeError
         def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    class Paused(_message.Message):
+        __slots__ = ("partitions",)
+        PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+        partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+        def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
     BATCH_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     SOUGHT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
     batch: FetchResponse
-    committed: ConsumeEvent.Committed
-    sought: ConsumeEvent.Sought
+    committed: ConsumeResponse.Committed
+    sought: ConsumeResponse.Sought
     error: TubeError
     waiting: Waiting
-    def __init__(self, batch: _Optional[_Union[FetchResponse, _Mapping]] = ..., committed: _Optional[_Union[ConsumeEvent.Committed, _Mapping]] = ..., sought: _Optional[_Union[ConsumeEvent.Sought, _Mapping]] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ...) -> None: ...
+    paused: ConsumeResponse.Paused
+    def __init__(self, batch: _Optional[_Union[FetchResponse, _Mapping]] = ..., committed: _Optional[_Union[ConsumeResponse.Committed, _Mapping]] = ..., sought: _Optional[_Union[ConsumeResponse.Sought, _Mapping]] = ..., error: _Optional[_Union[TubeError, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., paused: _Optional[_Union[ConsumeResponse.Paused, _Mapping]] = ...) -> None: ...
 
 class ListMembersRequest(_message.Message):
-    __slots__ = ("session", "group", "page_size", "after")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("group", "page_size", "page_token")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     group: str
     page_size: int
-    after: str
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., group: _Optional[str] = ..., page_size: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+    page_token: str
+    def __init__(self, group: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListMembersResponse(_message.Message):
-    __slots__ = ("members", "topics", "more", "age_ms", "policy")
+    __slots__ = ("members", "topics", "next_page_token", "age_ms", "policy")
     class Held(_message.Message):
         __slots__ = ("topic", "partition_id", "broker")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -867,15 +972,15 @@ class ListMembersResponse(_message.Message):
         def __init__(self, client_id: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[ListMembersResponse.Held, _Mapping]]] = ...) -> None: ...
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
-    MORE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedCompositeFieldContainer[ListMembersResponse.Member]
     topics: _containers.RepeatedScalarFieldContainer[str]
-    more: bool
+    next_page_token: str
     age_ms: int
     policy: GroupPolicy
-    def __init__(self, members: _Optional[_Iterable[_Union[ListMembersResponse.Member, _Mapping]]] = ..., topics: _Optional[_Iterable[str]] = ..., more: bool = ..., age_ms: _Optional[int] = ..., policy: _Optional[_Union[GroupPolicy, _Mapping]] = ...) -> None: ...
+    def __init__(self, members: _Optional[_Iterable[_Union[ListMembersResponse.Member, _Mapping]]] = ..., topics: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ..., age_ms: _Optional[int] = ..., policy: _Optional[_Union[GroupPolicy, _Mapping]] = ...) -> None: ...
 
 class GroupPolicy(_message.Message):
     __slots__ = ("topics", "flow_control", "flow_rules", "brokers_per_consumer", "changed")
@@ -903,19 +1008,17 @@ class GroupPolicy(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[GroupPolicy.OfTopic, _Mapping]]] = ..., flow_control: bool = ..., flow_rules: _Optional[str] = ..., brokers_per_consumer: _Optional[int] = ..., changed: _Optional[str] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("session", "topic", "page_size", "after")
-    SESSION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("topic", "page_size", "page_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    session: SessionRef
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     page_size: int
-    after: str
-    def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., topic: _Optional[str] = ..., page_size: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups", "more", "age_ms")
+    __slots__ = ("groups", "next_page_token", "age_ms")
     class Group(_message.Message):
         __slots__ = ("name", "topics", "members")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -926,28 +1029,19 @@ class ListGroupsResponse(_message.Message):
         members: int
         def __init__(self, name: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., members: _Optional[int] = ...) -> None: ...
     GROUPS_FIELD_NUMBER: _ClassVar[int]
-    MORE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     AGE_MS_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[ListGroupsResponse.Group]
-    more: bool
+    next_page_token: str
     age_ms: int
-    def __init__(self, groups: _Optional[_Iterable[_Union[ListGroupsResponse.Group, _Mapping]]] = ..., more: bool = ..., age_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, groups: _Optional[_Iterable[_Union[ListGroupsResponse.Group, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class DescribeGatewayRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DescribeGatewayResponse(_message.Message):
-    __slots__ = ("name", "advertised", "cluster", "version", "draining", "sessions", "open_reads", "open_publishes", "bytes_in_flight", "uptime_ms", "capabilities", "degraded", "peers")
-    class Peer(_message.Message):
-        __slots__ = ("id", "name", "address")
-        ID_FIELD_NUMBER: _ClassVar[int]
-        NAME_FIELD_NUMBER: _ClassVar[int]
-        ADDRESS_FIELD_NUMBER: _ClassVar[int]
-        id: str
-        name: str
-        address: str
-        def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+    __slots__ = ("name", "advertised", "cluster", "version", "draining", "sessions", "open_reads", "open_publishes", "bytes_in_flight", "uptime_ms", "capabilities", "degraded")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADVERTISED_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
@@ -960,7 +1054,6 @@ class DescribeGatewayResponse(_message.Message):
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
     CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
     DEGRADED_FIELD_NUMBER: _ClassVar[int]
-    PEERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     advertised: str
     cluster: str
@@ -973,22 +1066,21 @@ class DescribeGatewayResponse(_message.Message):
     uptime_ms: int
     capabilities: _containers.RepeatedScalarFieldContainer[str]
     degraded: bool
-    peers: _containers.RepeatedCompositeFieldContainer[DescribeGatewayResponse.Peer]
-    def __init__(self, name: _Optional[str] = ..., advertised: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., draining: bool = ..., sessions: _Optional[int] = ..., open_reads: _Optional[int] = ..., open_publishes: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., capabilities: _Optional[_Iterable[str]] = ..., degraded: bool = ..., peers: _Optional[_Iterable[_Union[DescribeGatewayResponse.Peer, _Mapping]]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., advertised: _Optional[str] = ..., cluster: _Optional[str] = ..., version: _Optional[str] = ..., draining: bool = ..., sessions: _Optional[int] = ..., open_reads: _Optional[int] = ..., open_publishes: _Optional[int] = ..., bytes_in_flight: _Optional[int] = ..., uptime_ms: _Optional[int] = ..., capabilities: _Optional[_Iterable[str]] = ..., degraded: bool = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("page_size", "after")
+    __slots__ = ("page_size", "page_token")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
-    AFTER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     page_size: int
-    after: str
-    def __init__(self, page_size: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
-    __slots__ = ("sessions", "more")
+    __slots__ = ("sessions", "next_page_token")
     class Session(_message.Message):
-        __slots__ = ("session", "group", "peer", "language", "version", "age_ms", "silent_ms", "calls")
-        SESSION_FIELD_NUMBER: _ClassVar[int]
+        __slots__ = ("client_id", "group", "peer", "language", "version", "age_ms", "silent_ms", "calls")
+        CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
         GROUP_FIELD_NUMBER: _ClassVar[int]
         PEER_FIELD_NUMBER: _ClassVar[int]
         LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -996,7 +1088,7 @@ class ListSessionsResponse(_message.Message):
         AGE_MS_FIELD_NUMBER: _ClassVar[int]
         SILENT_MS_FIELD_NUMBER: _ClassVar[int]
         CALLS_FIELD_NUMBER: _ClassVar[int]
-        session: SessionRef
+        client_id: str
         group: str
         peer: str
         language: str
@@ -1004,9 +1096,9 @@ class ListSessionsResponse(_message.Message):
         age_ms: int
         silent_ms: int
         calls: int
-        def __init__(self, session: _Optional[_Union[SessionRef, _Mapping]] = ..., group: _Optional[str] = ..., peer: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., age_ms: _Optional[int] = ..., silent_ms: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
+        def __init__(self, client_id: _Optional[str] = ..., group: _Optional[str] = ..., peer: _Optional[str] = ..., language: _Optional[str] = ..., version: _Optional[str] = ..., age_ms: _Optional[int] = ..., silent_ms: _Optional[int] = ..., calls: _Optional[int] = ...) -> None: ...
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
-    MORE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     sessions: _containers.RepeatedCompositeFieldContainer[ListSessionsResponse.Session]
-    more: bool
-    def __init__(self, sessions: _Optional[_Iterable[_Union[ListSessionsResponse.Session, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, sessions: _Optional[_Iterable[_Union[ListSessionsResponse.Session, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

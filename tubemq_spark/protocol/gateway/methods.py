@@ -7,10 +7,16 @@ from google.protobuf.message_factory import GetMessageClass
 
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
-_DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["Gateway"]
+_DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["GatewayService"]
 
 SERVICE: Final[str] = _DESCRIPTOR.full_name
 """The service's whole name, which health checks and reflection use too."""
+
+PROTOCOL_REVISION: Final = 1
+"""Grows when something that is there already changes its meaning."""
+
+SESSION_KEY: Final = "tubemq-session-bin"
+"""The key of the metadata in which a call names its session, as a serialised ``SessionRef``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

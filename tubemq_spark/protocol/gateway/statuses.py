@@ -34,6 +34,7 @@ class Status(enum.IntEnum):
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
+    ALREADY_EXISTS = 6
     PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     FAILED_PRECONDITION = 9
@@ -99,6 +100,7 @@ _OF_CONDITIONS: Final[Mapping[str, Status]] = {
     "TUBEMQ_PRODUCER_BROKEN": Status.ABORTED,
     "TUBEMQ_MESSAGE_ABANDONED": Status.ABORTED,
     "TUBEMQ_SESSION_UNKNOWN": Status.FAILED_PRECONDITION,  # the client opens it there, and calls again
+    "TUBEMQ_SESSION_TAKEN": Status.ALREADY_EXISTS,
     "TUBEMQ_SESSION_FENCED": Status.ABORTED,  # the gateway has seen a larger SessionRef.epoch
     "TUBEMQ_GROUP_NOT_FOUND": Status.NOT_FOUND,  # ListMembers: neither members nor positions
     "TUBEMQ_GATEWAY_DEADLINE": Status.DEADLINE_EXCEEDED,
