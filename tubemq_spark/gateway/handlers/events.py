@@ -7,6 +7,9 @@ Events come from the event loop and from threads; ``from_thread`` brings the lat
 - *partition lost*, *offset corrected*: the session whose partition it is;
 - *members changed*: the other sessions of the group on this gateway. Those elsewhere learn it from the
   master.
+
+What concerns many sessions is put on a board (``session.inbox``) that they follow: one for all, one for each
+access, and one for each group. So such an event costs what has changed, and not what there is.
 """
 
 import asyncio
@@ -16,6 +19,7 @@ from collections.abc import Callable
 from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.session.calls import Call, Calls
+from tubemq_spark.gateway.session.inbox import Board
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -34,7 +38,11 @@ class Events:
         self._sessions = sessions
         self._calls = calls
         self._loop: asyncio.AbstractEventLoop | None = None
-        sessions.on_end.append(_wake)
+        self._for_all = Board()
+        self._of_access: dict[Access, Board] = {}
+        self._of_group: dict[str, Board] = {}
+        sessions.on_open.append(self._follow)
+        sessions.on_end.append(self._leave)
 
     def start(self) -> None:
         """Take events of threads from now on; in the event loop."""
@@ -52,15 +60,13 @@ class Events:
 
     def draining(self) -> None:
         """Tell everybody that the gateway is about to stop."""
-        for session in self._sessions:
-            self._put(session, ("draining",), pb.SessionEvent(draining=pb.SessionEvent.Draining()))
+        self._for_all.put(("draining",), pb.SessionEvent(draining=pb.SessionEvent.Draining()))
 
     def route_changed(self, access: Access, topic: str, partitions: int) -> None:
         """Tell that a topic's partitions are elsewhere, or others."""
-        for session in self._sessions:
-            if session.access is access:
-                changed = pb.SessionEvent.RouteChanged(topic=topic, partitions=partitions)
-                self._put(session, ("route", topic), pb.SessionEvent(route_changed=changed))
+        if (board := self._of_access.get(access)) is not None:
+            changed = pb.SessionEvent.RouteChanged(topic=topic, partitions=partitions)
+            board.put(("route", topic), pb.SessionEvent(route_changed=changed))
 
     def partition_lost(self, session: Session, partition: TopicPartition, error: TubeMQError | None) -> None:
         """Tell that an attached partition was given up."""
@@ -80,12 +86,27 @@ class Events:
 
     def members_changed(self, group: str, by: Session) -> None:
         """Tell the others of a group that a member came or went."""
-        if not self._members:
-            return
-        for session in self._sessions:
-            if session.client_id != by.client_id and session.access.config.group == group:
-                changed = pb.SessionEvent.MembersChanged(group=group)
-                self._put(session, ("members",), pb.SessionEvent(members_changed=changed))
+        if self._members and (board := self._of_group.get(group)) is not None:
+            changed = pb.SessionEvent.MembersChanged(group=group)
+            # The client that left may have a newer session, to which its own leaving is no news.
+            member = self._sessions.known(by.client_id) or by
+            member.inbox.put_for_others(board, ("members",), pb.SessionEvent(members_changed=changed))
+
+    def _follow(self, session: Session) -> None:
+        for board in (
+            self._for_all,
+            self._of_access.setdefault(session.access, Board()),
+            self._of_group.setdefault(session.group, Board()),
+        ):
+            session.inbox.follow(board)
+
+    def _leave(self, session: Session) -> None:
+        session.inbox.leave()
+        session.inbox.news.set()
+        if not self._of_access[session.access].followers:
+            del self._of_access[session.access]
+        if not self._of_group[session.group].followers:
+            del self._of_group[session.group]
 
     # Telling it.
 
@@ -106,18 +127,23 @@ class Events:
 
     async def _tell(self, session: Session, call: Call) -> None:
         inbox = session.inbox
-        inbox.reader = call
-        inbox.news.set()
-        while not session.ended:
-            await inbox.news.wait()
-            inbox.news.clear()
-            if inbox.reader is not call:
-                inbox.news.set()
-                raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="a newer call tells the session's events")
-            for event in inbox.pending():
-                await call.context.write(pb.SessionEventsResponse(event=event).SerializeToString())
-                inbox.seen(event.number)
-            self._calls.refuse_when_draining()
+        inbox.begin_reading(call)
+        try:
+            while not session.ended:
+                await inbox.news.wait()
+                inbox.news.clear()
+                if inbox.reader is not call:
+                    inbox.news.set()
+                    raise GatewayError(
+                        "TUBEMQ_GATEWAY_REQUEST", what="a newer call tells the session's events"
+                    )
+                for event in inbox.pending():
+                    told = pb.SessionEventsResponse(event=event)
+                    await call.context.write(told.SerializeToString())
+                    inbox.seen(event.number)
+                self._calls.refuse_when_draining()
+        finally:
+            inbox.end_reading(call)
 
     def _close_if_silent(self, session: Session, calls: int) -> None:
         if not session.running and session.calls == calls:
@@ -125,7 +151,3 @@ class Events:
 
     def _put(self, session: Session, about: tuple[str, ...], event: pb.SessionEvent) -> None:
         session.inbox.put(about, event)
-
-
-def _wake(session: Session) -> None:
-    session.inbox.news.set()

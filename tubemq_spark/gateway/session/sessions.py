@@ -98,6 +98,10 @@ class Sessions:
         self._most = settings.sessions
         self._clock = clock
         self._sessions: dict[str, Session] = {}
+        self._in_order: list[Session] | None = None
+        """All of them, as long as none comes or goes."""
+        self.on_open: list[Callable[[Session], object]] = []
+        """Called with each new session."""
         self.on_end: list[Callable[[Session], object]] = []
         """Called with each session that has ended."""
 
@@ -107,7 +111,9 @@ class Sessions:
 
     def __iter__(self) -> Iterator[Session]:
         """Return them in the order of their client ids."""
-        return iter([self._sessions[name] for name in sorted(self._sessions)])
+        if self._in_order is None:
+            self._in_order = [self._sessions[name] for name in sorted(self._sessions)]
+        return iter(self._in_order)
 
     def open(
         self, request: pb.OpenSessionRequest, access: Callable[[], Access], peer: str, owner: str = ""
@@ -154,7 +160,10 @@ class Sessions:
         )
         if older is not None:
             self.close(older)
+        self._in_order = None
         self._sessions[client_id] = opened
+        for tell in self.on_open:
+            tell(opened)
         return opened
 
     def known(self, client_id: str) -> Session | None:
@@ -188,6 +197,7 @@ class Sessions:
         if session.ended:
             return
         session.ended = True
+        self._in_order = None
         del self._sessions[session.client_id]
         for tell in self.on_end:
             try:
