@@ -50,7 +50,7 @@ def upkeep(consumer):
     assert consumer._session._lock.acquire(timeout=10)
     run(consumer._session._send_heartbeat())
     if (giving_up := consumer._connecting._giving_up) is not None:
-        giving_up.join(10)
+        giving_up.ended.result(10)
 
 
 def partition(broker=1, number=0, topic=TOPIC):

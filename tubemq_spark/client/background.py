@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from tubemq_spark.client.steps import Awaited, Blocking, Pause, Started, Steps, advance
+from tubemq_spark.client.steps import AtMost, Awaited, Blocking, Pause, Started, Steps, advance
 from tubemq_spark.net.pool import StartedChannel
 from tubemq_spark.net.scheduler import Task, process_scheduler
 
@@ -31,7 +31,8 @@ class InBackground:
         self._scheduler = process_scheduler()
         self._awaited: Awaited[Any] | None = None
         self._timer: Task | None = None
-        self._ended: Future[None] = Future()
+        self.ended: Future[None] = Future()
+        """Done when the rule has ended."""
 
     def start(self) -> "InBackground":
         """Begin, in the scheduler's thread, and return at once."""
@@ -40,13 +41,13 @@ class InBackground:
 
     def when_done(self, listener: Callable[[], object]) -> None:
         """Call a function once when the rule has ended, in the scheduler's thread or in this."""
-        self._ended.add_done_callback(lambda _: listener())
+        self.ended.add_done_callback(lambda _: listener())
 
     def _soon(self, awaited: Awaited[Any] | None) -> None:
         self._scheduler.after(0, functools.partial(self._run, awaited), self._name)
 
     def _run(self, awaited: Awaited[Any] | None) -> None:
-        if awaited is not self._awaited or self._ended.done():
+        if awaited is not self._awaited or self.ended.done():
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -54,10 +55,10 @@ class InBackground:
         try:
             self._awaited = advance(self._steps, awaited)
         except StopIteration:
-            self._ended.set_result(None)
+            self.ended.set_result(None)
         except Exception:
             logger.warning("%s failed", self._name, exc_info=True)
-            self._ended.set_result(None)
+            self.ended.set_result(None)
         else:
             self._arrange(self._awaited)
 
@@ -72,7 +73,7 @@ class InBackground:
         go_on = functools.partial(self._soon, awaited)
         if isinstance(awaited, Future):
             awaited.add_done_callback(lambda _: go_on())
-        elif isinstance(awaited, Started | StartedChannel):
+        elif isinstance(awaited, Started | StartedChannel | AtMost):
             self._timer = self._scheduler.after(
                 awaited.remaining_s, functools.partial(self._run, awaited), self._name
             )

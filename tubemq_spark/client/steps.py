@@ -7,17 +7,19 @@ scheduler do other things until then. There are these kinds of waits:
 
 - an answer to a request that is under way (``Started``);
 - a new connection (``StartedChannel``) and a pause (``Pause``), in the rules of masters;
-- one's turn with a partition (a future, see ``PartitionLock``);
+- one's turn with a partition (a future, see ``PartitionLock``), or that for some time (``AtMost``);
 - anything that is rare and blocks (``Blocking``): a lease, a question to a master.
 """
 
 import collections
 import threading
 from collections.abc import Callable, Generator
+from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tubemq_spark.net.channel import PendingCall
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import SLEEP, Wait
 
 Value = TypeVar("Value")
@@ -86,6 +88,28 @@ class Pause:
     def result(self) -> None:
         """Wait in this thread."""
         self._wait.pause(self.seconds)
+
+
+class AtMost:
+    """A future, for one who waits no longer than some time; ``result`` says whether it is done."""
+
+    def __init__(self, future: Future[Any], seconds: float) -> None:
+        self._future = future
+        self._deadline = Deadline.after_ms(int(seconds * 1000))
+
+    @property
+    def remaining_s(self) -> float:
+        """For how many seconds it is still waited for."""
+        return self._deadline.remaining()
+
+    def result(self) -> bool:
+        """Wait, and return whether it is done, with a result or an error."""
+        futures.wait([self._future], self.remaining_s)
+        return self._future.done()
+
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Call a function once it is done, in any thread."""
+        self._future.add_done_callback(lambda _: listener())
 
 
 def wait_for(awaited: Awaited[Value]) -> Steps[Value]:

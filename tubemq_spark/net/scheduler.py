@@ -34,6 +34,10 @@ _FEW: Final = 64
 """So many void entries are never worth a new heap."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class UnderWay(Protocol):
     """A run that has begun and not ended."""
 
@@ -136,7 +140,8 @@ class Scheduler:
             self._push(task)
 
     def forget(self, task: Task) -> None:
-        """Forget a task."""
+        """Forget a task, and what its function keeps alive."""
+        task.function = _nothing
         self._running.discard(task)
         self._leave_heap(task)
 

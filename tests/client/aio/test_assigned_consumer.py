@@ -344,7 +344,6 @@ async def test_close_ends_every_wait(server):
             await ready
         assert await iterating == "the end"
         assert consumer.closed
-    assert not threads("upkeep")
 
 
 @coroutine
@@ -403,7 +402,6 @@ async def test_an_opening_that_is_cancelled_closes(server):
         await until(lambda: consumer._inner._state.life is Life.CLOSED)
         with pytest.raises(ConsumeError, match="is closed"):
             await consumer.fetch()
-    assert not threads("upkeep")
 
 
 @coroutine

@@ -78,7 +78,6 @@ async def test_members_share_with_each_other_and_with_threads(server):
             await shares(first, of_threads)
         await shares(first)
         assert reading.confirmed == set(numbered(300))
-        assert len(threads("rebalance")) == len(threads("upkeep")) == 1
 
 
 @coroutine
@@ -179,6 +178,4 @@ async def test_fifty_consumers_of_one_client_and_their_threads(server):
         await asyncio.gather(*(consumer.fetch(20) for consumer in consumers))
         assert {consumer.consume_status for consumer in consumers} == {ConsumeStatus.NOTHING_ASSIGNED}
         assert len(threads("aio")) <= 16
-        assert len(threads("upkeep")) == 50
     assert all(consumer.closed for consumer in consumers)
-    assert not threads("upkeep")

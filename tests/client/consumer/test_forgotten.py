@@ -34,8 +34,7 @@ def leaving(server):
 
 
 def threads():
-    names = ("tubemq-upkeep", "tubemq-rebalance", "tubemq-reader")
-    return [thread for thread in threading.enumerate() if thread.name.startswith(names)]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("tubemq-reader")]
 
 
 @contextlib.contextmanager

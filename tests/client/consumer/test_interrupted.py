@@ -182,7 +182,7 @@ def test_a_consumer_is_closed_in_any_line(server, what):
             error = in_a_thread(work)
             assert error is None or isinstance(error, ConsumeError), f"at line {line}"
             assert in_a_thread(consumer.close) is None
-            assert not consumer._upkeep._thread.is_alive()
+            assert consumer._upkeep.join(0)
         return lines
 
     (count,) = close_at(0)
@@ -224,7 +224,7 @@ def test_a_member_is_closed_by_its_loss_policy(server):
         wait_until(lambda: len(consumer.connected) == 2, 20)
         error = in_a_thread(lambda: [consumer.fetch(10_000) for _ in range(3)])
         assert isinstance(error, ConsumeError)
-        wait_until(lambda: not consumer._upkeep._thread.is_alive())
+        wait_until(consumer._upkeep.ended.done)
 
 
 def test_a_close_that_has_no_more_time_goes_on_by_itself(server):

@@ -1,8 +1,8 @@
 """Consumers for coroutines. Each is another form of a consumer for threads.
 
-The consumer inside keeps the session with the masters, the leases and the partitions, with its own two
-threads (one for an assigned consumer). Here its partitions are fetched, and its batches are confirmed, by the
-same engine (``client/consumer/turns.py``), which is at home in the event loop here.
+The consumer inside keeps the session with the masters, the leases and the partitions, in the background.
+Here its partitions are fetched, and its batches are confirmed, by the same engine
+(``client/consumer/turns.py``), which is at home in the event loop here.
 """
 
 import asyncio

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
+from tubemq_spark.client.steps import Steps, run, wait_for
 from tubemq_spark.errors import LocalProtocolError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import ReadStatus
@@ -79,7 +80,11 @@ class Lease:
             query_priority=self._query_priority,
         )
 
-    def release(self, *, consumed: bool = False) -> TubeMQError | None:
+    def release(self) -> TubeMQError | None:
+        """Give the partition back, and wait for that; what was fetched last is not committed."""
+        return run(self.releasing(consumed=False))
+
+    def releasing(self, *, consumed: bool) -> Steps[TubeMQError | None]:
         """Give the partition back; return why the broker has not done it, if it has not.
 
         When the connection was lost it may be called again: a broker gives up only what we hold, and commits
@@ -89,7 +94,9 @@ class Lease:
             consumed: whether what was fetched last is committed.
         """
         try:
-            self.session.unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
+            yield from wait_for(
+                self.session.start_unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
+            )
         except TubeMQError as error:
             logger.debug("could not release %s: %s", self.claim.partition, error)
             return error

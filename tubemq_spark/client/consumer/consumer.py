@@ -13,7 +13,7 @@ closed    given up everything; every call but ``close`` is refused
 A forked child of the process has no part in it: there every call is refused, and ``close`` does nothing.
 
 The consumer holds its parts, and none of them holds the consumer: one that its user drops while it is open is
-collected, and its thread of upkeep closes what is left of it.
+collected, and its upkeep closes what is left of it.
 """
 
 import abc
@@ -252,11 +252,11 @@ class Consumer(ConsumerBase, abc.ABC):
         Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
 
         In a signal handler or a callback that runs on top of a call of this client, this returns at once: the
-        thread may hold what closing needs. The consumer stops, and closes in a thread of its own.
+        thread may hold what closing needs. The consumer stops, and closes in the background.
 
         Args:
-            timeout: how many seconds to wait for servers at most. The rest goes on in a thread of the
-                consumer, and ends with the process. None: until all were told or did not answer.
+            timeout: how many seconds to wait for servers at most. The rest goes on in the background,
+                and ends with the process. None: until all were told or did not answer.
 
         Returns:
             Whether the consumer has closed.

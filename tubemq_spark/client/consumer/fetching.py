@@ -18,7 +18,6 @@ What goes wrong with one partition holds up no other:
 - The broker refuses for good: the partition is given up, and ``fetch`` raises.
 """
 
-import functools
 import logging
 from typing import Final, NamedTuple
 
@@ -258,7 +257,7 @@ class Fetching:
 
     def _release(self, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:
         """Give a partition up, which its broker is told."""
-        yield from wait_for(Blocking(functools.partial(self.state.release, partition, error)))
+        yield from wait_for(Blocking(lambda: run(self.state.releasing(partition, error))))
 
     def _let_rest(self, booking: Booking, partition: ConsumerPartition, outcome: FetchOutcome) -> None:
         partition.unplace()

@@ -47,6 +47,7 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
@@ -81,7 +82,10 @@ class ConsumerSession(Protocol):
             TubeMQError: no master answered, or it refuses us.
         """
 
-    def close(self) -> None:
+    def stop_heartbeats(self) -> None:
+        """Begin no more heartbeats; waits for nothing."""
+
+    def leaving(self) -> Steps[None]:
         """Leave the master; errors are only logged."""
 
 
@@ -126,7 +130,7 @@ class OwnHolder(LeaseHolder):
         """
         return self._register(lambda lease: lease.register(None, read_status))
 
-    def release(self, *, consumed: bool) -> None:
+    def releasing(self, *, consumed: bool) -> Steps[None]:
         """Give the partition back, so that its next owner does not have to wait until the lease ends.
 
         What got lost with its connection is repeated once; other errors are logged only. A broker that could
@@ -138,11 +142,11 @@ class OwnHolder(LeaseHolder):
         error: TubeMQError | None = None
         for _ in range(_RELEASE_ATTEMPTS):
             try:
-                lease.session = self._connect(_RELEASE_CONNECT_MS)
+                lease.session = yield from self._connecting(_RELEASE_CONNECT_MS)
             except TubeMQConnectionError as lost:
                 error = lost
                 break
-            error = lease.release(consumed=consumed)
+            error = yield from lease.releasing(consumed=consumed)
             if not isinstance(error, TubeMQConnectionError):
                 self._lease = None
                 break
@@ -180,9 +184,23 @@ class OwnHolder(LeaseHolder):
         return self._lease
 
     def _connect(self, timeout_ms: int) -> BrokerSession:
-        config, session = self._reader.config, self._reader.session
-        channel = self._reader.pool.get(self.endpoint, min(timeout_ms, config.connect_timeout_ms), config.tls)
-        return BrokerSession(channel, config, session.visit_token, None, session.authorized_token)
+        config = self._reader.config
+        return self._session(
+            self._reader.pool.get(self.endpoint, min(timeout_ms, config.connect_timeout_ms), config.tls)
+        )
+
+    def _connecting(self, timeout_ms: int) -> Steps[BrokerSession]:
+        config = self._reader.config
+        started = self._reader.pool.start(
+            self.endpoint, min(timeout_ms, config.connect_timeout_ms), config.tls
+        )
+        return self._session((yield from wait_for(started)))
+
+    def _session(self, channel: RpcChannel) -> BrokerSession:
+        session = self._reader.session
+        return BrokerSession(
+            channel, self._reader.config, session.visit_token, None, session.authorized_token
+        )
 
 
 class Standing(enum.Enum):
@@ -318,10 +336,10 @@ class ConsumerPartition:
         """Continue behind the last message of the store, from the next fetch on; needs no lock."""
         self._reset_wanted = True
 
-    def release(self, *, consumed: bool) -> None:
+    def releasing(self, *, consumed: bool) -> Steps[None]:
         """Give the partition up; errors are logged only."""
         self.standing = Standing.RELEASED
-        self._holder.release(consumed=consumed)
+        yield from self._holder.releasing(consumed=consumed)
 
     def abandon(self) -> None:
         """Give the partition up, which another consumer has taken."""

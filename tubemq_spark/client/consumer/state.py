@@ -13,14 +13,13 @@ Invariants:
 - Threads of a consumer hold this object and never the consumer, which is collected when its user drops it.
 """
 
-import contextlib
 import enum
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from concurrent import futures
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
 from typing import Final, cast
 
 from tubemq_spark.client.broker.session import Position
@@ -28,6 +27,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
+from tubemq_spark.client.steps import AtMost, Steps, wait_for
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -66,11 +66,20 @@ class Changed(threading.Condition):
         super().__init__(guard)
         self.listener: Callable[[], object] = _nothing
         """Called with every ``notify_all``; the lock is held, so it must only note that."""
+        self._next: Future[None] | None = None
+
+    def next(self) -> "Future[None]":
+        """Return what is done with the next ``notify_all``; hold the lock."""
+        self._next = self._next or Future()
+        return self._next
 
     def notify_all(self) -> None:
-        """Wake all threads that wait, and tell the listener."""
+        """Wake all threads and rules that wait, and tell the listener."""
         super().notify_all()
         self.listener()
+        following, self._next = self._next, None
+        if following is not None:
+            following.set_result(None)
 
 
 class ConsumerState:
@@ -197,7 +206,7 @@ class ConsumerState:
             self.changed.notify_all()
         return consumed
 
-    def release(self, partition: ConsumerPartition, reason: TubeMQError | None = None) -> None:
+    def releasing(self, partition: ConsumerPartition, reason: TubeMQError | None = None) -> Steps[None]:
         """Give a partition up, at its broker too, unless another consumer has taken it.
 
         Hold its lock.
@@ -211,32 +220,37 @@ class ConsumerState:
         if reason is not None and is_taken(reason):
             partition.abandon()
         else:
-            partition.release(consumed=consumed)
+            yield from partition.releasing(consumed=consumed)
         if reason is not None:
             self.on_loss()
 
-    def release_all(
+    def releasing_all(
         self, partitions: Collection[TopicPartition] | None = None, clock: Clock = time.monotonic
-    ) -> None:
+    ) -> Steps[None]:
         """Give partitions up, by default all; a broker that does not answer costs one time-out at most."""
         silent: set[Endpoint] = set()
         with self.guard:
             names = list(self.connected) if partitions is None else partitions
             leaving = [self.connected[name] for name in names if name in self.connected]
         for partition in leaving:
-            with self.alone_with(partition):
+            yield from self.taking(partition)
+            try:
                 if partition.endpoint in silent:
                     self.remove(partition)
                     partition.abandon()
                     continue
                 began = clock()
-                self.release(partition)
+                yield from self.releasing(partition)
                 if clock() - began >= _SILENCE_S:
                     silent.add(partition.endpoint)
+            except Exception:
+                # The others are to be given up all the same.
+                logger.warning("%s could not be given up", partition.partition, exc_info=True)
+            finally:
+                partition.lock.release()
 
-    @contextlib.contextmanager
-    def alone_with(self, partition: ConsumerPartition) -> Iterator[None]:
-        """Hold the lock of a partition that is given up: a fetch that is under way is abandoned.
+    def taking(self, partition: ConsumerPartition) -> Steps[None]:
+        """Take the lock of a partition that is given up: a fetch that is under way is abandoned.
 
         What confirms its batch is waited for, since that ends by itself, unless its event loop has ended.
         """
@@ -244,25 +258,24 @@ class ConsumerState:
             self.cache.hold_back([partition.partition])
         self.abandon(partition.partition)
         for turn in partition.lock.take():
-            while not futures.wait([cast("futures.Future[None]", turn)], _LOOK_S).done:
+            while not (yield from wait_for(AtMost(cast("Future[None]", turn), _LOOK_S))):
                 self.abandon_orphans()
-        try:
-            yield
-        finally:
-            partition.lock.release()
 
-    def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:
+    def waiting_for_batches(self, partitions: Collection[TopicPartition]) -> Steps[None]:
         """Hand out nothing more of some partitions, and wait until what was handed out is confirmed.
 
         That takes ``rebalance_wait_ms`` at most, and ends when the consumer closes: none can confirm then.
         """
         deadline = Deadline.after_ms(self.config.consumer.rebalance_wait_ms)
-        with self.changed:
-            while set(self.cache.hold_back(partitions)) & set(partitions):
-                if deadline.expired or self.life is not Life.OPEN:
-                    break
-                self.changed.wait(deadline.remaining())
+        while not deadline.expired:
+            with self.guard:
                 self.cache.expire()
+                if self.life is not Life.OPEN or not set(self.cache.hold_back(partitions)) & set(partitions):
+                    return
+                change = self.changed.next()
+            yield from wait_for(AtMost(change, deadline.remaining()))
+        with self.guard:
+            self.cache.hold_back(partitions)
 
     def note_trouble(self, partition: ConsumerPartition, error: TubeMQError) -> None:
         """Remember why a partition cannot be read; warn of the first of several errors."""

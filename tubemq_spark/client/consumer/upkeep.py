@@ -1,18 +1,32 @@
-"""What a consumer does beside its user's calls: it keeps the leases of its partitions.
+"""What a consumer does beside its user's calls: it keeps the leases of its partitions, and it closes.
 
-A thread begins heartbeats to all brokers at once, each period. It waits for none: the scheduler carries them
-out (``client/background.py``), so a broker, a master or a batch that takes its time costs no lease elsewhere.
+It has no thread. The process's scheduler runs it each period, and carries out what it begins
+(``client/background.py``): heartbeats to all brokers at once, so a broker, a master or a batch that takes its
+time costs no lease elsewhere, and the end of the consumer.
 
-The same thread closes the consumer. Who wants that only leaves a note (``close``): a signal handler and the
-garbage collector run in any thread at any moment, and must wait for no lock. ``SimpleQueue.put`` is made for
-that.
+=========  ==================================================================================================
+state      meaning
+=========  ==================================================================================================
+*new*      until ``start``; a wish to close is remembered
+*running*  the scheduler has its task
+*closing*  the task is cancelled, and no heartbeat begins any more; a rule gives up what is held
+*ended*    ``ended`` is done
+=========  ==================================================================================================
+
+Invariants:
+
+- Who wants the consumer closed only leaves a mark and a note for the scheduler (``close``): a signal handler
+  and the garbage collector run in any thread at any moment, and must wait for no lock.
+- All else happens in the scheduler's thread, which waits for nothing.
+- Closing needs nothing that may be refused: no thread, and no place in a line. It comes to its end also when
+  brokers and masters are silent, after the time-outs of its requests.
 """
 
 import functools
 import logging
-import queue
-import threading
 from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
 from typing import Final
 
 from tubemq_spark.client.background import InBackground
@@ -23,6 +37,7 @@ from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.client.steps import Steps, wait_for
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 
 logger = logging.getLogger(__name__)
@@ -31,49 +46,59 @@ _LONGEST_ANSWER_MS: Final = 5_000
 """A broker that takes longer is asked again before its leases end."""
 
 
+def _nothing() -> Steps[None]:
+    yield from ()
+
+
 class Upkeep:
-    """Runs every heartbeat period in a thread of its own, from ``start`` to ``close``."""
+    """Runs every heartbeat period in the process's scheduler, from ``start`` to ``close``; see the module."""
 
     def __init__(
         self,
         state: ConsumerState,
         reader: Reader,
         after_leases: Callable[[], object] = lambda: None,
-        stop_others: Callable[[], object] = lambda: None,
+        stopping_others: Callable[[], Steps[None]] = _nothing,
     ) -> None:
-        """Create the thread; neither it nor the functions may keep the consumer alive.
+        """Create it in the state *new*; neither it nor the functions may keep the consumer alive.
 
         Args:
             state: the consumer's partitions.
             reader: what they share.
             after_leases: does what else a consumer of its kind has to do in a period; it must return at once.
-            stop_others: stops the consumer's other threads.
+            stopping_others: ends what else goes on for the consumer.
         """
+        self.ended: Future[None] = Future()
+        """Done when the consumer has closed."""
         self._state = state
         self._reader = reader
         self._after_leases = after_leases
-        self._stop_others = stop_others
-        self._notes: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        """What ends the thread; True: and the consumer, too."""
+        self._stopping_others = stopping_others
+        self._task: Task | None = None
+        self._is_unwanted = False
+        """Whether the consumer is to close."""
         self._under_way: set[Endpoint] = set()
         """The brokers whose last heartbeat has not ended."""
-        name = f"tubemq-upkeep-{reader.session.client_id}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        period_ms, client_id = self._reader.config.heartbeat_period_ms, self._reader.session.client_id
+        self._task = process_scheduler().every(period_ms, self._run, f"upkeep of {client_id}")
+        if self._is_unwanted:  # since before there was a task to hasten
+            self._task.hasten()
 
     def close(self) -> None:
-        """Close the consumer in the thread of this; returns at once, takes no lock, and may be repeated."""
-        self._notes.put(True)
+        """Close the consumer in the background; returns at once, takes no lock, and may be repeated."""
+        self._is_unwanted = True
+        if self._task is not None:
+            self._task.hasten()
 
     def join(self, timeout: float | None) -> bool:
-        """Wait until the thread has ended, so many seconds at most; return whether it has."""
-        if self._thread.ident is None:
+        """Wait until the consumer has closed, so many seconds at most; return whether it has."""
+        if self._task is None:
             return True
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        futures.wait([self.ended], timeout)
+        return self.ended.done()
 
     def run_once(self) -> None:
         """Begin everything that is due in a period; waits for no server."""
@@ -84,24 +109,23 @@ class Upkeep:
         self._after_leases()
 
     def _run(self) -> None:
-        while (is_end := self._next_note()) is None:
-            try:
-                self.run_once()
-            except Exception:
-                # The next period is another chance; leases last longer than two.
-                logger.warning("%s could not keep its partitions", self._thread.name, exc_info=True)
-        if is_end:
-            self._state.end()
-            self._stop_others()
-            self._state.release_all()
-            self._reader.session.close()
+        if not self._is_unwanted:
+            # An error is logged by the scheduler. The next period is another chance; leases last longer.
+            self.run_once()
+        elif self._task is not None and self._task.active:
+            self._task.cancel()
+            self._reader.session.stop_heartbeats()
+            closing = InBackground(self._closing(), f"closing {self._reader.session.client_id}")
+            closing.start().when_done(functools.partial(self.ended.set_result, None))
 
-    def _next_note(self) -> bool | None:
-        """Wait for a note; None: there was none for a period."""
+    def _closing(self) -> Steps[None]:
+        """Give everything up, and leave the master."""
+        self._state.end()
         try:
-            return self._notes.get(timeout=self._reader.config.heartbeat_period_ms / 1000)
-        except queue.Empty:
-            return None
+            yield from self._stopping_others()
+            yield from self._state.releasing_all()
+        finally:
+            yield from self._reader.session.leaving()
 
     def _keep_leases(self) -> None:
         """Begin a heartbeat to each broker, except those whose last one has not ended."""
@@ -142,9 +166,9 @@ class Upkeep:
         self._state.note_answer(endpoint)
         for partition in partitions:
             if partition.partition in lost:
-                self._lose(endpoint, partition, lost[partition.partition])
+                yield from self._lose(endpoint, partition, lost[partition.partition])
 
-    def _lose(self, endpoint: Endpoint, partition: ConsumerPartition, code: int) -> None:
+    def _lose(self, endpoint: Endpoint, partition: ConsumerPartition, code: int) -> Steps[None]:
         """Register a partition again with its next fetch, or give it up when another consumer has it."""
         peer, during = f"broker {endpoint}", f"renewing the lease of {partition.partition}"
         error = rpc_error(code, "", peer=peer, during=during)
@@ -156,7 +180,7 @@ class Upkeep:
                 return
             if is_taken(error):
                 logger.warning("%s is given up: %s", partition.partition, error)
-                self._state.release(partition, error)
+                yield from self._state.releasing(partition, error)
             elif code == ErrCode.HB_NO_NODE:
                 logger.info("%s is registered again: its broker has forgotten us", partition.partition)
                 partition.unplace()

@@ -91,6 +91,8 @@ _SINCE_NOVEMBER_2021: Final = frozenset(
 )
 _WRONG_MASTER: Final = (OptionError, TlsError)
 """Errors of a single master that will not pass by themselves; another one may do."""
+_LOOK_S: Final = 0.02
+"""How often who leaves looks whether the request before has its answer."""
 _last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
 """Which of some masters answered last, shared by all sessions of this process."""
 
@@ -266,13 +268,28 @@ class MasterSession(abc.ABC):
 
         That takes no longer than ``LEAVE_MS``, also while another request waits for its answer.
         """
+        run(self.leaving())
+
+    def stop_heartbeats(self) -> None:
+        """Begin no more heartbeats; waits for nothing."""
+        if (heartbeats := self._heartbeats) is not None:
+            heartbeats.cancel()
+
+    def leaving(self) -> Steps[None]:
+        """Leave the master, as ``close`` does."""
+        self.stop_heartbeats()
         heartbeats, self._heartbeats = self._heartbeats, None
         if heartbeats is None:
             return
-        heartbeats.cancel()
+        until = Deadline.after_ms(min(LEAVE_MS, self._config.rpc_timeout_ms))
+        while not self._lock.acquire(blocking=False):
+            if until.expired:
+                logger.info("%s could not leave the master: it does not answer", self.client_id)
+                return
+            yield from wait_for(Pause(min(_LOOK_S, until.remaining())))
         try:
-            with self._exclusively(Deadline.after_ms(min(LEAVE_MS, self._config.rpc_timeout_ms))):
-                run(self._leave())
+            with self._until(until):
+                yield from self._leave()
         except TubeMQError as error:
             logger.info("%s could not leave the master: %s", self.client_id, error)
 
@@ -324,6 +341,12 @@ class MasterSession(abc.ABC):
                 during=f"{self.client_id} waited for its turn",
                 tried="the request before, which has no answer yet",
             )
+        with self._until(until):
+            yield
+
+    @contextlib.contextmanager
+    def _until(self, until: Deadline | None) -> Iterator[None]:
+        """Make requests with a deadline, and give the lock back, which is held."""
         outer = self._caller.until
         self._caller.until = outer if until is None else until.earlier(outer)
         try:

@@ -236,10 +236,9 @@ def test_waiting_for_partitions_without_a_limit(server):
         assert ready.result(5) is True
 
 
-def test_threads_have_the_consumers_name(server):
+def test_what_goes_on_in_the_background_has_the_consumers_name(server):
     with consumer_of(server) as consumer:
-        names = [thread.name for thread in threading.enumerate()]
-        assert f"tubemq-upkeep-{consumer.client_id}" in names
+        assert consumer._upkeep._task.name == f"upkeep of {consumer.client_id}"
     assert consumer.client_id.startswith("etl_")
     assert "-Balance-" in consumer.client_id
 

@@ -193,10 +193,9 @@ def test_partitions_of_a_broker_that_the_master_gave_up_are_given_up_all_at_once
             assert len({batch.partition for batch in out}) == 12
             server.faults.stop_broker(2)
             waits = []
-            wait = consumer._state.wait_for_batches
-            consumer._state.wait_for_batches = lambda partitions: (
-                waits.append(partitions),
-                wait(partitions),
+            wait = consumer._state.waiting_for_batches
+            consumer._state.waiting_for_batches = lambda partitions: (
+                waits.append(partitions) or wait(partitions)
             )
             upkeep(consumer)
             assert [len(partitions) for partitions in waits] == [4], "one wait for all"
@@ -274,8 +273,7 @@ def test_a_batch_that_is_never_confirmed_does_not_keep_a_consumer_from_closing(d
         assert all(consumer.fetch() for _ in range(3))
         close_broker_for_reading(dense, 2)
         wait_until(lambda: consumer._connecting._giving_up is not None)
-    consumer._connecting._giving_up.join(5)
-    assert not consumer._connecting._giving_up.is_alive()
+    consumer._connecting._giving_up.ended.result(5)
 
 
 def test_a_token_that_one_broker_refuses_is_renewed_and_nothing_waits_for_that(dense):

@@ -253,10 +253,10 @@ def test_closing_waits_for_no_rebalance_longer_than_it_may(server):
         consumer = client.group_consumer(TOPIC).open()
         wait_until(lambda: len(consumer.connected) == PARTITIONS * 2 // 3)
         consumer.close()
-        rebalancing = consumer._rebalancing._thread
-        assert rebalancing.is_alive(), "it waits for the frozen broker"
+        rebalance = consumer._rebalancing._under_way
+        assert not rebalance.ended.done(), "it waits for the frozen broker"
         server.faults.start_broker(1)
-        wait_until(lambda: not rebalancing.is_alive())
+        wait_until(rebalance.ended.done)
         assert consumer.connected == ()
     with member(server) as other:
         assert shares(other) == [set(other.connected)], "what came too late was given back"

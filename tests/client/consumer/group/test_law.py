@@ -25,6 +25,7 @@ from tubemq_spark.client import ConsumePosition
 from tubemq_spark.client.consumer import turns, waiting
 from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.partition import Standing
+from tubemq_spark.client.steps import run
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.net.retry import Sleep
@@ -127,7 +128,8 @@ class GroupMachine(RuleBasedStateMachine):
         infos = tuple(
             PartitionInfo(one.broker_id, self.endpoints[one], one.topic, one.partition_id) for one in places
         )
-        self.members[number]._rebalancing.carry_out(RebalanceEvent(next(self.events), kind, infos))
+        rebalancing = self.members[number]._rebalancing
+        run(rebalancing.carrying_out(RebalanceEvent(next(self.events), kind, infos)))
 
     def teardown(self):
         if not hasattr(self, "begin"):

@@ -9,12 +9,14 @@ import threading
 import time
 from typing import Final
 
+from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.assigned.session import AssignedSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.values import ConsumedPosition
 from tubemq_spark.client.master.balance import Layout
+from tubemq_spark.client.steps import Pause, Steps, run, wait_for
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import TopicPartition, alone_in_store
 from tubemq_spark.net.deadline import Clock, Deadline
@@ -26,6 +28,8 @@ from tubemq_spark.protocol.errcodes import ErrCode
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 2
+_LOOK_S: Final = 0.1
+"""How often what gives a partition up in the background looks whether another one still does."""
 _QUIET_MS: Final = 5_000
 """How long a partition is not asked for again after a refusal that another attempt does not mend."""
 _LASTING: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.CERTIFICATE_FAILURE})
@@ -61,7 +65,7 @@ class Connecting:
         self._wait = wait
         self._clock = clock
         self._intents: dict[TopicPartition, threading.Lock] = {}
-        self._giving_up: threading.Thread | None = None
+        self._giving_up: InBackground | None = None
         self._refused: dict[TopicPartition, tuple[float, TubeMQError]] = {}
 
     def connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
@@ -79,7 +83,7 @@ class Connecting:
                 try:
                     self._state.add(new, position)
                 except ConsumeError:
-                    new.release(consumed=False)
+                    run(new.releasing(consumed=False))
                     raise
             return ConsumedPosition(position.current, position.latest, time.time())
 
@@ -90,37 +94,37 @@ class Connecting:
             Whether it was connected.
         """
         with self._intent(partition):
-            self._state.wait_for_batches([partition])
-            return self._give_up(partition)
+            run(self._state.waiting_for_batches([partition]))
+            return run(self._give_up(partition))
 
     def follow_master(self) -> None:
         """Give up what cannot be read any more, and follow resets: whenever the master has answered.
 
-        Returns at once: batches, and brokers that are told, are waited for in a thread that lives as long.
+        Returns at once: batches, and brokers that are told, are waited for in the background.
         """
         if self._session.take_reset():
             self._reset()
-        if self._giving_up is not None and self._giving_up.is_alive():
+        if self._giving_up is not None and not self._giving_up.ended.done():
             return
         layout = self._session.known_layout
         unsubscribable = [p for p in self._state.held() if not is_subscribable(layout, p)]
         if unsubscribable:
-            self._giving_up = threading.Thread(
-                target=self._release_unsubscribable,
-                args=(unsubscribable,),
-                name=f"tubemq-giving-up-{self._state.client_id}",
-                daemon=True,
-            )
-            self._giving_up.start()
+            name = f"giving up partitions of {self._state.client_id}"
+            self._giving_up = InBackground(self._release_unsubscribable(unsubscribable), name).start()
 
-    def _release_unsubscribable(self, unsubscribable: list[TopicPartition]) -> None:
+    def _release_unsubscribable(self, unsubscribable: list[TopicPartition]) -> Steps[None]:
         """Give up partitions that the master does not list as subscribable any more."""
-        self._state.wait_for_batches(unsubscribable)
+        yield from self._state.waiting_for_batches(unsubscribable)
         for partition in unsubscribable:
-            with self._intent(partition):
+            intent = self._intent(partition)
+            while not intent.acquire(blocking=False):
+                yield from wait_for(Pause(_LOOK_S))
+            try:
                 reason = self._not_subscribable(partition)
-                if self._give_up(partition, reason):
+                if (yield from self._give_up(partition, reason)):
                     logger.warning("%s is given up: %s", partition, reason)
+            finally:
+                intent.release()
 
     def _reset(self) -> None:
         """Continue with the latest messages, because an administrator wants that."""
@@ -201,16 +205,19 @@ class Connecting:
             if isinstance(error, RpcError) and error.code in _LASTING:
                 self._refused[new.partition] = self._clock(), error
             # Also after an error: the broker may have carried the request out.
-            new.release(consumed=False)
+            run(new.releasing(consumed=False))
             raise
 
-    def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> bool:
+    def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> Steps[bool]:
         """Give a partition up; return whether it was connected. Hold its intent."""
         connected = self._state.connected.get(partition)
         if connected is None:
             return False
-        with self._state.alone_with(connected):
-            self._state.release(connected, reason)
+        yield from self._state.taking(connected)
+        try:
+            yield from self._state.releasing(connected, reason)
+        finally:
+            connected.lock.release()
         return True
 
     def _not_subscribable(self, partition: TopicPartition) -> ConsumeError:

@@ -3,6 +3,7 @@
 import functools
 import logging
 
+from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
@@ -68,7 +69,7 @@ class GroupConsumer(Consumer):
         reader = Reader(config, pool, session, self._control, on_loss, state.endpoint_of)
         self._rebalancing = rebalancing = Rebalancing(state, reader, session)
         give_up = functools.partial(_give_up_when_refused, state, session)
-        self._upkeep = Upkeep(state, reader, give_up, rebalancing.stop)
+        self._upkeep = Upkeep(state, reader, give_up, rebalancing.stopping)
         state.client_id = session.client_id
         state.on_loss = session.report
         state.refused = lambda: session.refused
@@ -86,6 +87,6 @@ def _give_up_when_refused(state: ConsumerState, session: GroupSession) -> None:
         return
     if state.connected:
         logger.warning("%s gives up its partitions: %s", session.client_id, session.refused)
-        state.release_all()
+        InBackground(state.releasing_all(), f"giving up the partitions of {session.client_id}").start()
     with state.changed:
         state.changed.notify_all()

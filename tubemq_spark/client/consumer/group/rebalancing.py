@@ -1,7 +1,9 @@
 """Carrying out what the master wants of a member of a group: taking partitions, and giving them up.
 
-Events come in the thread of heartbeats, and are carried out one after the other in a thread of their own:
-giving up waits for batches to be confirmed, and taking waits for brokers.
+Events come with answers to heartbeats, and are carried out one after the other by a rule in the background
+(``client/background.py``): giving up waits for batches to be confirmed, and taking waits for brokers.
+Partitions are registered by the threads that each broker has (``client/consumer/workers.py``), so no member
+has a thread, and one broker that is away does not hold up the others.
 
 Each event is answered once, also one that failed: the master looks at what is held then, and plans again.
 That is all that events ask which neither give nor take: the answer tells what is held. There is nothing to
@@ -15,20 +17,22 @@ Others begin where the group stands: another member may have read on from there.
 was lost, another member may have read on.
 """
 
+import collections
+import functools
 import logging
-import queue
 import threading
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
+from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
+from tubemq_spark.client.consumer.workers import process_workers
 from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.steps import Blocking, Steps, wait_for
+from tubemq_spark.client.steps import AtMost, Blocking, Steps, run, wait_for
 from tubemq_spark.errors import (
     ConsumeError,
     DataLossError,
@@ -40,6 +44,7 @@ from tubemq_spark.errors import (
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import REGISTER_MS, FixedPauses, Sleep, with_retries
+from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.partition_strings import PartitionInfo
@@ -48,8 +53,6 @@ from tubemq_spark.protocol.rebalance import CONNECTS, DISCONNECTS, EventType, Re
 logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 2
-_MOST_THREADS: Final = 8
-"""So many brokers are registered at side by side: one that is away does not hold up the others."""
 
 
 class _Move(NamedTuple):
@@ -146,7 +149,7 @@ class Rebalancing:
     """Carries out events, from ``start`` to ``stop``."""
 
     def __init__(self, state: ConsumerState, reader: Reader, session: GroupSession) -> None:
-        """Create the thread; ``start`` starts it.
+        """Create it; ``start`` begins.
 
         Args:
             state: its partitions.
@@ -156,13 +159,15 @@ class Rebalancing:
         self._state = state
         self._reader = reader
         self._session = session
-        self._events: queue.SimpleQueue[RebalanceEvent | None] = queue.SimpleQueue()
+        self._events: collections.deque[RebalanceEvent] = collections.deque()
+        self._under_way: InBackground | None = None
+        """What carries events out; the last one, if it has ended."""
+        self._is_started = False
         self._starts: dict[TopicPartition, int] = {}
         """Offsets at which partitions of the first round still have to begin."""
         self._stopped = threading.Event()
         self._wait = Sleep(self._stopped.wait)
-        name = f"tubemq-rebalance-{session.client_id}"
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._name = f"rebalancing of {session.client_id}"
 
     def put(self, event: RebalanceEvent) -> None:
         """Take an event; returns at once."""
@@ -170,59 +175,71 @@ class Rebalancing:
         if start is not None and self._session.first_round and event.type in CONNECTS:
             named = {info.partition for info in event.partitions}
             self._starts |= {where: offset for where, offset in start.offsets.items() if where in named}
-        self._events.put(event)
+        self._events.append(event)
+        if self._is_started:
+            process_scheduler().after(0, self._begin, self._name)
 
     def start(self) -> None:
         """Begin."""
-        self._thread.start()
+        self._is_started = True
+        process_scheduler().after(0, self._begin, self._name)
 
-    def stop(self) -> None:
+    def stopping(self) -> Steps[None]:
         """Carry out no more events, and wait for the one that is under way, up to ``shutdown_wait_ms``.
 
         What it finds later, it finds closed, and gives back.
         """
         self._stopped.set()
-        self._events.put(None)
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(self._reader.config.consumer.shutdown_wait_ms / 1000)
-            if self._thread.is_alive():
+        if self._under_way is not None:
+            patience_s = self._reader.config.consumer.shutdown_wait_ms / 1000
+            has_ended = yield from wait_for(AtMost(self._under_way.ended, patience_s))
+            if not has_ended:
                 logger.warning("%s closes in the middle of a rebalance", self._session.client_id)
 
-    def carry_out(self, event: RebalanceEvent) -> None:
+    def carrying_out(self, event: RebalanceEvent) -> Steps[None]:
         """Do what an event says, and tell the master."""
         try:
             if event.type in DISCONNECTS:
-                self._give_up([info.partition for info in event.partitions])
+                yield from self._giving_up([info.partition for info in event.partitions])
             elif event.type in CONNECTS:
-                self._take(event.partitions)
+                yield from self._taking(event.partitions)
             elif event.type is EventType.UNKNOWN:
                 logger.warning("%s does not know what this event is: %s", self._session.client_id, event)
         finally:
             self._session.report(event)
 
-    def _run(self) -> None:
-        while (event := self._events.get()) is not None and not self._stopped.is_set():
+    def _begin(self) -> None:
+        """Carry out what has come, unless that is under way; in the scheduler's thread."""
+        if self._events and (self._under_way is None or self._under_way.ended.done()):
+            self._under_way = InBackground(self._carrying_out_all(), self._name).start()
+
+    def _carrying_out_all(self) -> Steps[None]:
+        while self._events and not self._stopped.is_set():
+            event = self._events.popleft()
             try:
-                self.carry_out(event)
+                yield from self.carrying_out(event)
             except Exception:
                 # The master plans again by what is held.
                 logger.warning("%s could not carry out: %s", self._session.client_id, event, exc_info=True)
 
-    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
-        self._state.wait_for_batches(partitions)
-        self._state.release_all(partitions)
+    def _giving_up(self, partitions: Collection[TopicPartition]) -> Steps[None]:
+        yield from self._state.waiting_for_batches(partitions)
+        yield from self._state.releasing_all(partitions)
 
-    def _take(self, partitions: Collection[PartitionInfo]) -> None:
+    def _taking(self, partitions: Collection[PartitionInfo]) -> Steps[None]:
         with self._state.changed:
             new = self._state.cache.new_ones(partitions)
         by_broker: dict[Endpoint, list[PartitionInfo]] = {}
         for info in new:
             by_broker.setdefault(info.endpoint, []).append(info)
-        if not by_broker:
-            return
-        with ThreadPoolExecutor(min(_MOST_THREADS, len(by_broker))) as threads:
-            for _ in threads.map(self._take_of_broker, by_broker.values()):
-                pass
+        workers = process_workers()
+        under_way = [
+            # Not in the line of those that fetch: there callbacks of users may take their time.
+            workers.start(("taking", endpoint), functools.partial(self._take_of_broker, infos))
+            for endpoint, infos in by_broker.items()
+        ]
+        for taking in under_way:
+            yield from wait_for(taking)
 
     def _take_of_broker(self, partitions: list[PartitionInfo]) -> None:
         """Register partitions of one broker until it cannot be reached: the master plans the others again."""
@@ -261,7 +278,7 @@ class Rebalancing:
                     new.abandon()
                 else:
                     # The broker may have carried the request out.
-                    new.release(consumed=False)
+                    run(new.releasing(consumed=False))
                 raise
         self._starts.pop(info.partition, None)
         logger.info("%s takes %s at offset %d", self._session.client_id, info.partition, position.current)
