@@ -30,7 +30,12 @@ NIGHTLY_FUZZ_SECONDS := 600
 # Of make stress; the seed repeats a run.
 STEPS := 50
 SEED := $(shell date +%s)
-PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto tubemq_spark/protocol/gateway/*.proto)
+PROTOS := $(wildcard tubemq_spark/protocol/pb/*.proto)
+# The gateway's .proto is where buf wants it, and its generated code where our other modules of it are.
+GATEWAY := tubemq_spark/protocol/gateway
+GATEWAY_PROTO := tubemq/gateway/v1/gateway.proto
+RELEASED_PROTO := tools/released_proto
+BUF := npm exec --yes --package=@bufbuild/buf@1.75.0 -- buf
 
 # Tests start hundreds of Python processes; without bytecode on disk each compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,7 +50,7 @@ STAMP_RELEASE := $(VENV)/.release-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
+.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -134,12 +139,23 @@ check: $(STAMP) ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+check-proto: ## buf's rules for the gateway's .proto, and whether clients of the last release still understand it
+	@if command -v npm >/dev/null; then set -x; $(BUF) lint && $(BUF) breaking --against $(RELEASED_PROTO); \
+		else echo "check-proto was left out: it needs npm, which fetches buf; CI has it"; [ -z "$$CI" ]; fi
+
+released-proto: ## take the gateway's .proto as the released one, for check-proto; with each release
+	cp $(GATEWAY)/proto/$(GATEWAY_PROTO) $(RELEASED_PROTO)/$(GATEWAY_PROTO)
+
 fmt: $(STAMP) ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 protos: $(VENV_PROTOS)/.installed ## write *_pb2.py beside the .proto files of protocol/
 	$(VENV_PROTOS)/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
+	$(VENV_PROTOS)/bin/python -m grpc_tools.protoc -I$(GATEWAY)/proto --python_out=$(GATEWAY) --pyi_out=$(GATEWAY) \
+		$(GATEWAY_PROTO)
+	mv $(GATEWAY)/$(GATEWAY_PROTO:.proto=_pb2.py)* $(GATEWAY)
+	cd $(GATEWAY) && rmdir -p $(dir $(GATEWAY_PROTO))
 
 docs: $(STAMP) ## write the generated pages
 	set -e; for generator in tools/gen_*.py; do $(BIN)/python $$generator; done

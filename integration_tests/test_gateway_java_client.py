@@ -21,7 +21,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 
 TOPIC, SHAPE, GROUP = "shared_with_java", (2, 1), "java_client"
-PROTO = Path(tubemq_spark.protocol.gateway.__file__).with_name("gateway.proto")
+PROTO = Path(tubemq_spark.protocol.gateway.__file__).parent / "proto/tubemq/gateway/v1/gateway.proto"
 PROGRAM = Path(__file__).parent / "programs" / "GatewayClient.java"
 
 

@@ -129,8 +129,8 @@ no master can be reached and `require_master` is set.
 
 ## Other clients
 
-[gateway.proto](../../tubemq_spark/protocol/gateway/gateway.proto) describes the service,
-`tubemq.gateway.v1.GatewayService`. The gateway also serves gRPC's health service and reflection:
+[gateway.proto](../../tubemq_spark/protocol/gateway/proto/tubemq/gateway/v1/gateway.proto) describes the
+service, `tubemq.gateway.v1.GatewayService`. The gateway also serves gRPC's health service and reflection:
 
 ```bash
 grpcurl -plaintext gateway1:11911 grpc.health.v1.Health/Check
