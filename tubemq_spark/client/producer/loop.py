@@ -45,10 +45,10 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.gathered import ENOUGH, ENOUGH_BYTES, OutgoingMessage, gathered_batch
-from tubemq_spark.client.producer.outcomes import Outcomes, tell_outcome
+from tubemq_spark.client.producer.outcomes import Outcomes, tell_outcome, unplaceable
 from tubemq_spark.client.producer.runs import Destination, runs
 from tubemq_spark.client.producer.window import SendWindow
-from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
+from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.waker import Waker
 
@@ -390,7 +390,7 @@ class SendLoop:
             try:
                 destination = message.destination or message.published.choose(message.key, message.value)
             except Exception as error:  # noqa: BLE001 (it concerns this message, and not those of others)
-                outcomes.refuse(len(messages), _unplaceable(error))
+                outcomes.refuse(len(messages), unplaceable(error))
             else:
                 messages.append(message)
                 destinations.append(destination)
@@ -451,13 +451,6 @@ class SendLoop:
             fate=fate,
             unanswered=int(fate is _SENT),
         )
-
-
-def _unplaceable(error: Exception) -> TubeMQError:
-    if isinstance(error, TubeMQError):
-        return error
-    what = f"no partition can be chosen for it ({error!r})"
-    return OptionError("TUBEMQ_BAD_MESSAGE", what=what)
 
 
 def _nothing() -> None:

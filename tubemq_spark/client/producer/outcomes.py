@@ -13,10 +13,10 @@ import dataclasses
 import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, cast
 
-from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import Int64s
@@ -58,6 +58,30 @@ Tell = Callable[[SendResult | None, TubeMQError | None], object]
 """Takes the result of a message, or the error that it met; the other one is None."""
 
 
+class RowOutcomes(Protocol):
+    """Takes what becomes of the messages of a batch, by their rows."""
+
+    def asked(self, row: int) -> bool:
+        """Whether the outcome of an open message is asked for; its failure ends no other message then."""
+
+    def stored(
+        self,
+        rows: Sequence[int],
+        partitions: Sequence[TopicPartition],
+        offsets: Int64s,
+        details: Details | None,
+        attempts: int,
+        unanswered: int,
+    ) -> None:
+        """End messages that a broker has stored; all of them were sent equally often.
+
+        ``partitions`` is one for each, or one for all.
+        """
+
+    def failed(self, row: int, error: TubeMQError) -> None:
+        """End a message that will not be sent again, and whose outcome is asked for."""
+
+
 class Outcomes:
     """The outcomes of the messages of one batch."""
 
@@ -90,17 +114,18 @@ class Outcomes:
     def stored(
         self,
         rows: Sequence[int],
-        partitions: Iterable[TopicPartition],
+        partitions: Sequence[TopicPartition],
         offsets: Int64s,
         details: Details | None,
         attempts: int,
         unanswered: int,
     ) -> None:
-        """End messages that a broker has stored; all of them were sent equally often."""
+        """End messages that a broker has stored; see ``RowOutcomes``."""
         nothing = itertools.repeat(0)
         ids, times = (column.tolist() for column in details) if details else (nothing, nothing)
+        where = itertools.repeat(partitions[0]) if len(partitions) == 1 else partitions
         for row, partition, offset, message_id, time in zip(
-            rows, partitions, offsets.tolist(), ids, times, strict=False
+            rows, where, offsets.tolist(), ids, times, strict=False
         ):
             if (tell := self._tells[row]) is not None:
                 self._tells[row] = None
@@ -108,7 +133,7 @@ class Outcomes:
                 tell_outcome(tell, result, None)
         self._end(len(rows))
 
-    def failed(self, row: int, error: ProduceError) -> None:
+    def failed(self, row: int, error: TubeMQError) -> None:
         """End a message that will not be sent again; it has a callback."""
         tell, self._tells[row] = self._tells[row], None
         if tell is not None:
@@ -143,6 +168,13 @@ def tell_outcome(tell: Tell, result: SendResult | None, error: TubeMQError | Non
     except BaseException:
         # Also sys.exit(): the thread that runs callbacks serves the messages of everybody else.
         logger.warning("%r raised an error, which ends nothing", tell, exc_info=True)
+
+
+def unplaceable(error: Exception) -> TubeMQError:
+    """Return why no partition can be chosen for a message, whose choice raised an error."""
+    if isinstance(error, TubeMQError):
+        return error
+    return OptionError("TUBEMQ_BAD_MESSAGE", what=f"no partition can be chosen for it ({error!r})")
 
 
 class UnaskedFailures:

@@ -1,12 +1,13 @@
 """Batches of messages whose payloads can be written: what a producer accepts, row by row."""
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from tubemq_spark.client.producer.outcomes import Outcomes
+from tubemq_spark.client.producer.outcomes import RowOutcomes
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol.checksums import running_checksums
@@ -35,8 +36,10 @@ class OutgoingBatch:
         "_topics",
         "ends",
         "first_row",
+        "give_up_at",
         "outcomes",
         "payloads",
+        "sender",
         "waited_s",
     )
 
@@ -63,8 +66,12 @@ class OutgoingBatch:
         """The number of the first message among all of its sender."""
         self.waited_s = 0.0
         """How long the messages had waited when the send window accepted them."""
-        self.outcomes: Outcomes | None = None
+        self.outcomes: RowOutcomes | None = None
         """Who is told what becomes of single messages; None: no message has a callback."""
+        self.give_up_at = math.inf
+        """When the messages are given up at the latest, in the window's time."""
+        self.sender = ""
+        """How errors call who sends the messages; empty: as they call the producer."""
         self._topics = topics
         self._headers = headers
         self._keys = keys
@@ -154,7 +161,7 @@ class OutgoingBatch:
 
     def describe(self, row: int, sender: str) -> str:
         """Return words that let the user find a message."""
-        return describe_message(self.first_row + row, sender, self.value(row))
+        return describe_message(self.first_row + row, self.sender or sender, self.value(row))
 
     def backs(self, credentials: SendCredentials) -> BytesColumn:
         """Return what follows the payloads, for each of the prefixes."""

@@ -9,7 +9,7 @@ import collections
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
@@ -65,7 +65,7 @@ class Run:
         "batch",
         "credentials",
         "destinations",
-        "give_up_at",
+        "due_by",
         "handed_at",
         "rows",
         "sent_at",
@@ -90,9 +90,14 @@ class Run:
         """When that was done last, in the window's time."""
         self.sent_at = 0.0
         """When their last bytes left, in the window's time; set with each attempt."""
-        self.give_up_at = 0.0
+        self.due_by = 0.0
         """Their deadline, in the window's time; set when the window accepts them."""
         self._troubles: Troubles | None = None
+
+    @property
+    def give_up_at(self) -> float:
+        """When they are given up, in the window's time: at their deadline, or when their batch is."""
+        return min(self.due_by, self.batch.give_up_at)
 
     @property
     def destination(self) -> "Destination":
@@ -202,9 +207,9 @@ class Run:
             return self.rows[positions.start : positions.stop]
         return [self.rows[position] for position in positions]
 
-    def _partitions_at(self, positions: Sequence[int]) -> Iterable[TopicPartition]:
+    def _partitions_at(self, positions: Sequence[int]) -> Sequence[TopicPartition]:
         if len(self.destinations) == 1:
-            return itertools.repeat(self.destination.partition, len(positions))
+            return (self.destination.partition,)
         return [self.destinations[position].partition for position in positions]
 
     def _message(self, position: int) -> "Run":
@@ -213,7 +218,7 @@ class Run:
         run.attempts = self.attempts
         run.credentials = self.credentials
         run.sent_at = self.sent_at
-        run.give_up_at = self.give_up_at
+        run.due_by = self.due_by
         return run
 
 

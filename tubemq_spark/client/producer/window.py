@@ -203,6 +203,16 @@ class SendWindow:
         if self.error is None and self._messages:
             self._drive(block=False)
 
+    def widen(self, messages: int, size: int) -> None:
+        """Hold so many messages and bytes from now on, instead of what the settings say."""
+        if self._limit in (self._max_messages, messages) or self._limit > messages:
+            self._limit = messages
+        self._max_messages, self._max_bytes = messages, size
+
+    def give_up_soon(self) -> None:
+        """Look for messages that are to be given up when the window is driven next."""
+        self._give_up_at = self._now
+
     def break_off(self, error: BaseException, unsubmitted: int = 0) -> None:
         """Fail for good, unless that is so already; ``unsubmitted`` messages did not even come here."""
         if self.error is None:
@@ -307,7 +317,7 @@ class SendWindow:
 
     def _accept(self, runs: Sequence[Run]) -> None:
         for run in runs:
-            run.give_up_at = self._now + self._delivery_s - run.batch.waited_s
+            run.due_by = self._now + self._delivery_s - run.batch.waited_s
             self._messages += len(run.rows)
             self._bytes += run.size
             if self._lines is None or run.batch.is_free:
