@@ -256,7 +256,7 @@ def _settings() -> list[str]:
     for field in dataclasses.fields(GatewaySettings):
         declared = SETTINGS[field.name]
         value = declared.default
-        default = "" if value is None else f"`{declared.kind.show(value)}`"
+        default = "" if value in (None, ()) else f"`{declared.kind.show(value)}`"
         if field.default is dataclasses.MISSING:
             default = "required"
         lines.append(f"| `{field.name}` | {declared.doc} | {declared.kind.expected} | {default} |\n")

@@ -20,11 +20,13 @@ With the setting `metrics`, a [gateway](gateway.md) serves over HTTP, without a 
 | path | what is there |
 |---|---|
 | `/metrics` | all numbers on this page, as Prometheus reads them |
-| `/` | a page for people: sessions, routes, rates, and what waits; it loads nothing else, and renews itself |
+| `/` | a page for people: rates, sessions, routes, and what waits; it loads nothing else, and renews itself |
 | `/health` | status 200 while the gateway takes calls, and 503 when it is about to stop, for load balancers |
 
 The page names clients, their groups and their addresses, but no secrets. Serve it to operators only, for
-example at `127.0.0.1:9191`.
+example at `127.0.0.1:9191`. Page and metrics answer requests to an address, to localhost, to this host's own
+name, or to one of `metrics_hosts`; a browser might send others for pages of other sites. A load balancer may
+ask for `/health` by any name.
 
 ```yaml
 scrape_configs:

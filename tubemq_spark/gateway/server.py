@@ -31,13 +31,13 @@ from tubemq_spark.gateway.handlers.control import Control
 from tubemq_spark.gateway.handlers.discovery import Discovery
 from tubemq_spark.gateway.handlers.events import Events
 from tubemq_spark.gateway.handlers.members import Members
-from tubemq_spark.gateway.handlers.observing import Observer
 from tubemq_spark.gateway.handlers.operations import Operations
 from tubemq_spark.gateway.handlers.publishing import Publishing
 from tubemq_spark.gateway.handlers.reading import Ranges
 from tubemq_spark.gateway.handlers.streaming import Streaming
 from tubemq_spark.gateway.handlers.topics import Topics
 from tubemq_spark.gateway.operate.metrics import Metrics
+from tubemq_spark.gateway.operate.overview import Observer
 from tubemq_spark.gateway.operate.periodic import Periodic
 from tubemq_spark.gateway.operate.web import WebServer
 from tubemq_spark.gateway.session.budget import ByteBudget
@@ -335,14 +335,14 @@ class GatewayServer:
 
     def _serve_web(self, endpoint: Endpoint) -> str:
         observer = self.observer
-        pages = {"/": observer.page, "/health": observer.health}
-        try:
-            self._web = WebServer(endpoint.host, endpoint.port, self.metrics.application(), pages)
-        except OSError as error:
-            raise TubeMQConnectionError(
-                "TUBEMQ_LISTEN_FAILED", endpoint=endpoint, cause=error.strerror or error
-            ) from error
-        return str(Endpoint(endpoint.host, self._web.port))
+        self._web = WebServer(
+            endpoint,
+            self._settings.web_names(),
+            observer.asked,
+            self.metrics.text,
+            observer.takes_calls,
+        )
+        return str(self._web.endpoint)
 
     async def _say(self, status: int) -> None:
         for service in ("", SERVICE):

@@ -13,6 +13,7 @@ from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_MASTER
 from tubemq_spark.settings.fields import Value, setting, settings_of
 from tubemq_spark.settings.kinds import (
     BOOLEAN,
+    HOSTS,
     MASTERS,
     MAX_INT,
     MILLISECONDS,
@@ -195,6 +196,12 @@ class GatewaySettings:
         "where to serve metrics, a status page and a health check over HTTP (default: nowhere)",
         None,
     )
+    metrics_hosts: tuple[str, ...] = setting(
+        HOSTS,
+        "names in URLs of these, besides addresses and this host's own name; a request for another name is "
+        "refused, since a page of another site may have sent it",
+        (),
+    )
     log_level: str = setting(
         one_of("DEBUG", "INFO", "WARNING", "ERROR"), "what the gateway's log has", "INFO"
     )
@@ -294,6 +301,11 @@ class GatewaySettings:
             return self.master_web
         return tuple(Endpoint(master.host, DEFAULT_WEB_PORT) for master in self.masters())
 
+    def web_names(self) -> frozenset[str]:
+        """Return the names by which the status page is reached."""
+        own = () if self.advertise is None else (self.advertise.rpartition(":")[0],)
+        return frozenset({socket.gethostname(), *own, *self.metrics_hosts})
+
     def server_tls(self) -> "ServerTls | None":
         """Return how the gateway speaks TLS with its clients; None: it does not."""
         from tubemq_spark.net.tls import ServerTls
@@ -307,7 +319,7 @@ class GatewaySettings:
         return {
             name: _HIDDEN if declared.secret else declared.kind.show(value)
             for name, declared in SETTINGS.items()
-            if (value := getattr(self, name)) is not None
+            if (value := getattr(self, name)) not in (None, ())
         }
 
 

@@ -163,6 +163,7 @@ def _parse_time_zone(text: str) -> str | None:
 
 PAUSE_MS: Final = integer(0, DAY_MS)
 HOST: Final = name(_HOST, "the name or the address of a host")
+HOSTS: Final = names(_HOST, "names of hosts separated by commas")
 TOPIC: Final = name(TOPIC_PATTERN, f"a topic name: {TOPIC_NAME_RULE}")
 TOPICS: Final = names(TOPIC_PATTERN, f"topic names separated by commas, each {TOPIC_NAME_RULE}", fewest=0)
 """May come out empty: what that means is for the option to say."""

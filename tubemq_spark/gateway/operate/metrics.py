@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from tubemq_spark.errors import OptionError
-from tubemq_spark.gateway.operate.overview import DIRECTIONS
-from tubemq_spark.gateway.operate.web import Application
 
 Made: TypeAlias = Any
 """A metric of Prometheus' client, which is imported late."""
 
+DIRECTIONS: Final = ("read", "published")
+"""Which way messages pass, as ``Metrics.passed`` calls it."""
 _PREFIX: Final = "tubemq_gateway_"
 _BYTES: Final = (0, *(1 << power for power in range(16, 41, 4)))
 _SECONDS: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
@@ -113,7 +113,3 @@ class Metrics:
     def text(self) -> str:
         """Return all numbers as Prometheus reads them."""
         return str(_prometheus().generate_latest(self.registry).decode())
-
-    def application(self) -> Application:
-        """Return what serves all numbers over HTTP, in the format that is asked for."""
-        return cast("Application", _prometheus().make_wsgi_app(self.registry))

@@ -1,18 +1,34 @@
-"""What a gateway is doing, as one value: for the status page, and as a line of text."""
+"""What a gateway is doing, as one value: for the status page, and as a line of text.
 
+It lists a few hundred sessions and routes at most. Texts of clients are cut where they are shown.
+"""
+
+import asyncio
 import dataclasses
+import itertools
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
+from tubemq_spark import __version__
+from tubemq_spark.gateway.operate.metrics import DIRECTIONS, Metrics
+from tubemq_spark.gateway.session.sessions import Session, Sessions
+from tubemq_spark.gateway.session.upstream import Upstream
+from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.deadline import Clock
 
-DIRECTIONS: Final = ("read", "published")
-"""Which way messages pass, as ``Metrics.passed`` calls it."""
-
+Result = TypeVar("Result")
 
 MEGABYTE: Final = 1_000_000
+SHOWN: Final = 200
+"""How many sessions, and how many routes, an overview lists."""
+MARK_S: Final = 5.0
+"""How long one measurement of rates takes."""
+HISTORY_S: Final = 300.0
+"""How long measurements are kept."""
+_PATIENCE_S: Final = 10.0
+"""How long a thread waits for the event loop, which is then not well."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,18 +79,19 @@ class Overview:
     masters: tuple[str, ...]
     uptime_ms: int
     draining: bool
+    degraded: bool
+    """Whether no master answers."""
     flows: Mapping[str, Flow]
     """By direction."""
+    history: Mapping[str, tuple[float, ...]]
+    """Messages per second in each measurement of the last minutes, the oldest first, by direction."""
     numbers: Mapping[str, int]
     """How much of each there is now, by what it is, such as ``open reads``."""
     sessions: tuple[SessionRow, ...]
     """In the order of their ids; not more than ``SHOWN``."""
     session_count: int
     routes: tuple[RouteRow, ...]
-
-
-SHOWN: Final = 500
-"""How many sessions an overview lists."""
+    """Not more than ``SHOWN``."""
 
 
 class Rates:
@@ -89,7 +106,7 @@ class Rates:
         self._clock = clock
         nothing = dict.fromkeys(DIRECTIONS, (0, 0))
         self._marks: deque[tuple[float, Mapping[str, tuple[int, int]]]] = deque(
-            [(clock(), nothing)], maxlen=2
+            [(clock(), nothing)], maxlen=int(HISTORY_S / MARK_S) + 1
         )
 
     def mark(self, totals: Mapping[str, tuple[int, int]]) -> None:
@@ -98,7 +115,7 @@ class Rates:
 
     def flows(self, totals: Mapping[str, tuple[int, int]]) -> dict[str, Flow]:
         """Return totals with their rates."""
-        then, before = self._marks[0]
+        then, before = self._marks[max(0, len(self._marks) - 2)]
         seconds = max(self._clock() - then, 1e-3)
         return {
             direction: Flow(
@@ -106,6 +123,119 @@ class Rates:
             )
             for direction, (rows, size) in totals.items()
         }
+
+    def history(self) -> dict[str, tuple[float, ...]]:
+        """Return messages per second between marks, the oldest first, by direction."""
+        pairs = list(itertools.pairwise(self._marks))
+        return {
+            direction: tuple(
+                (after[direction][0] - before[direction][0]) / max(end - begin, 1e-3)
+                for (begin, before), (end, after) in pairs
+            )
+            for direction in DIRECTIONS
+        }
+
+
+class Observer:
+    """Looks at the parts of a gateway; begin and end it in the event loop."""
+
+    def __init__(
+        self, settings: GatewaySettings, sessions: Sessions, upstream: Upstream, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._upstream = upstream
+        self._metrics = metrics
+        self._rates = Rates()
+        self._began = time.monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._marks: asyncio.Task[None] | None = None
+        self.address = ""
+        """Where clients reach the gateway."""
+        self.draining = False
+        """Whether it is about to stop."""
+
+    def begin(self, address: str) -> None:
+        """Measure rates from now on."""
+        self.address = address
+        self._loop = asyncio.get_running_loop()
+        self._marks = asyncio.create_task(self._mark())
+
+    def end(self) -> None:
+        """Measure no longer."""
+        if self._marks is not None:
+            self._marks.cancel()
+
+    async def _mark(self) -> None:
+        while True:
+            await asyncio.sleep(MARK_S)
+            self._rates.mark(dict(self._metrics.totals))
+
+    def overview(self) -> Overview:
+        """Return what the gateway is doing; in the event loop."""
+        routes = itertools.chain.from_iterable(
+            (RouteRow(topic, access.config.group, *numbers) for topic, *numbers in access.routes.shown(SHOWN))
+            for access in self._upstream.accesses()
+        )
+        totals = dict(self._metrics.totals)
+        return Overview(
+            name=self._settings.name,
+            cluster=self._settings.cluster_name,
+            version=__version__,
+            address=self.address,
+            masters=tuple(map(str, self._settings.masters())),
+            uptime_ms=int((time.monotonic() - self._began) * 1000),
+            draining=self.draining,
+            degraded=self._upstream.degraded,
+            flows=self._rates.flows(totals),
+            history=self._rates.history(),
+            numbers=self._metrics.watched(),
+            sessions=tuple(map(self._session, itertools.islice(self._sessions, SHOWN))),
+            session_count=len(self._sessions),
+            routes=tuple(
+                sorted(itertools.islice(routes, SHOWN), key=lambda route: (route.topic, route.group))
+            ),
+        )
+
+    def _session(self, session: Session) -> SessionRow:
+        return SessionRow(
+            client_id=session.client_id,
+            group=session.access.config.group,
+            peer=session.peer,
+            language=session.language,
+            version=session.version,
+            age_ms=self._sessions.age_ms(session.opened_at),
+            silent_ms=self._sessions.age_ms(session.seen_at),
+            calls=session.calls,
+            running=session.running,
+        )
+
+    # Of the web server: in its threads.
+
+    def asked(self) -> Overview:
+        """Return what the gateway is doing, from another thread.
+
+        Raises:
+            TimeoutError: the event loop does not answer.
+        """
+        return self._in_loop(self.overview)
+
+    def takes_calls(self) -> bool:
+        """Tell from another thread whether the gateway takes calls; as cheap as that can be.
+
+        Raises:
+            TimeoutError: the event loop does not answer.
+        """
+        return self._in_loop(lambda: not self.draining)
+
+    def _in_loop(self, look: Callable[[], Result]) -> Result:
+        if self._loop is None:
+            raise RuntimeError("the gateway has not started")
+
+        async def call() -> Result:
+            return look()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(_PATIENCE_S)
 
 
 def report(overview: Overview) -> str:

@@ -14,6 +14,7 @@ it did. Two at a time would hinder each other: while one asks, a master refuses 
 """
 
 import dataclasses
+import heapq
 import logging
 import threading
 import time
@@ -139,8 +140,8 @@ class Routes:
         oldest = min((self._topics[topic].at for topic in topics if topic in self._topics), default=None)
         return 0 if oldest is None else int((self._clock() - oldest) * 1000)
 
-    def shown(self) -> list[tuple[str, int, int, int]]:
-        """Return topics, how many partitions and brokers each has, and how old that is, in ms."""
+    def shown(self, most: int) -> list[tuple[str, int, int, int]]:
+        """Return the first topics, how many partitions and brokers each has, and how old that is, in ms."""
         now = self._clock()
         return [
             (
@@ -149,7 +150,7 @@ class Routes:
                 len(set(answer.partitions.values())),
                 int((now - answer.at) * 1000),
             )
-            for topic, answer in sorted(self._topics.items())
+            for topic, answer in heapq.nsmallest(most, self._topics.items())
         ]
 
     def _ask(self, topics: Collection[str], began: float) -> None:
