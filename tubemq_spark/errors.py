@@ -364,8 +364,17 @@ class ConsumeError(TubeMQError):
         return int(self.parameters["code"])
 
 
+_PASSING_REFUSALS: Final = frozenset(
+    {"TUBEMQ_GATEWAY_BUSY", "TUBEMQ_GATEWAY_DRAINING", "TUBEMQ_GATEWAY_DEADLINE"}
+)
+
+
 class GatewayError(TubeMQError):
     """A gateway refuses a call by itself, without asking TubeMQ."""
+
+    def __init__(self, condition: str, /, **parameters: object) -> None:
+        super().__init__(condition, **parameters)
+        self.retriable = condition in _PASSING_REFUSALS
 
 
 class ProduceError(TubeMQError):

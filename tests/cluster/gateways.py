@@ -3,12 +3,14 @@
 import contextlib
 import dataclasses
 import threading
+from unittest import mock
 
 import numpy as np
 
 from tests.gateway.running import settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.remote import connections
 from tubemq_spark.client.remote.connections import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
@@ -75,7 +77,8 @@ class Parts:
 
 @contextlib.contextmanager
 def three_brokers(gateways=2, **changes):
-    with tubemq(demo=(1, 1)) as server:
+    """Clients ask the gateways in the order of the list."""
+    with tubemq(demo=(1, 1)) as server, mock.patch.object(connections, "shuffle"):
         parts = Parts(server, gateways, **changes)
         try:
             yield parts

@@ -78,6 +78,7 @@ def _read(
 ) -> Generator[FetchedBatch, None, None]:
     rest = RestOfRange(request.range)
     patience = Patience(request.range, gateways.config.fetch_timeout_ms, wait)
+    attempts = gateways.attempts(None, None)
     while not rest.is_empty():
         gateway = gateways.current_index
         try:
@@ -87,13 +88,17 @@ def _read(
                     batch = _take(event, rest, request, on_loss)
                     if batch is not None:
                         patience.progress()
+                        attempts = gateways.attempts(None, None)
                         yield batch
                         patience.restart()
         except AwayError as error:
-            gateways.leave(gateway)
+            pause_s = attempts.failed(gateway, error)
             if rest.is_empty():
                 return
-            patience.pause(f"the gateway {gateways.name(gateway)} is away ({error})", rest.start)
+            if pause_s is None:  # all have other ideas of TLS
+                raise attempts.error("reading", gateways.tried) from error
+            what = f"the gateway {gateways.name(gateway)} is {'busy' if error.busy else 'away'} ({error})"
+            patience.pause(what, rest.start, pause_s if error.busy else 0.0)
         else:
             return
 

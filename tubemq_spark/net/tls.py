@@ -102,6 +102,14 @@ class TlsConfig:
         """
         return _client_contexts.get(self)
 
+    def own_context(self) -> ssl.SSLContext:
+        """Return a context that its caller may change.
+
+        Raises:
+            OptionError: as ``validate``.
+        """
+        return _client_context(self)
+
     def name_of(self, host: str) -> str:
         """Return the name that the certificate of a server must have."""
         return self.server_name or host

@@ -57,6 +57,12 @@ def refusal(error: ssl.SSLError, endpoint: Endpoint, config: TlsConfig) -> TlsEr
     return TlsError("TUBEMQ_TLS_REFUSED", endpoint=endpoint, cause=cause, hint=hint)
 
 
+def hung_up(endpoint: Endpoint, config: TlsConfig) -> TlsError:
+    """Return the error for a server that agreed on TLS and then said nothing and closed the connection."""
+    cause, hint = "it closes the connection without a word", _hint("certificate required", config)
+    return TlsError("TUBEMQ_TLS_REFUSED", endpoint=endpoint, cause=cause, hint=hint)
+
+
 def handshake_broken_off(what: str, endpoint: Endpoint) -> TubeMQConnectionError:
     """Return the error for a peer that fell silent, or closed the connection, during a handshake."""
     return TubeMQConnectionError(

@@ -2,18 +2,23 @@
 
 import asyncio
 import dataclasses
+import random
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.cluster import gateways as running
 from tests.gateway.running import PlainClient
+from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote.connections import Gateways, process_gateways
+from tubemq_spark.client.remote import connections
+from tubemq_spark.client.remote.connections import Gateways, close_process_gateways, process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import GatewayError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
 @pytest.fixture
@@ -101,15 +106,118 @@ def test_a_process_has_one_connection_for_equal_settings(parts):
 def test_a_forked_child_is_another_client_and_leaves_the_connections_to_its_parent(parts):
     gateways = Gateways(parts.addresses, parts.config)
     before = gateways.session.client_id
-    gateways._channel(0)
-    kept = gateways._channels
+    gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+    kept = gateways._connections
+    sweeping = gateways._sweeping
     try:
         gateways.start_anew()
-        assert gateways._channels == {}
+        assert gateways._connections == {}
         assert gateways.session.client_id != before
     finally:
-        for channel in kept.values():
-            channel.close()
+        sweeping.cancel()
+        for connection in kept.values():
+            connection.channel.close()
+
+
+# Many clients.
+
+
+def test_each_process_has_the_gateways_in_an_order_of_its_own(monkeypatch):
+    monkeypatch.setattr(connections, "shuffle", random.Random(7).shuffle)
+    addresses = tuple(Endpoint("127.0.0.1", port) for port in range(1, 5))
+    first = [Gateways(addresses, ClientConfig((), "group")).name(0) for _ in range(200)]
+    assert set(first) == set(map(str, addresses))
+    assert max(first.count(name) for name in set(first)) < 100
+
+
+def refusing(parts, gateway, monkeypatch, times):
+    """Make the next calls for an admission of a gateway fail as if it was busy."""
+    workers, asked = parts.running[gateway].server._control_workers, []
+    run = workers.run
+
+    async def refuse(*work):
+        asked.append(work)
+        if len(asked) <= times:
+            raise GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="g", what="it is full", retry_after_ms=20)
+        return await run(*work)
+
+    monkeypatch.setattr(workers, "run", refuse)
+    return asked
+
+
+def test_a_busy_gateway_keeps_its_clients(parts, monkeypatch):
+    asked = refusing(parts, 0, monkeypatch, 3)
+    assert parts.cluster.layout(["demo"]).partitions
+    assert len(asked) == 4
+    assert not len(parts.running[1].server._sessions)
+
+
+def test_who_gives_up_says_what_the_gateway_said(parts, monkeypatch):
+    monkeypatch.setattr(Gateways, "_patience_ms", lambda _: 100)
+    refusing(parts, 0, monkeypatch, 1_000)
+    refusing(parts, 1, monkeypatch, 1_000)
+    with pytest.raises(GatewayError, match="it is full; try again in 20 ms") as busy:
+        parts.cluster.layout(["demo"])
+    assert busy.value.retriable
+
+
+def test_a_gateway_that_drains_is_left_without_an_error(parts):
+    cluster = parts.cluster
+    assert cluster.layout(["demo"]).partitions
+    thread = parts.drain_in_background(0)
+    assert cluster.layout(["demo"]).partitions
+    thread.join()
+
+
+# The session.
+
+
+def list_topics(gateways):
+    request = pb.ListTopicsRequest()
+    return gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing").topics
+
+
+def calls(parts, gateway):
+    """Return how often each call ended in which way."""
+    metrics = parts.running[gateway].server.metrics
+    return {
+        (sample.labels["method"], sample.labels["status"]): sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "tubemq_gateway_calls_total"
+    }
+
+
+def test_a_session_is_opened_before_the_first_call_and_closed_at_the_end(parts):
+    assert parts.cluster.layout(["demo"]).partitions
+    assert calls(parts, 0) == {("OpenSession", "OK"): 1, ("QueryRoute", "OK"): 1}
+    assert len(parts.running[0].server._sessions) == 1
+    close_process_gateways()
+    wait_until(lambda: not len(parts.running[0].server._sessions))
+    assert calls(parts, 0)["CloseSession", "OK"] == 1
+
+
+def test_threads_that_begin_together_open_one_session(parts):
+    cluster = parts.cluster
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: cluster.layout(["demo"]).partitions, range(8)))
+    assert calls(parts, 0)["OpenSession", "OK"] == 1
+
+
+def test_a_session_that_is_not_used_is_closed_before_it_counts_as_lost(parts):
+    now = [100.0]
+    gateways = Gateways(parts.addresses, parts.config, clock=lambda: now[0])
+    try:
+        gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+        gateways.close_idle()
+        assert len(parts.running[0].server._sessions) == 1
+        now[0] += 16.0
+        gateways.close_idle()
+        wait_until(lambda: not len(parts.running[0].server._sessions))
+        assert gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+        assert calls(parts, 0)["OpenSession", "OK"] == 2
+    finally:
+        gateways.close()
 
 
 def test_without_grpc_the_error_says_what_to_install(monkeypatch):

@@ -12,7 +12,7 @@ from typing import Final
 from tubemq_spark.errors import TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.net.deadline import Clock, Deadline
-from tubemq_spark.net.retry import SLEEP, Backoff, Wait
+from tubemq_spark.net.retry import SLEEP, Backoff, Wait, pause
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class Patience:
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._backoff = Backoff(wait=wait)
+        self._wait = wait
         self._warned = False
         self.restart()
 
@@ -58,8 +59,13 @@ class Patience:
             self._warned = False
         self.restart()
 
-    def pause(self, trouble: TubeMQError | str, position: int) -> None:
+    def pause(self, trouble: TubeMQError | str, position: int, at_least_s: float = 0.0) -> None:
         """Wait before the next attempt, a little longer each time.
+
+        Args:
+            trouble: why it has to wait.
+            position: where it stands.
+            at_least_s: how long the other side wants it to wait, in seconds.
 
         Raises:
             TubeMQTimeoutError: ``TUBEMQ_NO_PROGRESS``: there was none for too long.
@@ -72,6 +78,8 @@ class Patience:
                 trouble if isinstance(trouble, TubeMQError) else None
             )
         self.pauses += 1
+        if at_least_s:
+            pause(at_least_s * 1000, self._deadline, self._wait)
 
     @property
     def _deadline(self) -> Deadline:

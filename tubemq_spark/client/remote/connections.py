@@ -1,23 +1,39 @@
 """Connections to gateways, and calls that any of them may serve.
 
-A process has one ``Gateways`` for each set of settings. Its session is one client id: it is opened at a
-gateway when that says that it does not know it, and the call is repeated.
+A process has one ``Gateways`` for each set of settings. Its session is one client id. It is opened at a
+gateway before the first call there, and again when the gateway says that it does not know it; then the call
+is repeated.
 
-**Which gateway.** Calls go to the current one, the same for all threads. When that is away or about to stop,
-the next one in the list becomes the current one; who noticed tries there. Only when all were tried, and after
-a pause again, as often as masters would be asked, a call fails. What a gateway answers for TubeMQ, errors of
-masters and brokers among it, is the answer: no other gateway is asked.
+**Which gateway.** Each process has the list in an order of its own, so that many processes use all gateways.
+Calls go to the current one, the same for all threads. ``attempts`` says when the next one becomes the
+current one. What a gateway answers for TubeMQ, errors of masters and brokers among it, is the answer: no
+other gateway is asked.
 
-**Forks.** Connections are made when they are first needed. A forked child has none of its parent's.
+**States of the session at one gateway.**
+
+- *unknown*: not in ``_opened``;
+- *opening*: a future is there, for which all calls to this gateway wait;
+- *open*: the future has its answer. Every call keeps it alive. When none was made for half of its lease, it
+  is closed: a session that is silent for longer would count as lost;
+- *closed*, which is *unknown* again: after that, by ``close``, when the process ends, or when the connection
+  was lost.
+
+**Connections.** They are made when they are first needed, from what is in the files of TLS then. When these
+have changed, new calls get a new connection, and calls that are under way keep the old one. A forked child
+has none of its parent's.
 """
 
+import atexit
+import functools
 import importlib
 import os
+import random
 import secrets
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait as wait_for_all
 from types import ModuleType
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -26,13 +42,19 @@ from google.protobuf.message import Message
 from tubemq_spark import __version__
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import RUNTIME, consumer_id
-from tubemq_spark.client.remote import wire
-from tubemq_spark.errors import GatewayError, OptionError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.client.remote import credentials, wire
+from tubemq_spark.client.remote.attempts import Attempts, AwayError
+from tubemq_spark.client.steps import Blocking, Pause, Steps, run, wait_for
+from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.retry import LEAVE_MS, SLEEP, Wait
+from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
+
+__all__ = ["AwayError", "Gateways", "close_process_gateways", "grpc_module", "process_gateways"]
 
 Answer = TypeVar("Answer", bound=Message)
 Answered: TypeAlias = Any
@@ -49,12 +71,8 @@ _SECRET_BYTES: Final = 32
 _MARGIN_MS: Final = 5_000
 """What a call may take beyond what TubeMQ may."""
 
-
-class AwayError(Exception):
-    """A gateway cannot serve a call, which another one may."""
-
-    def __init__(self, cause: TubeMQError | str) -> None:
-        super().__init__(str(cause))
+shuffle: Callable[[list[Endpoint]], object] = random.shuffle
+"""Puts the gateways into the order of this process; a test may replace it."""
 
 
 def grpc_module() -> ModuleType:
@@ -71,11 +89,44 @@ def grpc_module() -> ModuleType:
         raise OptionError("TUBEMQ_GATEWAY_MISSING", package="grpcio") from None
 
 
+class _Connection:
+    """A connection to one gateway."""
+
+    def __init__(self, channel: Call, context: object) -> None:
+        self.channel = channel
+        self.context = context
+        """Stands for the content of the files of TLS; None without TLS."""
+        self.served = False
+        """Whether a gateway has answered on it."""
+
+
+class _Use:
+    """How the session is used at one gateway."""
+
+    def __init__(self) -> None:
+        self.opened: Future[pb.OpenSessionResponse] = Future()
+        self.calls = 0
+        """How many are under way."""
+        self.at = 0.0
+        """When the last one ended."""
+
+    def is_idle(self, now: float) -> bool:
+        """Whether no call was made for half of its lease."""
+        if self.calls or not self.opened.done() or self.opened.exception() is not None:
+            return False
+        return now - self.at > self.opened.result().lease_ms / 2000
+
+
 class Gateways:
-    """The gateways of one set of settings; threads may share it."""
+    """The gateways of one set of settings, and a session with them; threads may share it."""
 
     def __init__(
-        self, addresses: tuple[Endpoint, ...], config: ClientConfig, token: str | None = None
+        self,
+        addresses: tuple[Endpoint, ...],
+        config: ClientConfig,
+        token: str | None = None,
+        *,
+        clock: Clock = time.monotonic,
     ) -> None:
         """Make no connection; the first call does.
 
@@ -83,6 +134,7 @@ class Gateways:
             addresses: where they are.
             config: how they deal with TubeMQ, and how they are reached.
             token: what shows them who calls.
+            clock: returns the time.
 
         Raises:
             OptionError: gRPC is not installed, or a file of TLS cannot be used.
@@ -90,23 +142,29 @@ class Gateways:
         self._grpc = grpc_module()
         self.config = config
         self._settings = wire.settings_to_proto(config)
-        self._credentials = _credentials(self._grpc, config)
-        self._shown = () if token is None else (("authorization", f"Bearer {token}"),)
-        self._addresses = addresses
+        self._clock = clock
+        if config.tls is not None:
+            credentials.credentials(self._grpc, config.tls.validate())
+        self._token = () if token is None else (("authorization", f"Bearer {token}"),)
+        self._named = addresses
         self._lock = threading.Lock()
         self._start()
         _all.add(self)
 
     def _start(self) -> None:
+        addresses = list(self._named)
+        shuffle(addresses)
+        self._addresses = tuple(addresses)
         self._current_index = 0
-        self._channels: dict[int, Any] = {}
+        self._connections: dict[int, _Connection] = {}
+        self._opened: dict[int, _Use] = {}
+        self._sweeping: Task | None = None
         # A client of its own, also in a forked child: two must never share an id.
         self.session = pb.SessionRef(
             client_id=consumer_id(self.config.group, "Pull"),
             epoch=time.time_ns(),
             secret=secrets.token_bytes(_SECRET_BYTES),
         )
-        self._metadata = (*self._shown, (SESSION_KEY, self.session.SerializeToString()))
 
     def start_anew(self) -> None:
         """Forget the connections, which belong to the parent process; for a forked child."""
@@ -114,16 +172,33 @@ class Gateways:
         self._start()
 
     def close(self) -> None:
-        """Close the connections; later calls make new ones."""
+        """Close the session and the connections; later calls make new ones.
+
+        Gateways that do not answer are waited for no longer than ``LEAVE_MS``.
+        """
         with self._lock:
-            channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            channel.close()
+            connections, self._connections = self._connections, {}
+            uses, self._opened = self._opened, {}
+            sweeping, self._sweeping = self._sweeping, None
+        if sweeping is not None:
+            sweeping.cancel()
+        wait_for_all(
+            [
+                self._begin_to_close(connections[gateway].channel)
+                for gateway, use in uses.items()
+                if use.opened.done() and use.opened.exception() is None and gateway in connections
+            ],
+            LEAVE_MS / 1000,
+        )
+        for connection in connections.values():
+            connection.channel.close()
 
     @property
     def several(self) -> bool:
         """Whether there is another gateway to go to."""
         return len(self._addresses) > 1
+
+    # Calls with one answer.
 
     def call(
         self, name: str, request: Message, answer: type[Answer], during: str, extra_ms: int = 0
@@ -139,84 +214,105 @@ class Gateways:
 
         Raises:
             TubeMQConnectionError: no gateway answered.
+            GatewayError: all are busy, and were for as long as the call may take.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
+        return run(self.calling(name, request, answer, during, extra_ms))
+
+    def calling(
+        self, name: str, request: Message, answer: type[Answer], during: str, extra_ms: int = 0
+    ) -> Steps[Answer]:
+        """As ``call``."""
         timeout_s = (self._patience_ms() + extra_ms) / 1000
 
-        def ask(gateway: int) -> Answer:
-            return self.ask(gateway, name, request, answer, timeout_s)
+        def ask(gateway: int) -> Steps[Answer]:
+            return self.asking(gateway, name, request, answer, timeout_s)
 
-        return self.with_any(ask, during)
+        return self.with_any(ask, during, timeout_s)
 
-    def with_any(self, attempt: Callable[[int], Result], during: str, wait: Wait = SLEEP) -> Result:
+    def with_any(
+        self, attempt: Callable[[int], Steps[Result]], during: str, patience_s: float, wait: Wait = SLEEP
+    ) -> Steps[Result]:
         """Return what an attempt returns at the first gateway that can serve it.
 
         Raises:
             TubeMQConnectionError: none could.
+            GatewayError: all were busy for so long.
             TubeMQError: that of the attempt.
         """
-        failures: list[AwayError] = []
-        for number in range(self.config.register_attempts):
-            if number:
-                wait.pause(self.config.register_retry_ms / 1000)
-            for _ in self._addresses:
-                gateway = self._current_index
-                try:
-                    return attempt(gateway)
-                except AwayError as error:
-                    failures.append(error)
-                    self.leave(gateway)
-        cause = str(failures[-1]).rstrip(".")
-        raise TubeMQConnectionError(
-            "TUBEMQ_GATEWAY_AWAY", during=during, tried=self.tried, cause=cause
-        ) from failures[-1]
+        attempts = self.attempts(patience_s, self.config.register_attempts)
+        while True:
+            gateway = self._current_index
+            try:
+                return (yield from attempt(gateway))
+            except AwayError as error:
+                pause_s = attempts.failed(gateway, error)
+                if pause_s is None:
+                    raise attempts.error(during, self.tried) from error
+            if pause_s > 0:
+                yield from wait_for(Pause(pause_s, wait))
 
-    def ask(
+    def attempts(self, patience_s: float | None, rounds: int | None) -> Attempts:
+        """Return what says where a call goes on that a gateway cannot serve; see ``Attempts``."""
+        return Attempts(
+            len(self._addresses),
+            self.leave,
+            rounds=rounds,
+            retry_s=self.config.register_retry_ms / 1000,
+            patience_s=patience_s,
+            clock=self._clock,
+        )
+
+    def asking(
         self, gateway: int, name: str, request: Message, answer: type[Answer], timeout_s: float
-    ) -> Answer:
-        """Call one gateway; open the session there if it does not know it.
+    ) -> Steps[Answer]:
+        """Call one gateway, in the session.
 
         Raises:
             AwayError: another gateway may serve the call.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        method = METHODS[name]
-        call = self._channel(gateway).unary_unary(
-            method.path,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        result: Answer = self.in_session(gateway, lambda: self._checked(call, request, timeout_s))
-        return result
+        return self._in_session(gateway, lambda: self._ask(gateway, name, request, answer, timeout_s))
 
-    def _checked(self, call: Call, request: Message, timeout_s: float) -> Answered:
+    def _in_session(self, gateway: int, attempt: Callable[[], Steps[Result]]) -> Steps[Result]:
+        use = yield from self.opening(gateway)
         try:
-            return call(request, timeout=timeout_s, metadata=self._metadata)
-        except self._grpc.RpcError as error:
-            raise self._error_of(error) from None
-
-    def in_session(self, gateway: int, attempt: Callable[[], Result]) -> Result:
-        """Make an attempt at one gateway; open the session there if it does not know it, and try again.
-
-        Raises:
-            AwayError: another gateway may serve the call.
-            TubeMQError: that of the attempt.
-        """
-        try:
-            return attempt()
+            return (yield from attempt())
         except GatewayError as error:
             if error.condition != "TUBEMQ_SESSION_UNKNOWN":
                 raise
-        self._open_session(gateway)
-        return attempt()
+        self._forget(gateway, use)
+        yield from self.opening(gateway)
+        return (yield from attempt())
 
-    def _open_session(self, gateway: int) -> None:
-        method = METHODS["OpenSession"]
-        call = self._channel(gateway).unary_unary(
-            method.path,
-            request_serializer=pb.OpenSessionRequest.SerializeToString,
-            response_deserializer=pb.OpenSessionResponse.FromString,
-        )
+    def opening(self, gateway: int) -> Steps[_Use]:
+        """Return when the session is open at a gateway.
+
+        Raises:
+            AwayError: another gateway may take it.
+            TubeMQError: that of the gateway.
+        """
+        with self._lock:
+            use = self._opened.get(gateway)
+            mine = use is None
+            if use is None:
+                use = self._opened[gateway] = _Use()
+        if not mine:
+            yield from wait_for(use.opened)
+            return use
+        try:
+            answer = yield from self._open_session(gateway)
+        except BaseException as error:
+            self._forget(gateway, use)
+            is_told = isinstance(error, Exception)
+            use.opened.set_exception(error if is_told else AwayError("opening the session was given up"))
+            raise
+        use.at = self._clock()
+        use.opened.set_result(answer)
+        self._sweep_every(answer.lease_ms)
+        return use
+
+    def _open_session(self, gateway: int) -> Steps[pb.OpenSessionResponse]:
         request = pb.OpenSessionRequest(
             client_id=self.session.client_id,
             epoch=self.session.epoch,
@@ -225,7 +321,55 @@ class Gateways:
             language=RUNTIME,
             version=__version__,
         )
-        self._checked(call, request, self.config.rpc_timeout_ms / 1000)
+        timeout_s = self.config.rpc_timeout_ms / 1000
+        return self._ask(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
+
+    def _ask(
+        self, gateway: int, name: str, request: Message, answer: type[Answer], timeout_s: float
+    ) -> Steps[Answer]:
+        connection = self._connection(gateway)
+        call, ended = self._begin(connection.channel, name, request, answer, timeout_s)
+        self._count(gateway, ended)
+        try:
+            yield from wait_for(ended)
+        finally:
+            call.cancel()  # no harm when it has ended
+        try:
+            result: Answer = call.result()
+        except self._grpc.RpcError as error:
+            raise (yield from self._why(gateway, connection, error)) from None
+        connection.served = True
+        return result
+
+    def _begin(
+        self, channel: Call, name: str, request: Message, answer: type[Message], timeout_s: float
+    ) -> tuple[Call, "Future[None]"]:
+        """Begin a call; the future is done when it has ended."""
+        begin = channel.unary_unary(
+            METHODS[name].path,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        call = begin.future(request, timeout=timeout_s, metadata=self._metadata)
+        ended: Future[None] = Future()
+        ended.set_running_or_notify_cancel()
+        call.add_done_callback(lambda _: ended.set_result(None))
+        return call, ended
+
+    @property
+    def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        return (*self._token, (SESSION_KEY, self.session.SerializeToString()))
+
+    # Streams.
+
+    def in_session(self, gateway: int, attempt: Callable[[], Result]) -> Result:
+        """Make an attempt at one gateway, in the session; repeat it when the gateway does not know that.
+
+        Raises:
+            AwayError: another gateway may serve the call.
+            TubeMQError: that of the attempt.
+        """
+        return run(self._in_session(gateway, lambda: _at_once(attempt)))
 
     def stream(
         self, gateway: int, name: str, requests: Message | Iterator[Message], *, parsed: bool = True
@@ -239,14 +383,19 @@ class Gateways:
             parsed: whether what comes is parsed; otherwise it comes as bytes.
         """
         method = METHODS[name]
-        channel = self._channel(gateway)
+        channel = self._connection(gateway).channel
         kind = channel.stream_stream if method.takes_stream else channel.unary_stream
         begin = kind(
             method.path,
             request_serializer=method.request.SerializeToString,
             response_deserializer=method.response.FromString if parsed else None,
         )
-        return begin(requests, metadata=self._metadata)
+        call = begin(requests, metadata=self._metadata)
+        ended: Future[None] = Future()
+        self._count(gateway, ended)
+        if not call.add_callback(functools.partial(ended.set_result, None)):
+            ended.set_result(None)
+        return call
 
     def next_of(self, call: Call) -> Answered | None:
         """Return the next message of a stream; None at its end.
@@ -262,6 +411,27 @@ class Gateways:
         except self._grpc.RpcError as error:
             raise self._error_of(error) from None
 
+    # Errors.
+
+    def _why(self, gateway: int, connection: _Connection, error: Call) -> Steps[Exception]:
+        """Return why a call failed; when the connection did, find out whether TLS is the reason."""
+        failure = self._error_of(error)
+        if isinstance(failure, AwayError) and failure.failure is None:
+            with self._lock:  # another process may answer there next
+                self._opened.pop(gateway, None)
+            details = error.details() or ""
+            if _NOT_REACHED not in details and (not connection.served or "handshake" in details.lower()):
+                look = functools.partial(
+                    credentials.tls_fault,
+                    self._addresses[gateway],
+                    self.config.tls,
+                    self.config.connect_timeout_ms,
+                )
+                fault = yield from wait_for(Blocking(look))
+                if fault is not None:
+                    return AwayError(fault)
+        return failure
+
     def _error_of(self, error: Call) -> Exception:
         """Return why a call failed: an error of TubeMQ or of the gateway, or that another may serve it."""
         trailers = dict(error.trailing_metadata() or ())
@@ -275,6 +445,8 @@ class Gateways:
         if code.name in _ITS_OWN_FAULT:
             return GatewayError("TUBEMQ_GATEWAY_ERROR", text=what)
         return AwayError(what)
+
+    # The list of gateways.
 
     def leave(self, gateway: int) -> None:
         """Go on to the next gateway, unless another thread has done so."""
@@ -302,12 +474,65 @@ class Gateways:
         attempt_ms = config.rpc_timeout_ms + config.connect_timeout_ms + config.register_retry_ms
         return config.register_attempts * attempt_ms + _MARGIN_MS
 
-    def _channel(self, gateway: int) -> Call:
+    # The session.
+
+    def _forget(self, gateway: int, use: _Use) -> None:
         with self._lock:
-            channel = self._channels.get(gateway)
-            if channel is None:
-                channel = self._channels[gateway] = self._connect(self._addresses[gateway])
-            return channel
+            if self._opened.get(gateway) is use:
+                del self._opened[gateway]
+
+    def _count(self, gateway: int, ended: "Future[None]") -> None:
+        """Count a call until it has ended, so that the session is not closed while it runs."""
+        with self._lock:
+            use = self._opened.get(gateway)
+            if use is not None:
+                use.calls += 1
+        if use is not None:
+            ended.add_done_callback(lambda _: self._note_end(use))
+
+    def _note_end(self, use: _Use) -> None:
+        with self._lock:
+            use.calls -= 1
+            use.at = self._clock()
+
+    def _sweep_every(self, lease_ms: int) -> None:
+        name = f"session {self.session.client_id}"
+        with self._lock:
+            if self._sweeping is None:
+                # The scheduler must not keep a session that none uses any more.
+                sweep = functools.partial(_close_idle, weakref.ref(self))
+                self._sweeping = process_scheduler().every(max(1, lease_ms) / 8, sweep, name)
+
+    def close_idle(self) -> None:
+        """Close the session where it is not used; the scheduler calls this."""
+        now = self._clock()
+        with self._lock:
+            idle = [gateway for gateway, use in self._opened.items() if use.is_idle(now)]
+            for gateway in idle:
+                del self._opened[gateway]
+            channels = [self._connections[one].channel for one in idle if one in self._connections]
+            if not self._opened and self._sweeping is not None:
+                self._sweeping.cancel()
+                self._sweeping = None
+        for channel in channels:
+            self._begin_to_close(channel)
+
+    def _begin_to_close(self, channel: Call) -> "Future[None]":
+        request = pb.CloseSessionRequest()
+        return self._begin(channel, "CloseSession", request, pb.CloseSessionResponse, LEAVE_MS / 1000)[1]
+
+    # Connections.
+
+    def _connection(self, gateway: int) -> _Connection:
+        tls = self.config.tls
+        context = None if tls is None else tls.context()
+        with self._lock:
+            connection = self._connections.get(gateway)
+            if connection is None or connection.context is not context:
+                # The old one lives as long as calls use it.
+                channel = self._connect(self._addresses[gateway])
+                connection = self._connections[gateway] = _Connection(channel, context)
+            return connection
 
     def _connect(self, address: Endpoint) -> Call:
         options: list[tuple[str, int | str]] = [
@@ -325,13 +550,28 @@ class Gateways:
             # Each Gateways has its own connection, which it may close.
             ("grpc.use_local_subchannel_pool", 1),
         ]
-        if self._credentials is None:
+        tls = self.config.tls
+        if tls is None:
             return self._grpc.insecure_channel(str(address), options=options)
-        if self.config.tls is not None and self.config.tls.server_name:
-            options.append(("grpc.ssl_target_name_override", self.config.tls.server_name))
-        return self._grpc.secure_channel(str(address), self._credentials, options=options)
+        if tls.server_name:
+            options.append(("grpc.ssl_target_name_override", tls.server_name))
+        shown = credentials.credentials(self._grpc, tls)
+        return self._grpc.secure_channel(str(address), shown, options=options)
 
 
+def _at_once(attempt: Callable[[], Result]) -> Steps[Result]:
+    """Return what a function returns, as a rule that waits for nothing."""
+    yield from ()
+    return attempt()
+
+
+def _close_idle(gateways: "weakref.ref[Gateways]") -> None:
+    if (used := gateways()) is not None:
+        used.close_idle()
+
+
+_NOT_REACHED: Final = "Failed to connect to remote host"
+"""gRPC's words when there is no connection at all, so that TLS is not the reason."""
 _ITS_OWN_FAULT: Final = frozenset(
     {"UNIMPLEMENTED", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED"}
 )
@@ -339,26 +579,6 @@ _ITS_OWN_FAULT: Final = frozenset(
 its limit."""
 _ELSEWHERE: Final = frozenset({"TUBEMQ_GATEWAY_DRAINING", "TUBEMQ_GATEWAY_BUSY", "TUBEMQ_GATEWAY_DEADLINE"})
 """What a gateway says of itself and not of TubeMQ."""
-
-
-def _credentials(grpc: ModuleType, config: ClientConfig) -> Call:
-    """Return gRPC's credentials of a client; None without TLS.
-
-    Raises:
-        OptionError: a file cannot be used.
-    """
-    tls = config.tls
-    if tls is None:
-        return None
-    tls.validate()
-    files = (tls.ca_file, tls.key_file or tls.cert_file, tls.cert_file)
-    return grpc.ssl_channel_credentials(*(None if path is None else _content(path) for path in files))
-
-
-def _content(path: str) -> bytes:
-    with open(path, "rb") as opened:  # noqa: PTH123 (a path as the user wrote it)
-        return opened.read()
-
 
 _all: "weakref.WeakSet[Gateways]" = weakref.WeakSet()
 _of_settings: Final[dict[tuple[tuple[Endpoint, ...], ClientConfig, str | None], Gateways]] = {}
@@ -381,7 +601,7 @@ def process_gateways(
 
 
 def close_process_gateways() -> None:
-    """Close the connections of the whole process; later calls make new ones."""
+    """Close the sessions and connections of the whole process; later calls make new ones."""
     with _making:
         gateways = list(_of_settings.values())
         _of_settings.clear()
@@ -396,4 +616,5 @@ def _after_fork_in_child() -> None:
         gateways.start_anew()
 
 
+atexit.register(close_process_gateways)
 os.register_at_fork(after_in_child=_after_fork_in_child)
