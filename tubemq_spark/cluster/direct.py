@@ -9,7 +9,12 @@ from tubemq_spark.client.metadata.first_readable import first_readable
 from tubemq_spark.client.metadata.group_positions import group_positions, move_group
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.stored_offsets import stored_offsets
-from tubemq_spark.client.metadata.topics import await_publishable, existing_topics, refuse_unknown_topic
+from tubemq_spark.client.metadata.topics import (
+    await_publishable,
+    existing_topics,
+    publishable,
+    refuse_unknown_topic,
+)
 from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.cluster.base import Cluster, Sender
@@ -109,6 +114,10 @@ class DirectCluster(Cluster):
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""
         refuse_unknown_topic(self._config, self._pool, topic)
+
+    def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Ask as ``refuse_unknown_topic`` does; return the partitions that can be published to now."""
+        return publishable(self._config, self._pool, topic)
 
     def await_publishable(self, topic: str) -> None:
         """Ask the master as a producer, again and again for ``delivery_timeout_ms``."""

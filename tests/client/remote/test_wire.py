@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from tests import strategies as own
 from tests.protocol.gateway.gateway_values import offsets
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import OptionError
@@ -40,6 +41,14 @@ milliseconds = st.integers(1, 86_400_000)
         max_in_flight=st.integers(1, 1 << 30),
         max_in_flight_bytes=st.integers(1, 1 << 62),
         checksums=st.booleans(),
+        consumer=st.builds(
+            ConsumerConfig,
+            consume_position=st.sampled_from(ConsumePosition),
+            confirm_timeout_ms=milliseconds,
+            rollback=st.booleans(),
+            not_found_wait_ms=milliseconds,
+            rebalance_wait_ms=milliseconds,
+        ),
     )
 )
 def test_settings_arrive(config):

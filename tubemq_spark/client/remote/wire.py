@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any, Final
 
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, bad_partitioner, by_name
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
@@ -28,6 +29,9 @@ _NUMBERS: Final = (
     "checksums",
 )
 """Settings that have the same name and the same values on both sides."""
+_OF_CONSUMERS: Final = ("confirm_timeout_ms", "rollback", "not_found_wait_ms", "rebalance_wait_ms")
+"""The same, of consumers; those that are as usual are left to the gateway."""
+_USUAL: Final = ConsumerConfig()
 
 
 def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
@@ -45,7 +49,13 @@ def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
         reader_groups=config.reader_groups,
         message_types=config.message_types,
         partitioner=config.partitioner.value,
+        consume_position=config.consumer.consume_position.value,
         **{name: getattr(config, name) for name in _NUMBERS},
+        **{
+            name: getattr(config.consumer, name)
+            for name in _OF_CONSUMERS
+            if getattr(config.consumer, name) != getattr(_USUAL, name)
+        },
     )
 
 
@@ -60,6 +70,12 @@ def settings_from_proto(message: pb.SessionSettings, base: ClientConfig) -> Clie
         changes |= {"username": message.username or None, "password": message.password or None}
     if message.partitioner:
         changes["partitioner"] = by_name(message.partitioner)
+    consumer: dict[str, Any] = {
+        name: getattr(message, name) for name in _OF_CONSUMERS if message.HasField(name)
+    }
+    if message.consume_position:
+        consumer["consume_position"] = ConsumePosition.of(message.consume_position)
+    changes["consumer"] = dataclasses.replace(base.consumer, **consumer)
     group = message.group or base.group
     return dataclasses.replace(
         base,

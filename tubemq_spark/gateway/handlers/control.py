@@ -109,9 +109,9 @@ class Control:
         cluster = call.owner().access.cluster
         if request.publishable:
             await self._waiting.run(lambda: cluster.await_publishable(request.topic))
-        else:
-            await self._workers.run(lambda: cluster.refuse_unknown_topic(request.topic))
-        return pb.CheckTopicResponse()
+            return pb.CheckTopicResponse()
+        partitions = await self._workers.run(lambda: cluster.publishable(request.topic))
+        return pb.CheckTopicResponse(partitions=map(values.partition_to_proto, partitions))
 
     # Offsets.
 

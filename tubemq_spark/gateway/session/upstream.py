@@ -18,7 +18,6 @@ from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.subscription import Subscription
-from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
@@ -39,7 +38,7 @@ class Access:
     """TubeMQ under one set of settings."""
 
     config: ClientConfig
-    cluster: Cluster
+    cluster: DirectCluster
     routes: Routes
 
 
@@ -48,7 +47,9 @@ class Upstream:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._base = settings.client_config()
+        base = settings.client_config()
+        waits = dataclasses.replace(base.consumer, not_found_wait_ms=settings.poll_ms)
+        self._base = dataclasses.replace(base, consumer=waits)
         self._pool = ChannelPool(self._base.connect_timeout_ms)
         self._producers = KeptProducers(self._pool)
         self._lock = threading.Lock()
@@ -93,9 +94,7 @@ class Upstream:
         """
         types = {topic: access.config.message_types for topic in topics if access.config.message_types}
         subscription = Subscription.of(topics, types)
-        waits = dataclasses.replace(access.config.consumer, not_found_wait_ms=self._settings.poll_ms)
-        config = dataclasses.replace(access.config, consumer=waits)
-        return AssignedConsumer(config, self._pool, subscription, client_id=client_id, on_loss=on_loss)
+        return AssignedConsumer(access.config, self._pool, subscription, client_id=client_id, on_loss=on_loss)
 
     def _telling(self, access: Access) -> Callable[[str, int], None]:
         # Not a reference that would keep it: the access has the routes.

@@ -84,7 +84,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., epoch: _Optional[int] = ..., secret: _Optional[bytes] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class SessionSettings(_message.Message):
-    __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums", "keep_order")
+    __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums", "keep_order", "consume_position", "confirm_timeout_ms", "rollback", "not_found_wait_ms", "rebalance_wait_ms")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     USERNAME_FIELD_NUMBER: _ClassVar[int]
     PASSWORD_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,11 @@ class SessionSettings(_message.Message):
     MAX_IN_FLIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKSUMS_FIELD_NUMBER: _ClassVar[int]
     KEEP_ORDER_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_POSITION_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    NOT_FOUND_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     group: str
     username: str
     password: str
@@ -121,7 +126,12 @@ class SessionSettings(_message.Message):
     max_in_flight_bytes: int
     checksums: bool
     keep_order: bool
-    def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ..., keep_order: bool = ...) -> None: ...
+    consume_position: str
+    confirm_timeout_ms: int
+    rollback: bool
+    not_found_wait_ms: int
+    rebalance_wait_ms: int
+    def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ..., keep_order: bool = ..., consume_position: _Optional[str] = ..., confirm_timeout_ms: _Optional[int] = ..., rollback: bool = ..., not_found_wait_ms: _Optional[int] = ..., rebalance_wait_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
     __slots__ = ("lease_ms", "heartbeat_ms", "max_message_bytes", "gateway", "capabilities", "max_batch_bytes", "protocol_revision")
@@ -305,8 +315,10 @@ class CheckTopicRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., publishable: bool = ...) -> None: ...
 
 class CheckTopicResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[Partition]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("topic", "stores", "partitions", "broker_ids")
@@ -789,12 +801,14 @@ class DetachPartitionsResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("commit", "wait_ms")
+    __slots__ = ("commit", "wait_ms", "paused")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
     commit: _containers.RepeatedScalarFieldContainer[str]
     wait_ms: int
-    def __init__(self, commit: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    paused: _containers.RepeatedCompositeFieldContainer[Partition]
+    def __init__(self, commit: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ..., paused: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("reason", "partition", "offset", "latest", "messages", "records", "batch", "draining", "next", "lag", "bytes_behind", "slow")
