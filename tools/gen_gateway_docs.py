@@ -214,8 +214,11 @@ With `metrics` the gateway serves its numbers for Prometheus, a status page for 
   little more than one core: on hosts with more, start one for each core with `reuse_port` and the same
   `listen`. The system then spreads connections over them, of which each Python worker of Spark has one.
 - **Threads.** A range that is read and a client that publishes have a thread each, as long as that takes. So
-  `reads` and `publishes` should be as large as the number of tasks that read or write at a time. Further ones
-  wait for `queue_ms`, and then try other gateways.
+  `reads` and `publishes` should be as large as the number of tasks that read or write at a time; short calls
+  have one thread for each eight of these. Further ones wait for their turn, for `queue_ms` at most, and then
+  try other gateways. Clients take turns, and one that does not read what it asked for loses its turn.
+- **Clients.** One client, by its name in the policy or else by its host, gets all that others leave, but for
+  the last eighth of sessions, threads, calls and bytes; while others wait for these, it gets half at most.
 - **Memory.** That of the process, and the messages that wait in it: for each range four batches of half a MiB
   at most, and `total_bytes` for all together.
 - **Sockets.** One for each client; one to each broker for all that is read; and one to each broker for each

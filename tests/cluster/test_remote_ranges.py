@@ -110,16 +110,16 @@ def test_a_loss_that_is_found_again_by_the_next_gateway_is_reported_once(parts):
 def test_a_policy_that_raises_ends_the_reading_and_frees_the_gateway(parts):
     with pytest.raises(DataLossError):
         list(ranged(parts, (COUNT + 5) * ROW))
-    wait_until(lambda: parts.running[0].server._reads.running == 0)
+    wait_until(lambda: parts.running[0].server._admission.reads.running == 0)
 
 
 def test_a_reading_that_is_closed_gives_back_what_it_holds(parts):
     reading = ranged(parts)
     next(reading)
     with contextlib.closing(reading):
-        wait_until(lambda: parts.running[0].server._reads.running == 1)
-    wait_until(lambda: parts.running[0].server._reads.running == 0)
-    assert parts.running[0].server._budget.used == 0
+        wait_until(lambda: parts.running[0].server._admission.reads.running == 1)
+    wait_until(lambda: parts.running[0].server._admission.reads.running == 0)
+    assert parts.running[0].server._admission.bytes.used == 0
 
 
 def test_an_error_raised_while_waiting_ends_the_reading(parts):
@@ -133,7 +133,7 @@ def test_an_error_raised_while_waiting_ends_the_reading(parts):
 def test_a_client_that_does_not_read_holds_few_bytes_in_the_gateway(parts):
     reading = ranged(parts)
     next(reading)
-    budget = parts.running[0].server._budget
+    budget = parts.running[0].server._admission.bytes
     wait_until(lambda: budget.used > 0)
     assert budget.used < COUNT * len(BODY)
     reading.close()

@@ -407,7 +407,7 @@ def test_a_call_that_waits_for_tubemq_does_not_hold_up_the_end(server):
 
         waiting = threading.Thread(target=ask)
         waiting.start()
-        publishes = running.server._publishes
+        publishes = running.server._admission.publishes
         wait_until(lambda: publishes.running == 1)
         running.stop(0)
         waiting.join(10)
@@ -432,7 +432,7 @@ def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
 def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server):
     """And who comes too late is told when to try again."""
     server.close_topic("demo")
-    limits = {"publishes": 1, "control_threads": 1, "queue_ms": 50, "waiting_calls": 1}
+    limits = {"publishes": 1, "queue_ms": 50, "waiting_calls": 1}
     with gateway(server, **limits) as running, PlainClient(running.address) as client:
         client.open(register_attempts=1)
         ended = threading.Event()
@@ -444,7 +444,7 @@ def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server):
 
         waiting = threading.Thread(target=ask)
         waiting.start()
-        publishes = running.server._publishes
+        publishes = running.server._admission.publishes
         wait_until(lambda: publishes.running == 1)
         refusal = refused(client, "CheckTopic", topic="demo", publishable=True)
         assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")

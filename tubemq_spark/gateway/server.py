@@ -25,6 +25,7 @@ from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.gateway.admission import Admission
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.handlers.consuming import Consuming
 from tubemq_spark.gateway.handlers.control import Control
@@ -40,12 +41,10 @@ from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
 from tubemq_spark.gateway.operate.periodic import Periodic
 from tubemq_spark.gateway.operate.web import WebServer
-from tubemq_spark.gateway.session.budget import ByteBudget
 from tubemq_spark.gateway.session.calls import Calls, Handler, Hook
 from tubemq_spark.gateway.session.certificates import Certificates
 from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.session.upstream import Access, RouteRefresh, Upstream
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway.methods import SERVICE
@@ -85,28 +84,24 @@ class GatewayServer:
         self._calls = calls = Calls(settings, sessions, self.metrics)
         calls.hooks.extend(hooks)
         calls.guard.on_failure = self.metrics.policy_failed
-        self._budget = budget = ByteBudget(settings.session_bytes, settings.total_bytes)
-        self._control_workers = self._workers("control", settings.control_threads)
-        self._route_refresh = RouteRefresh(self._control_workers.run)
-        self._consumers = self._workers("consuming", settings.consuming_threads)
-        self._reads = self._workers("reads", settings.reads)
-        self._publishes = self._workers("publishes", settings.publishes)
+        self._admission = admission = Admission(settings)
+        questions = admission.questions
+        self._route_refresh = RouteRefresh(questions.run)
         self._events = Events(settings, sessions, calls)
         self._upstream.on_route_change = lambda *change: self._events.from_thread(
             lambda: self._route_changed(*change)
         )
         self._arrivals = Arrivals()
-        self._ranges = Ranges(settings, self._reads, budget, self.metrics, calls)
-        self._publishing = Publishing(self._publishes, budget, self.metrics, calls, self._arrivals)
-        self._membership = self._workers("membership", settings.membership_threads)
-        self._members = Members(settings, self._membership)
-        self._discovery = Discovery(settings, self._membership)
-        self._topics = Topics(settings, self._membership)
+        self._ranges = Ranges(settings, admission, self.metrics, calls)
+        self._publishing = Publishing(admission, self.metrics, calls, self._arrivals)
+        self._members = Members(settings, admission.administration)
+        self._discovery = Discovery(settings, admission.administration)
+        self._topics = Topics(settings, admission.administration)
         self._consuming = Consuming(
             settings,
             sessions,
             self._upstream,
-            self._consumers,
+            questions,
             self.metrics,
             calls,
             self._events,
@@ -117,25 +112,16 @@ class GatewayServer:
             settings,
             sessions,
             self._upstream,
-            self._control_workers,
-            self._publishes,
+            questions,
+            admission.publishes,
             calls,
             self._consuming,
         )
         self._streaming = Streaming(self._consuming, calls)
-        self._operations = Operations(
-            settings, sessions, budget, self._reads, self._publishes, calls, self._upstream
-        )
+        self._operations = Operations(settings, sessions, admission, calls, self._upstream)
         self.observer = Observer(settings, sessions, self._upstream, self.metrics)
         """What the gateway is doing."""
         self._web: WebServer | None = None
-        self._kinds = (
-            self._control_workers,
-            self._membership,
-            self._consumers,
-            self._reads,
-            self._publishes,
-        )
         self._health = health.aio.HealthServicer()
         self._server: Any = None
         self._periodic = Periodic()
@@ -148,24 +134,18 @@ class GatewayServer:
         """Where metrics and the status page are, if anywhere."""
         self._watch()
 
-    def _workers(self, kind: str, threads: int) -> Workers:
-        settings = self._settings
-        return Workers(kind, threads, settings.waiting_calls, settings.queue_ms, settings.name)
-
     def _watch(self) -> None:
-        watch = self.metrics.watch
+        watch, admission = self.metrics.watch, self._admission
         watch("sessions", "Open sessions", lambda: len(self._sessions))
-        watch("open_reads", "Ranges that are read now", lambda: self._reads.running)
-        watch("open_publishes", "Clients that publish now", lambda: self._publishes.running)
-        watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: self._budget.used)
+        watch("open_reads", "Ranges that are read now", lambda: admission.reads.running)
+        watch("open_publishes", "Clients that publish now", lambda: admission.publishes.running)
+        watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: admission.bytes.used)
         watch("consumers", "Sessions that have attached partitions", lambda: len(self._consuming))
         watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
         watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded))
-        watch("waiting_calls", "Calls that wait for a thread", self._waiting_calls)
+        watch("waiting_calls", "Calls that wait for a thread", lambda: admission.waiting)
+        watch("endings", "What clients have left behind and is being closed", lambda: len(admission.endings))
         watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
-
-    def _waiting_calls(self) -> int:
-        return sum(workers.waiting for workers in self._kinds)
 
     async def start(self) -> None:
         """Begin to serve.
@@ -239,10 +219,10 @@ class GatewayServer:
         await self._consuming.close()
         # Who asks where partitions are is a member of its group for a moment. If it could not leave, the
         # master would refuse the group other topics for 30 s.
-        await self._control_workers.close(_QUESTIONS_S)
+        await self._admission.questions.close(_QUESTIONS_S)
         # Before the other threads: a call that waits for a server would go on for minutes.
         await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
-        self.left = sum([await workers.close(_THREADS_S) for workers in self._kinds])
+        self.left = await self._admission.close(_THREADS_S)
         self.observer.end()
         if self._web is not None:
             # In a thread: a request under way asks this loop.

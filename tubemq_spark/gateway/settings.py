@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 MIB: Final = 1 << 20
 _HIDDEN: Final = "********"
+_FEWEST_THREADS: Final = 8
+_QUESTIONS_PER: Final = 8
+"""Of how many ranges and batches one has a question at a time."""
 
 
 _NEEDED: Final = (
@@ -163,10 +166,6 @@ class GatewaySettings:
     route_refresh_ms: int = setting(MILLISECONDS, "how old what a master said of partitions may be", 20_000)
     route_expiry_ms: int = setting(MILLISECONDS, "how old it may be while no master answers", 300_000)
     sessions: int = setting(COUNT, "how many sessions there may be", 10_000)
-    control_threads: int = setting(COUNT, "how many short calls are carried out at a time", 32)
-    consuming_threads: int = setting(
-        COUNT, "how many calls of consumers are carried out at a time; a fetch that waits is none", 32
-    )
     poll_ms: int = setting(
         MILLISECONDS, "how often a broker is asked again for messages that fetches wait for", 200
     )
@@ -176,12 +175,14 @@ class GatewaySettings:
     notify_members: bool = setting(
         BOOLEAN, "whether sessions are told when others of their group come or go", True
     )
-    membership_threads: int = setting(COUNT, "how many questions about groups are asked at a time", 4)
     fetches: int = setting(COUNT, "how many fetches may wait for messages", 10_000)
     reads: int = setting(COUNT, "how many ranges are read at a time", 256)
     publishes: int = setting(COUNT, "how many clients publish at a time", 256)
-    waiting_calls: int = setting(COUNT, "how many calls of each kind may wait for their turn", 1_000)
-    queue_ms: int = setting(MILLISECONDS, "how long a call may wait for its turn", 3_000)
+    calls: int = setting(COUNT, "how many calls may be under way, with those that wait for events", 40_000)
+    waiting_calls: int = setting(COUNT, "how many calls may wait for a thread", 10_000)
+    queue_ms: int = setting(
+        MILLISECONDS, "how long a call may wait for a thread, if its client waits that long", 30_000
+    )
     max_message_bytes: int = setting(
         integer(64 << 10, MAX_INT), "the longest message of a client, in bytes", 32 * MIB
     )
@@ -265,6 +266,11 @@ class GatewaySettings:
         usable = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK)
         if path.is_dir() or not usable:
             raise bad_setting("log_file", self.log_file, "a file that this process may write")
+
+    @property
+    def question_threads(self) -> int:
+        """How many short calls are carried out at a time: enough for what sets up ranges and batches."""
+        return max(_FEWEST_THREADS, (self.reads + self.publishes) // _QUESTIONS_PER)
 
     @property
     def name(self) -> str:

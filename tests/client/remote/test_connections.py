@@ -41,7 +41,7 @@ def test_a_call_goes_to_the_next_gateway_when_one_is_away(parts):
 def test_a_gateway_that_comes_to_no_end_is_left_for_the_next_one(parts, monkeypatch):
     """As when its own way to TubeMQ hangs."""
     monkeypatch.setattr(Gateways, "_patience_ms", lambda _: 2_000)
-    workers = parts.running[0].server._control_workers
+    workers = parts.running[0].server._admission.questions
     asked = []
 
     async def hang(work):
@@ -132,7 +132,7 @@ def test_each_process_has_the_gateways_in_an_order_of_its_own(monkeypatch):
 
 def refusing(parts, gateway, monkeypatch, times):
     """Make the next calls for an admission of a gateway fail as if it was busy."""
-    workers, asked = parts.running[gateway].server._control_workers, []
+    workers, asked = parts.running[gateway].server._admission.questions, []
     run = workers.run
 
     async def refuse(*work):

@@ -139,7 +139,7 @@ def test_a_batch_that_is_taken_back_comes_again(served, client):
 
 
 def test_a_parked_fetch_holds_no_thread(server):
-    with gateway(server, control_threads=1, consuming_threads=2) as served, contextlib.ExitStack() as running:
+    with gateway(server, reads=1, publishes=1) as served, contextlib.ExitStack() as running:
         clients = [running.enter_context(PlainClient(served.address, f"reader{n}")) for n in range(30)]
         for number, client in enumerate(clients):
             client.open(group=f"group_{number}")

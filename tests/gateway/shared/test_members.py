@@ -9,6 +9,7 @@ from tests.embedded.web import change
 from tests.gateway.fleet import Fleet, attach, fresh
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
+from tubemq_spark.gateway.admission import ADMINISTRATION_THREADS
 
 
 @pytest.fixture(autouse=True)
@@ -147,26 +148,28 @@ def test_members_hear_the_policy_that_administrators_set_for_their_group(fleet):
 
 def test_questions_about_groups_have_threads_of_their_own(server, monkeypatch):
     """While they are used up, others are answered, and further such questions are refused."""
-    asked, gate = threading.Event(), threading.Event()
+    asked, gate = threading.Semaphore(0), threading.Event()
 
     def slow(_, group):
-        asked.set()
+        asked.release()
         gate.wait(20)
         return {"data": [{"consumerId": group, "parInfo": []}], "topicSet": []}
 
     monkeypatch.setattr("tubemq_spark.client.metadata.admin.MasterAdmin.consumer_group", slow)
-    with gateway(server, membership_threads=1, waiting_calls=1, queue_ms=50) as served:
+    with gateway(server, waiting_calls=1, queue_ms=50) as served:
         fleet = Fleet(server, served)
         client = fleet.client()
-        call = client.method("ListMembers").future(client.request("ListMembers", group="first"), timeout=30)
-        assert asked.wait(10)
+        groups = [f"group_{number}" for number in range(ADMINISTRATION_THREADS)]
+        ask = client.method("ListMembers")
+        calls = [ask.future(client.request("ListMembers", group=group), timeout=30) for group in groups]
+        assert all(asked.acquire(timeout=10) for _ in groups)
         with pytest.raises(RefusedError) as caught:
-            client("ListMembers", group="second")
+            client("ListMembers", group="another")
         assert caught.value.status == "RESOURCE_EXHAUSTED"
         assert client("QueryRoute", topics=["demo"]).partitions
         client("Heartbeat")
         gate.set()
-        assert [one.client_id for one in call.result(10).members] == ["first"]
+        assert [call.result(10).members[0].client_id for call in calls] == groups
         fleet.close()
 
 

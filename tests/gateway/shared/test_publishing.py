@@ -88,7 +88,7 @@ def test_a_stream_that_breaks_off_gives_its_thread_to_the_next(narrow):
     first = Stream(narrow.client("writers"))
     first.send(topic, b"a")
     first.break_off()
-    wait_until(lambda: narrow.served.server._publishes.running == 0)
+    wait_until(lambda: narrow.served.server._admission.publishes.running == 0)
     second = Stream(narrow.client("writers"))
     second.send(topic, b"b")
     assert second.finish() == 1

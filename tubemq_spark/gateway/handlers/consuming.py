@@ -29,6 +29,7 @@ from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.values import Batch, ConsumeStatus
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
+from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.handlers.events import Events
 from tubemq_spark.gateway.handlers.members import Members
@@ -37,7 +38,6 @@ from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Upstream
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
@@ -82,7 +82,7 @@ class Consuming:
         settings: GatewaySettings,
         sessions: Sessions,
         upstream: Upstream,
-        workers: Workers,
+        workers: Turns,
         metrics: Metrics,
         calls: Calls,
         events: Events,

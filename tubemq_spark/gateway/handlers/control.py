@@ -3,12 +3,12 @@
 from typing import Final
 
 from tubemq_spark.errors import OptionError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.handlers.consuming import Consuming
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.routes import with_missing
 from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.session.upstream import Access, Upstream
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import StoreBounds, StoreId
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
@@ -26,8 +26,8 @@ class Control:
         settings: GatewaySettings,
         sessions: Sessions,
         upstream: Upstream,
-        workers: Workers,
-        waiting: Workers,
+        workers: Turns,
+        waiting: Turns,
         calls: Calls,
         consuming: Consuming,
     ) -> None:

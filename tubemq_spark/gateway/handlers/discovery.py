@@ -17,7 +17,7 @@ from typing import Final
 
 from tubemq_spark.client.master import identity
 from tubemq_spark.errors import OptionError
-from tubemq_spark.gateway.session.workers import Workers
+from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 
@@ -34,7 +34,7 @@ _MOST_BYTES: Final = 64 << 10
 class Discovery:
     """The masters of one gateway; used in the event loop."""
 
-    def __init__(self, settings: GatewaySettings, workers: Workers) -> None:
+    def __init__(self, settings: GatewaySettings, workers: Turns) -> None:
         self._settings = settings
         self._first = settings.client_config().masters
         self._workers = workers

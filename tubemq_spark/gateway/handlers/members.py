@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ask_a_master
 from tubemq_spark.errors import GatewayError
+from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.session.calls import Call
 from tubemq_spark.gateway.session.upstream import Access
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -38,7 +38,7 @@ class _Told:
 class Members:
     """Serves ``ListMembers`` and ``ListGroups``; used in the event loop."""
 
-    def __init__(self, settings: GatewaySettings, workers: Workers, clock: Clock = time.monotonic) -> None:
+    def __init__(self, settings: GatewaySettings, workers: Turns, clock: Clock = time.monotonic) -> None:
         self._web = settings.web_servers
         self._new_groups = settings.new_groups
         self._workers = workers

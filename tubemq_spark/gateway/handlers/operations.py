@@ -4,11 +4,10 @@ import time
 from typing import Final
 
 from tubemq_spark import __version__
-from tubemq_spark.gateway.session.budget import ByteBudget
+from tubemq_spark.gateway.admission import Admission
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Upstream
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -23,18 +22,14 @@ class Operations:
         self,
         settings: GatewaySettings,
         sessions: Sessions,
-        budget: ByteBudget,
-        reads: Workers,
-        publishes: Workers,
+        admission: Admission,
         calls: Calls,
         upstream: Upstream,
     ) -> None:
         """Look at the parts of a gateway."""
         self._settings = settings
         self._sessions = sessions
-        self._budget = budget
-        self._reads = reads
-        self._publishes = publishes
+        self._admission = admission
         self._calls = calls
         self._upstream = upstream
         self._began = time.monotonic()
@@ -51,9 +46,9 @@ class Operations:
             version=__version__,
             draining=self._calls.draining,
             sessions=len(self._sessions),
-            open_reads=self._reads.running,
-            open_publishes=self._publishes.running,
-            bytes_in_flight=self._budget.used,
+            open_reads=self._admission.reads.running,
+            open_publishes=self._admission.publishes.running,
+            bytes_in_flight=self._admission.bytes.used,
             uptime_ms=int((time.monotonic() - self._began) * 1000),
             capabilities=self.capabilities,
             degraded=self._upstream.degraded,

@@ -22,8 +22,8 @@ from typing import Any, Final
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.values import Batch, ConsumeStatus
 from tubemq_spark.errors import TubeMQError
+from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.handlers.arrivals import Arrivals, Filter
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.model import TopicPartition
 
 _SHORTEST_PAUSE_S: Final = 0.01
@@ -45,7 +45,7 @@ class _Fetch:
 class Parking:
     """The fetches of one session; used in the event loop."""
 
-    def __init__(self, consumer: AssignedConsumer, workers: Workers, arrivals: Arrivals) -> None:
+    def __init__(self, consumer: AssignedConsumer, workers: Turns, arrivals: Arrivals) -> None:
         self.consumer = consumer
         self._workers = workers
         self._arrivals = arrivals

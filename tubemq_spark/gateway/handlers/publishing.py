@@ -23,12 +23,11 @@ from typing import Any, Final, cast
 
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.errors import GatewayError, TubeMQError
+from tubemq_spark.gateway.admission import Admission
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.operate.metrics import Metrics
-from tubemq_spark.gateway.session.budget import ByteBudget
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.receipts import Receipt, merged
@@ -150,15 +149,14 @@ class Publishing:
 
     def __init__(
         self,
-        workers: Workers,
-        budget: ByteBudget,
+        admission: Admission,
         metrics: Metrics,
         calls: Calls,
         arrivals: Arrivals,
     ) -> None:
-        """Publish in the threads of ``workers``."""
-        self._workers = workers
-        self._budget = budget
+        """Publish in the threads of ``admission``."""
+        self._admission = admission
+        self._workers = admission.publishes
         self._metrics = metrics
         self._calls = calls
         self._arrivals = arrivals
@@ -203,11 +201,12 @@ class Publishing:
             if sending.at_rest:
                 sending.follow(self._begin(session, name, sending.producing.stored, patiently=True))
             size = command.ByteSize()
-            await self._room(session, size)
+            # While there is no room, the client waits for its answer, and so sends no more.
+            await self._admission.bytes.enter(call.who, size)
             try:
                 answer = await sending.producing.ask(command, sending.thread)
             finally:
-                self._budget.give(session.client_id, size)
+                self._admission.bytes.give(call.who, size)
             if command.HasField("batch"):
                 self._count(call, _accepted(command, answer), size)
             sending.at_rest = command.WhichOneof("request") in _RESTS and not answer.HasField("error")
@@ -219,11 +218,6 @@ class Publishing:
             if command.HasField("finish") and sending.at_rest:
                 return
             command = await call.read()
-
-    async def _room(self, session: Session, size: int) -> None:
-        """Take bytes; while there are none, the client waits for its answer, and so sends no more."""
-        while not self._budget.take(session.client_id, size, lambda: True):
-            await asyncio.sleep(_LOOK_S)
 
     def _count(self, call: Call, rows: int, size: int) -> None:
         call.rows += rows

@@ -11,8 +11,8 @@ from typing import Final
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ask_a_master
 from tubemq_spark.errors import AdminError, GatewayError, RemoteProtocolError
+from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.session.calls import Call
-from tubemq_spark.gateway.session.workers import Workers
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.names import TOPIC_NAME, TOPIC_NAME_RULE
@@ -24,7 +24,7 @@ _MOST_PARTS: Final = 1_000
 class Topics:
     """Serves ``CreateTopic``; used in the event loop."""
 
-    def __init__(self, settings: GatewaySettings, workers: Workers) -> None:
+    def __init__(self, settings: GatewaySettings, workers: Turns) -> None:
         self._gateway = settings.name
         self._web = settings.web_servers
         self._token = settings.master_admin_token

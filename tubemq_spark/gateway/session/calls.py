@@ -24,6 +24,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from tubemq_spark.errors import GatewayError, TubeMQError
+from tubemq_spark.gateway.admission import Owner, host_of
 from tubemq_spark.gateway.operate.metrics import Metrics
 from tubemq_spark.gateway.policy import Guard, Need
 from tubemq_spark.gateway.session.sessions import Session, Sessions
@@ -73,6 +74,8 @@ USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
 """How long a call may take whose client names no deadline: what settings usually allow TubeMQ."""
 _RESERVE_S: Final = 0.2
 """How much earlier than its client's deadline a call is answered, or half of what is left."""
+_TURN_RESERVE_S: Final = 1.0
+"""How long before that deadline it is refused when it had no turn, so that its client can ask elsewhere."""
 _SHOWN_TEXT: Final = 1_000
 """How much of an error's text goes into the status; the trailer has all of it."""
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
@@ -130,6 +133,21 @@ class Call:
         """
         data = await self.context.read()
         return _parsed(self.method, data) if isinstance(data, bytes) else None
+
+    @property
+    def who(self) -> Owner:
+        """Who holds what this call needs."""
+        if self.session is not None:
+            return self.session.who
+        return Owner(self.client or host_of(self.context.peer()))
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long its client waits for a turn, as far as that is known."""
+        remaining: float | None = self.context.time_remaining()
+        if remaining is None:
+            remaining = USUAL_DEADLINES_S.get(self.method.name)
+        return None if remaining is None else remaining - min(_TURN_RESERVE_S, remaining / 2)
 
     def owner(self) -> Session:
         """Return the session of a call that needs one."""

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tubemq_spark.errors import GatewayError
+from tubemq_spark.gateway.admission import Owner, host_of
 from tubemq_spark.gateway.session.inbox import Inbox
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -87,6 +88,11 @@ class Session:
     def reader_groups(self) -> tuple[str, ...]:
         """The groups under which its ranges are read."""
         return self.access.config.reader_groups
+
+    @property
+    def who(self) -> Owner:
+        """Who holds what its calls need."""
+        return Owner(self.owner or host_of(self.peer), self.client_id)
 
 
 class Sessions:
