@@ -19,27 +19,26 @@ import asyncio
 import itertools
 import json
 import os
-import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final, Self, cast
+from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import grpc
 import grpc.aio
-import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
 from integration_tests.rig.produce import client_config
 from integration_tests.rig.server_process import ServerProcess
+from testkit.gateway_caller import AsyncCaller
+from testkit.gateway_process import GatewayProcess
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
@@ -48,7 +47,6 @@ from tubemq_spark.model import Endpoint, OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema
 
@@ -63,51 +61,6 @@ _WARM_S: Final = 5.0
 
 Figures = dict[str, float]
 screen = Console(stderr=True)
-
-
-class GatewayProcess:
-    """A gateway before a server; a context manager that ends it."""
-
-    def __init__(self, master: str) -> None:
-        """Start it and wait until it serves."""
-        command = [sys.executable, "-m", "tubemq_spark", "gateway"]
-        command += ["--master-servers", master, "--listen", "127.0.0.1:0", "--log-level", "WARNING"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        line = cast("IO[str]", self._process.stdout).readline()
-        found = re.search(r"serves at (\S+)", line)
-        if found is None:
-            raise RuntimeError("the gateway did not start")
-        self.address = found[1]
-        self.process = psutil.Process(self._process.pid)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(60)
-        cast("IO[str]", self._process.stdout).close()
-
-    @property
-    def cpu_s(self) -> float:
-        """Processor time it has used, user and system."""
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
-
-    @property
-    def memory_mb(self) -> float:
-        """How much memory it has resident."""
-        return float(self.process.memory_info().rss / 1e6)
-
-    def upstream(self, address: str) -> int:
-        """Return how many connections it has to the host of a server, those of its clients left out."""
-        own = int(self.address.rpartition(":")[2])
-        host = address.rpartition(":")[0]
-        return sum(
-            1
-            for one in self.process.net_connections("tcp")
-            if one.raddr and one.laddr.port != own and one.raddr.ip == host
-        )
 
 
 # Reading.
@@ -179,9 +132,9 @@ class Clients:
         self._channels = [grpc.aio.insecure_channel(address, options) for _ in range(_CHANNELS)]
         self._turn = itertools.cycle(self._channels)
 
-    async def open(self, number: int, group: str = "bench") -> "Client":
+    async def open(self, number: int, group: str = "bench") -> AsyncCaller:
         """Open a session."""
-        client = Client(next(self._turn), f"client_{os.getpid()}_{number}")
+        client = AsyncCaller(next(self._turn), f"client_{os.getpid()}_{number}")
         await client.open(group)
         return client
 
@@ -191,36 +144,10 @@ class Clients:
             await channel.close()
 
 
-class Client:
-    """One session."""
-
-    def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
-        """Ask nothing yet."""
-        self._channel = channel
-        self.session = pb.SessionRef(client_id=name, epoch=1, secret=os.urandom(32))
-
-    async def open(self, group: str) -> None:
-        """Open it."""
-        session = self.session
-        who = {"client_id": session.client_id, "epoch": session.epoch, "secret": session.secret}
-        await self("OpenSession", settings=pb.SessionSettings(group=group), **who)
-
-    def __call__(self, name: str, timeout: float = 60, **fields: Any) -> Any:  # noqa: ANN401 (of many types)
-        """Call a method; await it, or iterate over it."""
-        method = METHODS[name]
-        kind = self._channel.unary_stream if method.gives_stream else self._channel.unary_unary
-        call = kind(method.path, method.request.SerializeToString, method.response.FromString)
-        return call(
-            method.request(**fields),
-            timeout=timeout,
-            metadata=((SESSION_KEY, self.session.SerializeToString()),),
-        )
-
-
 async def measure_idle(gateway: GatewayProcess, count: int, seconds: float) -> Figures:
     """Keep sessions open in both ways, and look what that takes."""
     clients = Clients(gateway.address)
-    before_mb = gateway.memory_mb
+    before = gateway.memory_bytes
     sessions = [await clients.open(number) for number in range(count)]
     await asyncio.sleep(1)
     cpu, began = gateway.cpu_s, time.perf_counter()
@@ -240,8 +167,8 @@ async def measure_idle(gateway: GatewayProcess, count: int, seconds: float) -> F
         f"{count} idle sessions with streams of events: % of a core": 100
         * (gateway.cpu_s - cpu)
         / (time.perf_counter() - began),
-        f"{count} idle sessions: MB more": gateway.memory_mb - before_mb,
-        "gateway: MB in all": gateway.memory_mb,
+        f"{count} idle sessions: MB more": (gateway.memory_bytes - before) / 1e6,
+        "gateway: MB in all": gateway.memory_bytes / 1e6,
     }
     for client in sessions:
         await client("CloseSession")
@@ -305,7 +232,7 @@ async def measure_sessions(
     begin = time.perf_counter() + _WARM_S
     end = begin + seconds
 
-    async def read(client: Client) -> int:
+    async def read(client: AsyncCaller) -> int:
         rows = 0
         while time.perf_counter() < end:
             call = client("ReadRange", timeout=300, **asked)
@@ -338,7 +265,7 @@ def measure(parts: list[str], arguments: argparse.Namespace, folder: Path) -> It
     topics = {"parked": (1, 1), **{f"read_{size}": (1, 1) for size in SIZES.values()}}
     with (
         ServerProcess(folder / "data", topics, folder / "log") as server,
-        GatewayProcess(server.master) as gateway,
+        GatewayProcess(server.master, "--log-level=WARNING") as gateway,
     ):
         for part in parts:
             screen.print(part)

@@ -23,11 +23,13 @@ import grpc
 
 from testkit.certificates import Authority
 from testkit.forwarder import Forwarder
-from testkit.gateway_caller import Caller, status
+from testkit.gateway_caller import Caller, opening, status
 from testkit.gateway_process import GatewayProcess
 from testkit.heartbeats import SOURCE
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.gateway.failures import from_proto
 from tubemq_spark.protocol.send_batch import SendBatch
 
 MIB: Final = 1 << 20
@@ -48,6 +50,7 @@ _INDEX_BYTES: Final = 28
 _LOG_BYTES: Final = 256 << 10
 _THREADS_OF_PAGE: Final = 64
 _SLOW_LINES: Final = 15
+_FINISH: Final = [pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish()).SerializeToString()]
 
 
 class Heartbeats:
@@ -138,16 +141,28 @@ def batch_of(*values: bytes) -> pb.MessageBatch:
     return batch
 
 
-def publish(client: Caller, *values: bytes) -> None:
-    """Store messages."""
-    client("Publish", batch=batch_of(*values), timeout=20)
-
-
-def publishing(client: Caller, batches: Iterable[pb.MessageBatch]) -> Iterator[bytes]:
+def requests_of(batches: Iterable[pb.MessageBatch]) -> Iterator[bytes]:
     """Return the requests of a stream that publishes batches."""
-    yield pb.PublishCommand(begin=pb.PublishCommand.Begin(session=client.session)).SerializeToString()
-    for batch in batches:
-        yield pb.PublishCommand(batch=batch).SerializeToString()
+    yield pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin()).SerializeToString()
+    for number, batch in enumerate(batches, 1):
+        yield pb.PublishStreamRequest(batch=batch, number=number).SerializeToString()
+
+
+def publish(client: Caller, *values: bytes) -> None:
+    """Store messages of one batch.
+
+    Raises:
+        grpc.RpcError: the stream failed.
+        TubeMQError: the batch was refused.
+    """
+    stored = 0
+    requests = [*requests_of([batch_of(*values)]), *_FINISH]
+    for answer in client.send("PublishStream", requests, timeout=20):
+        for error in [answer.error] * answer.HasField("error") + [one.error for one in answer.failures]:
+            raise from_proto(error)
+        stored += sum(receipt.count for receipt in answer.receipts)
+    if stored != len(values):
+        raise RuntimeError(f"{stored} of {len(values)} messages are stored")
 
 
 class Flood:
@@ -159,9 +174,10 @@ class Flood:
         self._over = threading.Event()
         self._lock = threading.Lock()
 
-    def begin(self, client: Caller, name: str, requests: Iterable[bytes]) -> None:
+    def begin(self, client: Caller, name: str, requests: bytes | Iterable[bytes]) -> None:
         """Begin one."""
-        self._calls.append(client.send(name, self._counted(requests), timeout=60))
+        single = isinstance(requests, bytes)
+        self._calls.append(client.send(name, requests if single else self._counted(requests), timeout=60))
 
     def _counted(self, requests: Iterable[bytes]) -> Iterator[bytes]:
         for data in requests:
@@ -190,9 +206,20 @@ def refused(work: Callable[[], object]) -> bool:
     """Tell whether a call fails."""
     try:
         work()
-    except grpc.RpcError:
+    except (grpc.RpcError, TubeMQError):
         return True
     return False
+
+
+def tried(what: str, work: Callable[[], object]) -> list[str]:
+    """Return a line when work fails that should not."""
+    try:
+        work()
+    except grpc.RpcError as error:
+        return [f"{what}: {error.code().name} {str(error.details())[:160]}"]
+    except TubeMQError as error:
+        return [f"{what}: {str(error)[:160]}"]
+    return []
 
 
 # The ten.
@@ -205,11 +232,11 @@ def hijack(stage: Stage) -> list[str]:
     ann.open("ann", username="ann", password="ann-secret")
     mallory = stage.attacker()
     mallory.open("mallory")
-    seen = {one.session.client_id: one.session for one in mallory("ListSessions").sessions}
-    if "ann" in seen and seen["ann"].epoch:
-        reached.append("ListSessions tells the epoch of a session")
-    for epoch in (1, seen["ann"].epoch if "ann" in seen else 1):
-        mallory.session = pb.SessionRef(client_id="ann", epoch=epoch)
+    told = str(mallory("ListSessions"))
+    if "secret" in told or "epoch" in told:
+        reached.append("ListSessions tells what proves a session")
+    for secret in (b"", bytes(32), mallory.session.secret):
+        mallory.session = pb.SessionRef(client_id="ann", epoch=1, secret=secret)
         if not refused(lambda: publish(mallory, b"forged")):
             reached.append("a message was stored as somebody else")
         reached += [
@@ -217,11 +244,16 @@ def hijack(stage: Stage) -> list[str]:
             for name in ("Heartbeat", "CloseSession")
             if not refused(lambda name=name: mallory(name))
         ]
-    mallory.session = pb.SessionRef(client_id="ann", epoch=2)
-    if not refused(lambda: mallory.open("mallory")):
-        reached.append("the session's id was taken over")
+    for epoch in (1, 2):
+        mallory.session = pb.SessionRef(client_id="ann", epoch=epoch, secret=bytes(32))
+        if not refused(lambda: mallory.open("mallory")):
+            reached.append(f"the session's id was taken over by epoch {epoch}")
     if refused(lambda: ann("Heartbeat")):
         reached.append("the session is lost to its client")
+    log = cast("Path", stage.gateway.log).with_suffix(".plain")
+    with GatewayProcess(stage.server.master, log=log) as plain, Caller(plain.address, "ann") as open_to_all:
+        if not refused(lambda: open_to_all.open("ann", username="ann", password="ann-secret")):
+            reached.append("a password was taken without TLS")
     return reached
 
 
@@ -247,36 +279,47 @@ def _publish_to_a_frozen_broker(stage: Stage, streams: int, **settings: Any) -> 
             client.open(**settings)
         count = _SENT_BYTES // streams // MIB
         batches = (batch_of(bytes(MIB)) for _ in range(count))
-        flood.begin(client, "PublishStream", publishing(client, batches))
+        flood.begin(client, "PublishStream", requests_of(batches))
     flood.wait(_SENT_BYTES)
     return []
 
 
 def memory_by_bodies(stage: Stage) -> list[str]:
-    """Send large bodies for sessions that do not exist."""
+    """Send large bodies for sessions that do not exist, and pieces of batches that never end."""
     flood = Flood()
-    one = stage.attacker("nobody")
-    large = batch_of(bytes(30 * MIB))
-    calls = [one.begin("Publish", batch=large) for _ in range(20)]
-    for _ in range(20):
-        flood.begin(one, "PublishStream", publishing(one, [large]))
-    flood.wait(20 * 30 * MIB)
-    return [f"a body was taken: {status(call)}" for call in calls if status(call) == "OK"]
+    nobody = stage.attacker("nobody")
+    whole = pb.PublishStreamRequest(batch=batch_of(bytes(30 * MIB)), number=1).SerializeToString()
+    for _ in range(10):
+        flood.begin(nobody, "PublishStream", [*requests_of([]), whole])
+        flood.begin(nobody, "Heartbeat", whole)
+    pieces = [
+        pb.PublishStreamRequest(part=pb.PublishStreamRequest.Part(data=bytes(MIB), size=1 << 40), number=1)
+    ] * 32
+    data = [piece.SerializeToString() for piece in pieces]
+    for number in range(20):
+        client = nobody
+        if number % 2:
+            client = stage.attacker(f"pieces_{number}")
+            client.open()
+        flood.begin(client, "PublishStream", [*requests_of([]), *data])
+    flood.wait(20 * 62 * MIB)
+    return []
 
 
 def memory_by_names(stage: Stage) -> list[str]:
     """Have sessions with descriptions of megabytes."""
-    reached = []
     calls = []
     first = stage.attacker("named")
     for number in range(60):
-        size = (30 * MIB) if number % 4 == 0 else 3 * MIB
+        text = "x" * (30 if number % 4 == 0 else 1) * MIB
         client = Caller(stage.gateway.address, f"named_{number}", beside=first)
-        text = "x" * size
-        settings = pb.SessionSettings(group="attack")
-        calls.append(client.begin("OpenSession", settings=settings, language=text, version=text))
-    reached += ["a description of megabytes was kept" for call in calls if status(call) == "OK"][:1]
-    return reached
+        asked = opening(client.session, group="attack")
+        calls.append(client.begin("OpenSession", language=text, version=text, **asked))
+    for name in ("reader_groups", "message_types"):
+        client = Caller(stage.gateway.address, name, beside=first)
+        asked = opening(client.session, group="attack", **{name: ["x" * MIB, "y" * MIB]})
+        calls.append(client.begin("OpenSession", **asked))
+    return ["descriptions of megabytes were kept"] * any(status(call) == "OK" for call in calls)
 
 
 def threads(stage: Stage) -> list[str]:
@@ -300,23 +343,17 @@ def threads(stage: Stage) -> list[str]:
     over = threading.Event()
 
     def begun(client: Caller) -> Iterator[bytes]:
-        yield from publishing(client, [])
+        yield from requests_of([])
         over.wait(60)
-
-    def tried(what: str, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except grpc.RpcError as error:
-            reached.append(f"{what}: {error.code().name} {str(error.details())[:160]}")
 
     readers = [client.begin("ReadRange", timeout=120, **range_of_all) for client in evil for _ in range(80)]
     time.sleep(1)
-    tried("others cannot read", lambda: writer("ReadRange", timeout=20, **range_of_one))
+    reached += tried("others cannot read", lambda: writer("ReadRange", timeout=20, **range_of_one))
     for call in readers:
         call.cancel()
     writers = [client.send("PublishStream", begun(client), 120) for client in evil for _ in range(80)]
     time.sleep(1)
-    tried("others cannot publish", lambda: publish(writer, b"y"))
+    reached += tried("others cannot publish", lambda: publish(writer, b"y"))
     for call in writers:
         call.cancel()
     over.set()
@@ -326,7 +363,7 @@ def threads(stage: Stage) -> list[str]:
         checks = [day.begin("CheckTopic", timeout=2, topic="closed", publishable=True) for _ in range(300)]
         for call in checks:
             status(call)
-        tried("others cannot publish after checks", lambda: publish(writer, b"y"))
+        reached += tried("others cannot publish after checks", lambda: publish(writer, b"y"))
     return reached
 
 
@@ -348,6 +385,7 @@ def items(stage: Stage) -> list[str]:
         "ResetOffsets": {"positions": [pb.PartitionOffset(partition=place, offset=0)] * many},
         "AttachPartitions": {"partitions": [pb.AttachPartitionsRequest.Wanted(partition=place)] * many},
         "DetachPartitions": {"partitions": [place] * many},
+        "Subscribe": {"topics": [TOPIC] * many},
         "QueryRoute": {"topics": [TOPIC] * many},
         "QueryStoredOffsets": {"topics": [TOPIC] * many},
     }
@@ -363,20 +401,27 @@ def streams(stage: Stage) -> list[str]:
     reached = []
     client = stage.attacker()
     client.open()
-    calls = [client.begin("SessionEvents", timeout=100) for _ in range(1_000)]
-    calls += [client.begin("WatchRoute", timeout=100, topics=[TOPIC]) for _ in range(3_000)]
+    over = threading.Event()
+
+    def resting() -> Iterator[bytes]:
+        yield from requests_of([])
+        over.wait(60)
+
+    calls = [client.begin("SessionEvents", timeout=100) for _ in range(2_000)]
+    calls += [client.begin("ReadRange", timeout=100, end=_INDEX_BYTES) for _ in range(2_000)]
+    calls += [client.send("PublishStream", resting(), 100) for _ in range(300)]
     time.sleep(5)
-    opened = 0
+    opened, second = 0, stage.attacker("second")
     for first in range(0, 10_500, 500):
         more = [
-            Caller(stage.gateway.address, f"many_{first + number}", beside=client) for number in range(500)
+            Caller(stage.gateway.address, f"many_{first + number}", beside=second) for number in range(500)
         ]
-        settings = pb.SessionSettings(group="attack")
-        asked = [one.begin("OpenSession", settings=settings, timeout=20) for one in more]
+        asked = [one.begin("OpenSession", timeout=20, **opening(one.session, group="attack")) for one in more]
         opened += sum(status(call) == "OK" for call in asked)
     late = stage.other("late")
     if refused(late.open):
         reached.append(f"{opened} sessions of one client keep others out")
+    over.set()
     for call in calls:
         call.cancel()
     return reached

@@ -1,5 +1,6 @@
 """A client of a gateway that knows no more than the .proto file."""
 
+import os
 from collections.abc import Iterable
 from typing import Any, Final, Self
 
@@ -7,13 +8,29 @@ import grpc
 import grpc.aio
 
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
 
 OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 ]
+
+
+def session_of(client_id: str) -> pb.SessionRef:
+    """Return a session with a secret of its own."""
+    return pb.SessionRef(client_id=client_id, epoch=1, secret=os.urandom(32))
+
+
+def opening(session: pb.SessionRef, **settings: Any) -> dict[str, Any]:
+    """Return the fields of the request that opens a session."""
+    who = {"client_id": session.client_id, "epoch": session.epoch, "secret": session.secret}
+    return {"settings": pb.SessionSettings(**settings), **who}
+
+
+def metadata_of(session: pb.SessionRef) -> tuple[tuple[str, bytes], ...]:
+    """Return the metadata of calls in a session."""
+    return ((SESSION_KEY, session.SerializeToString()),)
 
 
 class Caller:
@@ -42,7 +59,7 @@ class Caller:
             self.channel = grpc.insecure_channel(address, OPTIONS)
         else:
             self.channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(ca), OPTIONS)
-        self.session = pb.SessionRef(client_id=client_id, epoch=1)
+        self.session = session_of(client_id)
 
     def __enter__(self) -> Self:
         return self
@@ -53,18 +70,11 @@ class Caller:
 
     def open(self, group: str = "attack", **settings: Any) -> Any:
         """Open the session."""
-        return self("OpenSession", settings=pb.SessionSettings(group=group, **settings))
-
-    def request(self, name: str, /, **fields: Any) -> Any:
-        """Return a request."""
-        kind = METHODS[name].request
-        if "session" in kind.DESCRIPTOR.fields_by_name:
-            fields.setdefault("session", self.session)
-        return kind(**fields)
+        return self("OpenSession", **opening(self.session, group=group, **settings))
 
     def begin(self, name: str, /, *, timeout: float = 60, **fields: Any) -> Any:
         """Begin a call with one request, and return it: a future, or an iterator over answers."""
-        return self.send(name, self.request(name, **fields).SerializeToString(), timeout)
+        return self.send(name, METHODS[name].request(**fields).SerializeToString(), timeout)
 
     def send(self, name: str, data: bytes | Iterable[bytes], timeout: float = 60) -> Any:
         """Begin a call with requests that are ready."""
@@ -72,11 +82,13 @@ class Caller:
         kind = ("stream" if method.takes_stream else "unary", "stream" if method.gives_stream else "unary")
         make = getattr(self.channel, "_".join(kind))
         call = make(method.path, response_deserializer=method.response.FromString)
+        metadata = metadata_of(self.session)
         if method.takes_stream:
-            return call(iter([data] if isinstance(data, bytes) else data), timeout=timeout)
+            requests = iter([data] if isinstance(data, bytes) else data)
+            return call(requests, timeout=timeout, metadata=metadata)
         if method.gives_stream:
-            return call(data, timeout=timeout)
-        return call.future(data, timeout=timeout)
+            return call(data, timeout=timeout, metadata=metadata)
+        return call.future(data, timeout=timeout, metadata=metadata)
 
     def __call__(self, name: str, /, *, timeout: float = 60, **fields: Any) -> Any:
         """Return the answer to a call, or the list of its answers.
@@ -99,17 +111,15 @@ class AsyncCaller:
     def __init__(self, channel: grpc.aio.Channel, client_id: str) -> None:
         """Ask nothing yet."""
         self.channel = channel
-        self.session = pb.SessionRef(client_id=client_id, epoch=1)
+        self.session = session_of(client_id)
 
     def __call__(self, name: str, /, *, timeout: float = 60, **fields: Any) -> Any:
         """Begin a call, and return it: to be awaited, or an iterator over answers."""
         method = METHODS[name]
-        if "session" in method.request.DESCRIPTOR.fields_by_name:
-            fields.setdefault("session", self.session)
         kind = self.channel.unary_stream if method.gives_stream else self.channel.unary_unary
         call = kind(method.path, method.request.SerializeToString, method.response.FromString)
-        return call(method.request(**fields), timeout=timeout)
+        return call(method.request(**fields), timeout=timeout, metadata=metadata_of(self.session))
 
     async def open(self, group: str) -> None:
         """Open the session."""
-        await self("OpenSession", settings=pb.SessionSettings(group=group))
+        await self("OpenSession", **opening(self.session, group=group))

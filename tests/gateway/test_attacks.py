@@ -1,0 +1,21 @@
+"""What hostile clients try reaches nothing, and others hardly notice, by a gateway as operators start it.
+
+``python -m benchmarks.gateway_attacks`` shows the same attacks with the times of another client's heartbeats.
+"""
+
+import pytest
+
+from testkit.attacks import LIMIT_BYTES, SLACK_BYTES, run
+
+HELD = ("hijack", "log")
+
+
+@pytest.mark.process
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", HELD)
+def test_an_attack_reaches_nothing(name, tmp_path):
+    outcome = run(name, tmp_path)
+    assert outcome.reached == []
+    assert outcome.grown_bytes < LIMIT_BYTES + SLACK_BYTES
+    # Every heartbeat of another client was answered.
+    assert (outcome.errors, len(outcome.took_ms) > 10) == ([], True)
