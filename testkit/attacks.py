@@ -274,9 +274,8 @@ def _publish_to_a_frozen_broker(stage: Stage, streams: int, **settings: Any) -> 
     stage.server.faults.freeze_broker(1)
     flood = Flood()
     for number in range(streams):
-        client = stage.attacker(f"stream_{number}")
-        if number:
-            client.open(**settings)
+        client = first if number == 0 else stage.attacker(f"stream_{number}")
+        client.open(**settings)
         count = _SENT_BYTES // streams // MIB
         batches = (batch_of(bytes(MIB)) for _ in range(count))
         flood.begin(client, "PublishStream", requests_of(batches))
