@@ -53,8 +53,6 @@ logger = logging.getLogger("tubemq_spark.gateway")
 
 _CLIENT_KEEPALIVE_MS: Final = 5_000
 """How often a client may ask for a sign of life."""
-_METADATA_BYTES: Final = 256 << 10
-"""Errors travel in trailers, and may list many partitions."""
 _PENDING_CALLS: Final = 20_000
 """gRPC cancels a burst of calls above its own limit; ours answer with a reason."""
 _LOOK_S: Final = 0.05
@@ -285,7 +283,6 @@ class GatewayServer:
         return [
             ("grpc.max_receive_message_length", self._settings.max_message_bytes),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_metadata_size", _METADATA_BYTES),
             ("grpc.keepalive_time_ms", self._settings.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self._settings.keepalive_timeout_ms),
             # gRPC asks for more than keepalive, and waits a minute for answers to that.

@@ -116,6 +116,14 @@ def test_more_topics_than_a_session_may_have_are_refused(fleet):
         assert refused(client, name, topics=topics).status == "INVALID_ARGUMENT"
 
 
+@pytest.mark.parametrize("character", ["x", "ü", "\n"], ids=ascii)
+def test_the_error_of_a_call_with_a_long_text_arrives_at_a_client_with_the_usual_limits(fleet, character):
+    """Trailers beyond a client's limit of metadata would arrive as RESOURCE_EXHAUSTED, without a reason."""
+    refusal = refused(fleet.client(), "QueryRoute", topics=[character * 300_000])
+    assert refusal.status != "RESOURCE_EXHAUSTED"
+    assert refusal.condition
+
+
 # Who says it.
 
 

@@ -1,16 +1,27 @@
 """The error that a client of a gateway gets is the one that the gateway got."""
 
+import base64
 import itertools
+from urllib.parse import quote
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from testkit.conditions import CLASSES, parameters_of
 from tests import strategies as own
-from tubemq_spark.errors import CONDITIONS, GatewayError, ProduceError, RemoteProtocolError, TubeMQError
+from tubemq_spark.errors import (
+    CONDITIONS,
+    GatewayError,
+    OptionError,
+    ProduceError,
+    RemoteProtocolError,
+    TubeMQError,
+)
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.statuses import Status, status_of
+
+PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 values = (
     st.none()
@@ -80,6 +91,67 @@ def test_a_message_that_may_be_stored_says_so_to_any_client():
     )
     unclear = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="a", unanswered=1)
     assert failures.to_proto(unclear).outcome == pb.TubeError.OUTCOME_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (OptionError("TUBEMQ_BAD_MESSAGE", what="it has no topic"), pb.TubeError.OUTCOME_NOT_STORED),
+        (failures.unexpected(KeyError("x")), pb.TubeError.OUTCOME_UNSPECIFIED),
+        (
+            GatewayError("TUBEMQ_GATEWAY_DEADLINE", method="PublishStream", waited_ms=1),
+            pb.TubeError.OUTCOME_UNSPECIFIED,
+        ),
+        (GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway="g"), pb.TubeError.OUTCOME_UNSPECIFIED),
+    ],
+    ids=lambda value: getattr(value, "condition", ""),
+)
+def test_an_error_that_does_not_tell_of_messages_says_nothing_of_them(error, outcome):
+    assert failures.to_proto(error).outcome == outcome
+
+
+def on_the_wire(error):
+    """What status and trailers of an error take in HTTP/2, each with 32 bytes, as clients count them."""
+    status, text, trailers = failures.status_with_trailers(error)
+    fields = [("grpc-status", str(int(status))), ("grpc-message", quote(text, safe=PRINTABLE))]
+    fields += [(key, base64.b64encode(value).decode()) for key, value in trailers]
+    return sum(len(key) + len(value) + 32 for key, value in fields)
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "\U0001f600", "\n", "%", "\udcff"], ids=ascii)
+@pytest.mark.parametrize("length", [100, 300_000])
+@pytest.mark.parametrize("condition", ["TUBEMQ_GATEWAY_BUSY", "TUBEMQ_GATEWAY_FORBIDDEN"])
+def test_an_error_with_long_texts_fits_every_client_and_keeps_its_condition(condition, length, character):
+    names = dict.fromkeys(parameters_of(condition), character * length)
+    error = GatewayError(condition, **{**names, "retry_after_ms": 70})
+    error.about = character * length
+    assert on_the_wire(error) < 8 << 10
+    _, text, trailers = failures.status_with_trailers(error)
+    again = failures.parse_error(dict(trailers)[failures.ERROR_TRAILER])
+    assert (type(again), again.condition) == (GatewayError, condition)
+    details = pb.RpcStatus.FromString(dict(trailers)[failures.STATUS_TRAILER])
+    assert (details.code, details.message) == (status_of(error), text)
+    assert pb.RpcErrorInfo.FromString(details.details[0].value).reason == condition
+
+
+@given(any_error())
+def test_any_error_is_a_status_of_google_rpc_too(error):
+    assume(isinstance(error.parameters.get("code", ""), int))
+    status, text, trailers = failures.status_with_trailers(error)
+    details = pb.RpcStatus.FromString(dict(trailers)["grpc-status-details-bin"])
+    assert (details.code, details.message) == (status, text)
+    assert details.details[0].type_url == "type.googleapis.com/google.rpc.ErrorInfo"
+    info = pb.RpcErrorInfo.FromString(details.details[0].value)
+    assert (info.reason, info.domain) == (error.condition, "tubemq_spark")
+    assert info.metadata.keys() == error.parameters.keys()
+
+
+def test_when_to_try_again_is_told_in_the_form_that_tools_know():
+    error = GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="g", what="it is full", retry_after_ms=1_500)
+    details = pb.RpcStatus.FromString(dict(failures.status_with_trailers(error)[2])[failures.STATUS_TRAILER])
+    assert details.details[1].type_url == "type.googleapis.com/google.rpc.RetryInfo"
+    delay = pb.RpcRetryInfo.FromString(details.details[1].value).retry_delay
+    assert (delay.seconds, delay.nanos) == (1, 500_000_000)
 
 
 def test_every_error_has_a_status():

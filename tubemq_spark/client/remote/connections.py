@@ -66,7 +66,6 @@ Result = TypeVar("Result")
 _KEEPALIVE_MS: Final = 10_000
 _KEEPALIVE_TIMEOUT_MS: Final = 5_000
 _LONGEST_RECONNECT_MS: Final = 1_000
-_METADATA_BYTES: Final = 256 << 10
 _SECRET_BYTES: Final = 32
 _MARGIN_MS: Final = 5_000
 """What a call may take beyond what TubeMQ may."""
@@ -538,7 +537,6 @@ class Gateways:
         options: list[tuple[str, int | str]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_metadata_size", _METADATA_BYTES),
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
             ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", _KEEPALIVE_TIMEOUT_MS),

@@ -31,10 +31,10 @@ from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, to_proto, unexpected
+from tubemq_spark.protocol.gateway.failures import status_with_trailers, unexpected
 from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, SESSION_KEY, Method
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.gateway.statuses import Status, status_of
+from tubemq_spark.protocol.gateway.statuses import status_of
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("tubemq_spark.gateway.access")
@@ -76,8 +76,6 @@ _RESERVE_S: Final = 0.2
 """How much earlier than its client's deadline a call is answered, or half of what is left."""
 _TURN_RESERVE_S: Final = 1.0
 """How long before that deadline it is refused when it had no turn, so that its client can ask elsewhere."""
-_SHOWN_TEXT: Final = 1_000
-"""How much of an error's text goes into the status; the trailer has all of it."""
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
 
 Request: TypeAlias = Any
@@ -404,8 +402,6 @@ def _as_error(name: str, error: Exception) -> TubeMQError:
 
 
 async def abort(context: grpc.aio.ServicerContext, error: TubeMQError) -> None:
-    """End a call with the status of an error, and the error in a trailer."""
-    text = str(error)
-    shown = text if len(text) <= _SHOWN_TEXT else text[:_SHOWN_TEXT] + "..."
-    trailers = ((ERROR_TRAILER, to_proto(error).SerializeToString()),)
-    await context.abort(_STATUSES[Status(status_of(error)).value], shown, trailers)
+    """End a call with the status of an error, and the error in its trailers."""
+    status, text, trailers = status_with_trailers(error)
+    await context.abort(_STATUSES[status], text, trailers)

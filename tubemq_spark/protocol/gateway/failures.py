@@ -1,16 +1,42 @@
-"""Errors on their way between a gateway and its client: the same error arrives, with the same text."""
+"""Errors on their way between a gateway and its client: the same error arrives, with the same text.
+
+An error that ends a call travels in trailers, twice: as a ``TubeError``, and in the form that every tool of
+gRPC knows (``google.rpc.Status``). Metadata have a limit, and what is beyond it arrives as another error. So
+texts that are too long are cut there; the condition, the kind and the numbers always arrive.
+"""
 
 from typing import Final
+from urllib.parse import quote
 
 from google.protobuf.message import DecodeError
 
 from tubemq_spark import errors
-from tubemq_spark.errors import GatewayError, ProduceError, RemoteProtocolError, TubeMQError
+from tubemq_spark.errors import (
+    GatewayError,
+    LocalProtocolError,
+    OptionError,
+    ProduceError,
+    RemoteProtocolError,
+    TubeMQError,
+)
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.statuses import Status, status_of
 
 ERROR_TRAILER: Final = "tubemq-error-bin"
 """The key of the trailer in which a failed call has its ``TubeError``."""
 
+STATUS_TRAILER: Final = "grpc-status-details-bin"
+"""The key of the trailer in which gRPC's tools look for a ``google.rpc.Status``."""
+DOMAIN: Final = "tubemq_spark"
+"""Whose conditions the reasons of ``google.rpc.ErrorInfo`` are."""
+
+_SHOWN_BYTES: Final = 1_000
+"""What a status text may have, as it travels: with all but printable ASCII as ``%`` and two digits."""
+_ERROR_BYTES: Final = 2_500
+_INFO_BYTES: Final = 1_000
+"""Status text and trailers, in base64, have less than 8 KiB together: the limit of clients that set none."""
+_PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_TYPES: Final = "type.googleapis.com/google.rpc."
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
@@ -20,9 +46,9 @@ def to_proto(error: TubeMQError) -> pb.TubeError:
     proto = pb.TubeError(
         condition=error.condition,  # with kind and parameters the error is built again from it
         kind=type(error).__name__,
-        text=Exception.__str__(error),  # for clients that do not know the condition
+        text=_utf8(Exception.__str__(error)),  # for clients that do not know the condition
         retriable=error.retriable,
-        about=error.about,
+        about=_utf8(error.about),
         code=_number(error, "code"),  # of TubeMQ (TErrCodeConstants), or 0
         retry_after_ms=max(0, _number(error, "retry_after_ms")),  # uint32; 0: unknown
         outcome=_outcome(error),
@@ -32,6 +58,17 @@ def to_proto(error: TubeMQError) -> pb.TubeError:
     if error.row is not None:
         proto.row = error.row  # from 0 on; the messages before it were accepted
     return proto
+
+
+def status_with_trailers(error: TubeMQError) -> tuple[Status, str, tuple[tuple[str, bytes], ...]]:
+    """Return how a call ends because of an error: its status, the status text, and its trailers."""
+    status, message = status_of(error), to_proto(error)
+    text = _shown(str(error))
+    trailers = (
+        (ERROR_TRAILER, _fitting(message, _ERROR_BYTES).SerializeToString()),
+        (STATUS_TRAILER, _details(status, text, message).SerializeToString()),
+    )
+    return status, text, trailers
 
 
 def from_proto(message: pb.TubeError) -> TubeMQError:
@@ -72,6 +109,56 @@ def unexpected(error: Exception) -> GatewayError:
     return GatewayError("TUBEMQ_GATEWAY_FAILED", cause=f"{type(error).__name__}: {error}".rstrip(".: "))
 
 
+def _shown(text: str) -> str:
+    """Return what of a text fits into a status."""
+    text = _utf8(text)
+    shown, most = text, len(text)
+    while len(quote(shown, safe=_PRINTABLE)) > _SHOWN_BYTES:
+        most = min(most // 2, _SHOWN_BYTES)
+        shown = _cut(text, most)
+    return shown
+
+
+def _fitting(message: pb.TubeError, most: int) -> pb.TubeError:
+    """Cut the longest texts of a message until it has so many bytes at most, and return it."""
+    longest = most
+    while message.ByteSize() > most and longest:
+        longest //= 2
+        message.text, message.about = _cut(message.text, longest), _cut(message.about, longest)
+        for parameter in message.parameters.values():
+            if parameter.HasField("text"):
+                parameter.text = _cut(parameter.text, longest)
+    return message
+
+
+def _details(status: Status, text: str, message: pb.TubeError) -> pb.RpcStatus:
+    """Return an error as a ``google.rpc.Status``, whose code and text are those of the call."""
+    info = pb.RpcErrorInfo(reason=message.condition, domain=DOMAIN)
+    longest = _INFO_BYTES
+    for name, value in message.parameters.items():
+        info.metadata[name] = "" if (told := _get(value)) is None else str(told)
+    while info.ByteSize() > _INFO_BYTES and longest:
+        longest //= 2
+        for name, told in info.metadata.items():
+            info.metadata[name] = _cut(told, longest)
+    details = pb.RpcStatus(code=status, message=text)
+    details.details.add(type_url=f"{_TYPES}ErrorInfo", value=info.SerializeToString())
+    if message.retry_after_ms:
+        delay = pb.RpcRetryInfo()
+        delay.retry_delay.FromMilliseconds(message.retry_after_ms)
+        details.details.add(type_url=f"{_TYPES}RetryInfo", value=delay.SerializeToString())
+    return details
+
+
+def _utf8(text: str) -> str:
+    """Return a text that can be written: file names may have characters that cannot."""
+    return text.encode(errors="replace").decode()
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def _number(error: TubeMQError, name: str) -> int:
     """Return a parameter that is a small number, otherwise 0."""
     number: object = error.parameters.get(name, 0)
@@ -79,8 +166,11 @@ def _number(error: TubeMQError, name: str) -> int:
 
 
 def _outcome(error: TubeMQError) -> pb.TubeError.Outcome:
-    unknown = isinstance(error, ProduceError) and error.may_be_stored
-    return pb.TubeError.OUTCOME_UNKNOWN if unknown else pb.TubeError.OUTCOME_NOT_STORED
+    if isinstance(error, ProduceError):
+        return pb.TubeError.OUTCOME_UNKNOWN if error.may_be_stored else pb.TubeError.OUTCOME_NOT_STORED
+    if isinstance(error, OptionError | LocalProtocolError):  # of a message that was not sent
+        return pb.TubeError.OUTCOME_NOT_STORED
+    return pb.TubeError.OUTCOME_UNSPECIFIED
 
 
 def _put(parameter: pb.Parameter, value: object) -> None:
@@ -94,7 +184,7 @@ def _put(parameter: pb.Parameter, value: object) -> None:
     elif value is None:
         parameter.SetInParent()  # no member of the oneof stands for None
     else:
-        parameter.text = str(value).encode(errors="replace").decode()
+        parameter.text = _utf8(str(value))
 
 
 def _get(parameter: pb.Parameter) -> object:
