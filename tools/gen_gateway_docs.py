@@ -3,8 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from tubemq_spark.gateway.loading import ENVIRONMENT_PREFIX
-from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings
+from tubemq_spark.gateway.settings import ENVIRONMENT_PREFIX, SETTINGS, GatewaySettings
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gateway" / "gateway.md"
 

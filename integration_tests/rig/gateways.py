@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 from tubemq_spark.gateway.background import BackgroundGateway
-from tubemq_spark.gateway.loading import load_settings
+from tubemq_spark.gateway.settings import load_settings
 
 
 class Gateways:

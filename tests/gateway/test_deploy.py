@@ -11,7 +11,7 @@ import pytest
 
 from testkit.git import ROOT
 from tubemq_spark.cli.main import main
-from tubemq_spark.gateway.loading import load_settings
+from tubemq_spark.gateway.settings import load_settings
 from tubemq_spark.model import Endpoint
 
 UNIT = ROOT / "deploy" / "tubemq-gateway@.service"

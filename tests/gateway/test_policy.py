@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.loading import load_settings
 from tubemq_spark.gateway.policy import RULES, Guard, Rights, load_policy
+from tubemq_spark.gateway.settings import load_settings
 from tubemq_spark.protocol.gateway.methods import METHODS
 
 DIGEST = hashlib.sha256(b"token").hexdigest()

@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         OptionError: a file cannot be used, or a package is missing.
     """
-    from tubemq_spark.gateway.loading import load_settings
+    from tubemq_spark.gateway.settings import load_settings
 
     flags = {name: text for name in SETTINGS if (text := getattr(arguments, name, None)) is not None}
     try:

@@ -1,22 +1,31 @@
-"""The gateway's settings: each with its name, its text, its default and its bounds."""
+"""The gateway's settings: each with its name, its text, its default and its bounds, and where they come from.
+
+They are texts in a file, in the environment, and in arguments; of one that is in several the last counts. A
+name that no setting has is refused, and each error speaks of the settings that operators write.
+"""
 
 import dataclasses
 import os
 import secrets
 import socket
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
-from tubemq_spark.errors import GatewayError
+from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_MASTER_TLS_PORT, DEFAULT_WEB_PORT
 from tubemq_spark.settings.fields import Value, setting, settings_of
 from tubemq_spark.settings.kinds import (
     BOOLEAN,
+    HOST,
     HOSTS,
     MASTERS,
     MAX_INT,
     MILLISECONDS,
+    PATH,
     TEXT,
     Kind,
     addresses,
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.net.tls import ServerTls
 
+ENVIRONMENT_PREFIX: Final = "TUBEMQ_GATEWAY_"
 MIB: Final = 1 << 20
 _HIDDEN: Final = "********"
 _FEWEST_THREADS: Final = 8
@@ -47,6 +57,7 @@ _NEEDED: Final = (
     ("master_username", "policy"),
     ("master_admin_token", "policy"),
     *((f"master_tls_{name}", "master_tls") for name in ("ca", "cert", "key", "key_password", "server_name")),
+    *((f"master_tls_{name}", "master_tls_cert") for name in ("key", "key_password")),
 )
 """Settings, each with another one that it needs."""
 
@@ -56,17 +67,38 @@ def _parse_listener(text: str) -> Endpoint | None:
     host, colon, port = text.strip().rpartition(":")
     if not colon:
         host, port = port, str(DEFAULT_GATEWAY_PORT)
-    if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    is_port = port.isascii() and port.isdigit() and int(port) < 1 << 16
+    if not host or not is_port or (":" in host) != bracketed:
         return None
-    return Endpoint(host.removeprefix("[").removesuffix("]"), int(port))
+    return Endpoint(host, int(port))
+
+
+def _parse_url(text: str) -> str | None:
+    try:
+        parts = urlsplit(text)
+        return text if parts.scheme in {"http", "https"} and parts.hostname and not parts.username else None
+    except ValueError:
+        return None
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without what may be secret in it: a login, and all that its query says."""
+    head, mark, _ = url.partition("?")
+    scheme, slashes, rest = head.partition("//")
+    host, slash, path = rest.partition("/")
+    host = f"{_HIDDEN}@{host.rpartition('@')[2]}" if "@" in host else host
+    return f"{scheme}{slashes}{host}{slash}{path}{mark and f'?{_HIDDEN}'}"
 
 
 LISTENER: Final = Kind("host:port, the port from 0 (any free one) to 65535", _parse_listener)
 URL: Final = Kind(
-    "a URL that begins with http:// or https://",
-    lambda text: text if text.startswith(("http://", "https://")) else None,
+    "a URL that begins with http:// or https://, without a user and a password",
+    _parse_url,
+    shown=_without_secrets,
 )
-MASTERS_OVER_TLS: Final = addresses(DEFAULT_MASTER_TLS_PORT)
+_MASTERS_OVER_TLS: Final = addresses(DEFAULT_MASTER_TLS_PORT)
 COUNT: Final = integer(1, 1_000_000)
 BYTES: Final = integer(64 << 10, 1 << 40)
 
@@ -75,7 +107,7 @@ def _any_name() -> str:
     return f"{socket.gethostname()}-{secrets.token_hex(3)}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GatewaySettings:
     """How a gateway runs; safe to log."""
 
@@ -84,7 +116,8 @@ class GatewaySettings:
     )
     master_web: tuple[Endpoint, ...] | None = setting(
         addresses(DEFAULT_WEB_PORT),
-        "where the masters serve their administration API (default: port 8080 of each master's host)",
+        "where the masters serve their administration API (default: port 8080 of each master's host; an "
+        "embedded server has it at 8780)",
         None,
     )
     master_discovery: str = setting(
@@ -115,24 +148,24 @@ class GatewaySettings:
     )
     cluster_name: str = setting(TEXT, "a label for operators", "default")
     tls_cert: str | None = setting(
-        TEXT, "the certificate to show to clients, in PEM; without it, no TLS", None
+        PATH, "the certificate to show to clients, in PEM; without it, no TLS", None
     )
-    tls_key: str | None = setting(TEXT, "its private key, in PEM (default: in the same file)", None)
-    tls_client_ca: str | None = setting(TEXT, "the CAs whose certificates clients must show, in PEM", None)
+    tls_key: str | None = setting(PATH, "its private key, in PEM (default: in the same file)", None)
+    tls_client_ca: str | None = setting(PATH, "the CAs whose certificates clients must show, in PEM", None)
     policy: str | None = setting(
-        TEXT, "a TOML file with the clients that may call, and their rights (default: everybody may)", None
+        PATH, "a TOML file with the clients that may call, and their rights (default: everybody may)", None
     )
     master_tls: bool = setting(BOOLEAN, "whether masters and brokers are reached over TLS", False)
     master_tls_ca: str | None = setting(
-        TEXT, "the CAs that issued the certificates of masters and brokers, in PEM", None
+        PATH, "the CAs that issued the certificates of masters and brokers, in PEM", None
     )
     master_tls_cert: str | None = setting(
-        TEXT, "the certificate to show to masters and brokers, in PEM", None
+        PATH, "the certificate to show to masters and brokers, in PEM", None
     )
-    master_tls_key: str | None = setting(TEXT, "its private key, in PEM (default: in the same file)", None)
+    master_tls_key: str | None = setting(PATH, "its private key, in PEM (default: in the same file)", None)
     master_tls_key_password: str | None = setting(TEXT, "the password of that key", None, secret=True)
     master_tls_server_name: str | None = setting(
-        TEXT, "the name in the certificates of all masters and brokers, if not their hosts", None
+        HOST, "the name in the certificates of all masters and brokers, if not their hosts", None
     )
     master_username: str | None = setting(
         TEXT, "the user as whom the gateway logs in for clients that name none; needs a policy", None
@@ -208,13 +241,16 @@ class GatewaySettings:
     )
     log_json: bool = setting(BOOLEAN, "whether each entry of the log is a JSON object", False)
     log_file: str | None = setting(
-        TEXT, "the file for the log, one for each process (default: the log goes to stderr)", None
+        PATH, "the file for the log, one for each process (default: the log goes to stderr)", None
     )
     log_file_bytes: int = setting(BYTES, "how large that file may be before a new one begins", 100 * MIB)
     log_files: int = setting(COUNT, "how many files of before are kept, as FILE.1 and so on", 5)
     access_log_every: int = setting(
         integer(0, 1_000_000), "which calls are logged: each so many of a method; 0: only failures", 100
     )
+
+    def __repr__(self) -> str:
+        return f"GatewaySettings({', '.join(f'{name}={text!r}' for name, text in self.shown().items())})"
 
     def validate(self) -> "GatewaySettings":
         """Return the settings when they fit together; a name is chosen if there is none.
@@ -223,16 +259,14 @@ class GatewaySettings:
             GatewayError: one does not fit another.
             OptionError: a file cannot be used.
         """
+        self._check_kinds()
         self._check_pairs()
         if (self.master_discovery == "http") != (self.master_discovery_url is not None):
             raise bad_setting(
                 "master_discovery_url",
-                self.master_discovery_url or "missing",
+                "missing" if self.master_discovery_url is None else "given",
                 "given with master_discovery=http, and only then",
             )
-        if "@" in (self.master_discovery_url or ""):
-            # The log shows the URL; the error must not.
-            raise bad_setting("master_discovery_url", "given with a login", "without a user and a password")
         self._check_log_file()
         if self.policy is not None:
             from tubemq_spark.gateway.policy import load_policy
@@ -248,10 +282,18 @@ class GatewaySettings:
             raise bad_setting(
                 "route_refresh_ms", self.route_refresh_ms, f"route_expiry_ms ({self.route_expiry_ms}) at most"
             )
-        self.client_config().validate()
+        _in_our_words(self.client_config().validate)
         if (tls := self.server_tls()) is not None:
-            tls.context()
+            _in_our_words(tls.context)
         return self if self.node_name else dataclasses.replace(self, node_name=_any_name())
+
+    def _check_kinds(self) -> None:
+        """Refuse a value that no text gives."""
+        for name, declared in SETTINGS.items():
+            value = getattr(self, name)
+            if value not in (None, ()) and not declared.kind.fits(value):
+                shown = _HIDDEN if declared.secret else repr(declared.kind.shown(str(value)))
+                raise bad_setting(name, shown, declared.kind.expected)
 
     def _check_pairs(self) -> None:
         """Refuse a setting without the one that it needs."""
@@ -321,9 +363,9 @@ class GatewaySettings:
         return ServerTls(self.tls_cert, self.tls_key, client_ca_file=self.tls_client_ca)
 
     def shown(self) -> dict[str, str]:
-        """Return all settings as texts that ``read`` understands, but for secrets, which are hidden."""
+        """Return all settings as texts that can be loaded again, but for secrets, which are hidden."""
         return {
-            name: _HIDDEN if declared.secret else declared.kind.show(value)
+            name: _HIDDEN if declared.secret else declared.kind.shown(declared.kind.show(value))
             for name, declared in SETTINGS.items()
             if (value := getattr(self, name)) not in (None, ())
         }
@@ -333,7 +375,7 @@ SETTINGS: Final = settings_of(GatewaySettings)
 """What is declared of each setting, in their order."""
 
 
-def read_setting(name: str, text: str, source: str, kind: Kind[Any] | None = None) -> Value:
+def _read(name: str, text: str, source: str, kind: Kind[Any] | None = None) -> Value:
     """Return the value of a setting's text; a kind may take the place of the setting's own.
 
     Raises:
@@ -343,10 +385,114 @@ def read_setting(name: str, text: str, source: str, kind: Kind[Any] | None = Non
     kind = kind or declared.kind
     value: Value = kind.parse(text)
     if value is None:
-        raise bad_setting(name, _HIDDEN if declared.secret else repr(text), kind.expected, source)
+        shown = _HIDDEN if declared.secret else repr(kind.shown(text))
+        raise bad_setting(name, shown, kind.expected_instead_of(text), source)
     return value
 
 
 def bad_setting(name: str, value: object, rule: str, source: str = "after all sources") -> GatewayError:
     """Return the error for a setting that cannot be used."""
     return GatewayError("TUBEMQ_GATEWAY_CONFIG", setting=name, source=source, value=value, rule=rule)
+
+
+def load_settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> GatewaySettings:
+    """Return the settings that the sources give together.
+
+    Args:
+        file: a TOML file with settings at its top level.
+        environment: settings as ``TUBEMQ_GATEWAY_LEASE_MS``; other variables are passed over.
+        flags: settings by name, as texts.
+
+    Raises:
+        GatewayError: a source cannot be read, names an unknown setting, or a value cannot be used; or the
+            masters are not named.
+        OptionError: a file that a setting names cannot be used.
+    """
+    values: dict[str, Any] = {}
+    masters = None
+    for name, text, source in _texts(file, environment or {}, flags or {}):
+        values[name] = _read(name, text, source)
+        if name == "master_servers":
+            masters = text, source
+    if masters is None:
+        raise bad_setting("master_servers", "missing", "given, for example as --master-servers host:8715")
+    if values.get("master_tls"):
+        values["master_servers"] = _read("master_servers", *masters, _MASTERS_OVER_TLS)
+    return GatewaySettings(**values).validate()
+
+
+def _texts(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield each setting's name, text and source, those that count last."""
+    if file is not None:
+        yield from _texts_of(file)
+    for variable, text in sorted(environment.items()):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            source = f"variable {variable}"
+            yield _checked(variable.removeprefix(ENVIRONMENT_PREFIX).lower(), source), text, source
+    for name, text in flags.items():
+        source = f"--{name.replace('_', '-')}"
+        yield _checked(name, source), text, source
+
+
+def _texts_of(path: Path) -> Iterator[tuple[str, str, str]]:
+    source = str(path)
+    try:
+        with path.open("rb") as opened:
+            content = tomllib.load(opened)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise GatewayError("TUBEMQ_GATEWAY_CONFIG_FILE", path=path, cause=str(error).rstrip(".")) from error
+    for name, value in content.items():
+        text = _as_text(_checked(name, source), value, source)
+        yield name, str(path.parent / text) if SETTINGS[name].kind is PATH and text else text, source
+
+
+def _as_text(name: str, value: object, source: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    if isinstance(value, int | str):
+        return str(value)
+    raise bad_setting(name, f"of type {type(value).__name__}", SETTINGS[name].kind.expected, source)
+
+
+def _checked(name: str, source: str) -> str:
+    if name not in SETTINGS:
+        raise GatewayError(
+            "TUBEMQ_GATEWAY_CONFIG_UNKNOWN", setting=name, source=source, known=", ".join(sorted(SETTINGS))
+        )
+    return name
+
+
+_OUR_WORDS: Final = {
+    "ServerTls.cert_file": "tls_cert",
+    "ServerTls.key_file": "tls_key",
+    "ServerTls.client_ca_file": "tls_client_ca",
+    "tubemq.tls.caFile": "master_tls_ca",
+    "tubemq.tls.certFile": "master_tls_cert",
+    "tubemq.tls.keyFile": "master_tls_key",
+    "tubemq.tls.keyPassword": "master_tls_key_password",
+}
+"""The gateway's settings by what other parts of the package call them."""
+
+
+def _in_our_words(check: Callable[[], object]) -> None:
+    """Check files.
+
+    Raises:
+        OptionError: one cannot be used; the text names the gateway's setting.
+    """
+    try:
+        check()
+    except OptionError as error:
+        option = str(error.parameters.get("option"))
+        if option not in _OUR_WORDS:
+            raise
+        parameters = {**error.parameters, "option": f"The setting {_OUR_WORDS[option]} of the gateway"}
+        raise OptionError(error.condition, **parameters) from error

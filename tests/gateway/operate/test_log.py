@@ -9,8 +9,8 @@ import time
 import pytest
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.loading import load_settings
 from tubemq_spark.gateway.operate.log import LimitedHandler, log_handler
+from tubemq_spark.gateway.settings import load_settings
 
 
 def settings(**flags):

@@ -1,11 +1,14 @@
 """Settings: each source outdoes the one before, and what no setting expects is refused with what it is."""
 
+import socket
+import urllib.request
+
 import pytest
 
 from testkit.certificates import Authority
+from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tubemq_spark.errors import GatewayError, OptionError
-from tubemq_spark.gateway.loading import load_settings
-from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings
+from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings, load_settings
 from tubemq_spark.model import Endpoint
 
 MASTERS = {"master_servers": "m1,m2:9"}
@@ -76,6 +79,11 @@ def test_an_unknown_setting_is_refused_with_its_source(tmp_path, sources, named)
         ("max_message_bytes", "1"),
         ("master_tls", "yes"),
         ("node_name", " "),
+        ("listen", "::1"),
+        ("metrics", "[host]:1"),
+        ("master_tls_server_name", "two names"),
+        ("master_discovery_url", "http://"),
+        ("master_discovery_url", "ftp://host/list"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_what_is_expected(name, text):
@@ -95,6 +103,8 @@ def test_a_value_that_cannot_be_used_is_refused_with_what_is_expected(name, text
         {"heartbeat_ms": "30000"},
         {"total_bytes": "100000"},
         {"route_refresh_ms": "400000"},
+        {"master_tls": "true", "master_tls_key": "key.pem"},
+        {"master_discovery_url": "http://host/list"},
     ],
     ids=str,
 )
@@ -140,3 +150,64 @@ def test_secrets_are_not_shown():
 def test_shown_settings_can_be_loaded_again():
     settings = load_settings(flags={**MASTERS, "metrics": "127.0.0.1:0", "node_name": "g1"})
     assert load_settings(flags=settings.shown()) == settings
+
+
+@pytest.mark.parametrize("text", ["[::1]:0", "127.0.0.1:0"])
+def test_pages_are_served_at_addresses_of_both_versions_of_ip(text):
+    with tubemq(demo=(1, 1)) as server:
+        endpoint = load_settings(flags={**MASTERS, "metrics": text}).metrics
+        with gateway(server, metrics=endpoint) as running:
+            address = running.server.metrics_address
+            assert address.startswith(text[:-1])
+            with urllib.request.urlopen(f"http://{address}/health", timeout=10) as answer:
+                assert answer.read() == b"serving\n"
+
+
+def test_a_file_that_cannot_be_used_is_named_by_its_setting(tmp_path):
+    authority = Authority(tmp_path)
+    pair = authority.issue("gateway")
+    good = {"tls_cert": str(pair.cert), "tls_key": str(pair.key)}
+    master = {"master_tls": "true", "master_tls_cert": str(pair.cert)}
+    cases = {
+        "tls_cert": {"tls_cert": "/nowhere.pem"},
+        "tls_key": {**good, "tls_key": str(authority.cert)},
+        "tls_client_ca": {**good, "tls_client_ca": "/nowhere.pem"},
+        "master_tls_ca": {"master_tls": "true", "master_tls_ca": "/nowhere.pem"},
+        "master_tls_cert": {"master_tls": "true", "master_tls_cert": "/nowhere.pem"},
+        "master_tls_key": {**master, "master_tls_key": str(authority.cert)},
+    }
+    for name, flags in cases.items():
+        with pytest.raises(OptionError) as refused:
+            load_settings(flags={**MASTERS, **flags})
+        assert f"The setting {name} of the gateway names /" in str(refused.value)
+
+
+def test_secrets_of_a_url_are_neither_shown_nor_in_errors():
+    discovery = {"master_discovery": "http"}
+    url = "https://host:8443/list?cluster=a&token=hush"
+    settings = load_settings(flags={**MASTERS, **discovery, "master_discovery_url": url})
+    assert settings.master_discovery_url == url
+    assert settings.shown()["master_discovery_url"] == "https://host:8443/list?********"
+    assert "hush" not in repr(settings)
+    for wrong in (url.replace("https", "ftp"), url.replace("//", "//user:hush@"), "http://[x?hush"):
+        with pytest.raises(GatewayError) as refused:
+            load_settings(flags={**MASTERS, **discovery, "master_discovery_url": wrong})
+        assert "hush" not in str(refused.value)
+    with pytest.raises(GatewayError) as refused:
+        load_settings(flags={**MASTERS, "master_discovery_url": url})
+    assert "hush" not in str(refused.value)
+
+
+def test_an_administration_api_that_is_elsewhere_is_told_with_the_setting_for_it():
+    with tubemq(demo=(1, 1)) as server, socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        port = elsewhere.getsockname()[1]
+        elsewhere.close()
+        with (
+            gateway(server, master_web=(Endpoint("127.0.0.1", port),)) as running,
+            PlainClient(running.address) as client,
+        ):
+            client.open()
+            for name in ("ListTopics", "ListGroups"):
+                with pytest.raises(RefusedError) as refused:
+                    client(name)
+                assert "its operator sets master_web" in str(refused.value.error)
