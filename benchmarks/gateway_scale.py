@@ -181,7 +181,7 @@ async def measure_calls(server: ServerProcess, count: int) -> Figures:
         (reader,) = await opened(clients, "busy", 1)
         # Calls that are not read keep the only thread, and the only place to wait.
         stalled = [
-            clients.client("busy_0")(
+            reader(
                 "ReadRange",
                 partition=pb.Partition(topic="large", broker_id=1, partition_id=0),
                 start=0,
@@ -224,9 +224,10 @@ async def beat(sessions: list[AsyncCaller], seconds: float, every_s: float = _EV
         await session("Heartbeat")
         took.append((time.perf_counter() - began) * 1000)
 
+    pause_s = min(every_s / len(sessions), seconds / 20)
     began = time.perf_counter()
-    for number in range(int(seconds * len(sessions) / every_s)):
-        await asyncio.sleep(max(0.0, began + number * every_s / len(sessions) - time.perf_counter()))
+    for number in range(int(seconds / pause_s)):
+        await asyncio.sleep(max(0.0, began + number * pause_s - time.perf_counter()))
         task = asyncio.ensure_future(once(sessions[number % len(sessions)]))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
