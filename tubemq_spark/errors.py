@@ -60,7 +60,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # The embedded server.
     "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
     "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on one of this machine's addresses.",
-    "TUBEMQ_OPEN_TO_ALL": "Other machines can reach the server on {host}, and its administration token is the default one, which is public; set your own (--admin-token or EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
+    "TUBEMQ_OPEN_TO_ALL": "Other machines can reach the server on {host}, and its administration token is the default one, which is public; set your own (--token-file or EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
     "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; choose a directory that this user can write to.",
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or choose another directory.",
     "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a backup, or move it away to start without it.",

@@ -146,7 +146,7 @@ REFUSED = {
     "a file": ["--data={file}"],
     "below a file": ["--data={file}/below"],
     "not writable": ["--data=/proc/tubemq"],
-    "elsewhere": ["--host=8.8.8.8", "--admin-token=mine"],
+    "elsewhere": ["--host=8.8.8.8", "--token-file={file}"],
     "open to all": ["--host=0.0.0.0"],
     "unknown host": ["--host=no.such.host.invalid"],
     "no size": ["--segment-mib=0"],
@@ -183,7 +183,7 @@ SENTENCES = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, what):
     file = tmp_path / "file"
-    file.touch()
+    file.write_text("a token")
     arguments = [argument.format(file=file) for argument in (*ANY_PORTS, *REFUSED[what])]
     try:
         code = main(["embedded", *arguments])
@@ -196,14 +196,31 @@ def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, what):
     assert errors.count("\n") == 1
 
 
-def test_segments_and_the_token_are_as_asked_for(tmp_path):
+def test_segments_and_the_token_are_as_asked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUBEMQ_ADMIN_TOKEN", "of the environment")
+    token = tmp_path / "token"
+    token.write_text("mine\n")
     arguments = build_parser().parse_args(
-        ["embedded", "--segment-mib=4", "--index-segment-entries=1000", "--admin-token=mine"]
+        ["embedded", "--segment-mib=4", "--index-segment-entries=1000", f"--token-file={token}"]
     )
     settings = embedded._settings(arguments)
     assert (settings.data_segment_bytes, settings.index_segment_bytes) == (4 << 20, 28_000)
     assert settings.admin_token == "mine"
-    assert embedded._settings(build_parser().parse_args(["embedded"])) == EmbeddedSettings()
+    plain = build_parser().parse_args(["embedded"])
+    assert embedded._settings(plain).admin_token == "of the environment"
+    monkeypatch.delenv("TUBEMQ_ADMIN_TOKEN")
+    assert embedded._settings(plain) == EmbeddedSettings()
+
+
+def test_a_token_is_no_argument_since_others_see_those(tmp_path):
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["embedded", "--admin-token=mine"])
+    empty = tmp_path / "empty"
+    empty.touch()
+    for file in (empty, tmp_path / "nowhere"):
+        arguments = build_parser().parse_args(["embedded", f"--token-file={file}"])
+        with pytest.raises(OptionError, match="--token-file"):
+            embedded._settings(arguments)
 
 
 def test_tls_is_as_asked_for():

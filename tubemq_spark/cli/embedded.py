@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import logging
+import os
 import re
 import resource
 import signal
@@ -19,6 +20,7 @@ from tubemq_spark.cli.arguments import SECONDS, whole_number
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.names import TOPIC_NAME
+from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:
     from tubemq_spark.embedded.config.settings import EmbeddedSettings
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
 
+_TOKEN_VARIABLE: Final = "TUBEMQ_ADMIN_TOKEN"  # noqa: S105 (its name)
 _REFRESH_SECONDS: Final = 1.0
 _FILES_ON_MACOS: Final = 10_240
 """``OPEN_MAX``: setrlimit(2) refuses more there."""
@@ -95,10 +98,12 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             help=f"port of {what} (default: {port}; 0: any free port)",
         )
     parser.add_argument(
-        "--admin-token",
-        metavar="TOKEN",
-        help="token that calls of the master's HTTP administration must carry to change something (default: "
-        "TubeMQ's public default; required if other machines can reach the server)",
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file with the token that calls of the master's HTTP administration must carry to change "
+        f"something (default: what {_TOKEN_VARIABLE} in the environment says, or TubeMQ's public default; "
+        "required if other machines can reach the server)",
     )
     for option, what in (
         (
@@ -201,9 +206,25 @@ def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
         index_segment_bytes=arguments.index_segment_entries * INDEX_ENTRY_BYTES,
         tls=_tls(arguments),
     )
-    if arguments.admin_token is None:
-        return settings
-    return dataclasses.replace(settings, admin_token=arguments.admin_token)
+    token = _admin_token(arguments.token_file)
+    return settings if token is None else dataclasses.replace(settings, admin_token=token)
+
+
+def _admin_token(file: Path | None) -> str | None:
+    """Return the token of the administration, if there is one; other users of the host see arguments.
+
+    Raises:
+        OptionError: the file holds none.
+    """
+    if file is None:
+        return os.environ.get(_TOKEN_VARIABLE)
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_setting("--token-file", f"{file} ({error})", "a file that can be read") from error
+    if not token:
+        raise bad_setting("--token-file", f"{file}, which is empty", "a file with a token")
+    return token
 
 
 def _tls(arguments: argparse.Namespace) -> "ServerTls | None":

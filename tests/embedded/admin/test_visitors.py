@@ -110,7 +110,7 @@ def test_answers_are_harmless_where_they_are_taken_for_html(tubemq, web):
 
 def test_other_machines_are_let_in_with_a_token_of_ones_own_only(tmp_path):
     host = "0.0.0.0"
-    with pytest.raises(OptionError, match=r"TUBEMQ_OPEN_TO_ALL.*set your own \(--admin-token"):
+    with pytest.raises(OptionError, match=r"TUBEMQ_OPEN_TO_ALL.*set your own \(--token-file"):
         EmbeddedTubeMQ(tmp_path, host=host)
 
     with EmbeddedTubeMQ(tmp_path, host=host, settings=EmbeddedSettings(admin_token="mine")) as server:
