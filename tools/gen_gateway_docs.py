@@ -230,10 +230,13 @@ With `metrics` the gateway serves its numbers for Prometheus, a status page for 
 
 The directory `deploy` of the source distribution has
 
-- `tubemq-gateway@.service`, a unit of systemd that runs one process for each number:
-  `systemctl enable --now tubemq-gateway@{1,2}`;
-- `gateway.toml`, the settings for it;
-- `Dockerfile`, an image. It serves metrics at port 9191 and is healthy as long as it takes calls.
+- `tubemq-gateway@.service`, a unit of systemd that runs one process for each port of metrics:
+  `systemctl enable --now tubemq-gateway@{9191,9192}`. It may write nothing but its log, and has as much
+  memory as `total_bytes` needs;
+- `tls.conf`, a drop-in for it: the private key stays readable for root only;
+- `gateway.toml` and `policy.toml`, the settings for it and an example of a policy;
+- `Dockerfile`, an image that is healthy as long as it takes calls. Only the container itself reaches its
+  metrics, until `TUBEMQ_GATEWAY_METRICS` says otherwise.
 
 `docker compose --profile gateway up -d --wait` starts a TubeMQ with two gateways before it.
 """
