@@ -57,8 +57,18 @@ TAIL = """
   reached. Start another gateway, or raise the setting that the log names.
 - **Calls that queue.** `tubemq_gateway_waiting_calls > 0` for minutes: brokers are slow, or there are too few
   threads.
-- **Memory.** `tubemq_gateway_bytes_in_flight` near `total_bytes`: clients read more slowly than brokers give,
-  or brokers store more slowly than clients send.
+- **Memory.** `process_resident_memory_bytes` near what the process may have, or
+  `tubemq_gateway_bytes_in_flight` near `total_bytes`: clients read more slowly than brokers give, or brokers
+  store more slowly than clients send.
+- **What is left behind.** `tubemq_gateway_endings > 0` for minutes: brokers do not answer, so consumers of
+  clients that are gone are still being closed.
+- **A slow event loop.**
+  `histogram_quantile(0.99, rate(tubemq_gateway_loop_lag_seconds_bucket[5m])) > 0.1`: the process has more to
+  do than one core can. Start another.
+- **The certificate.** `0 < tubemq_gateway_certificate_expires_seconds < time() + 7 * 86400`: new connections
+  fail in a week. It is that of the files which were read last, as new connections see it.
+- **The policy.** `increase(tubemq_gateway_policy_failures_total[1h]) > 0`: the file has a mistake, and the
+  rights of before count.
 - **Losses.** `increase(tubemq_gateway_losses_total[1h]) > 0`: records were gone before they were read.
 - **Lost clients.** `increase(tubemq_gateway_sessions_expired_total[1h]) > 0`: clients ended without closing
   their sessions.

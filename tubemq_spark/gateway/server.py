@@ -120,6 +120,7 @@ class GatewayServer:
         self.observer = Observer(settings, sessions, self._upstream, self.metrics)
         """What the gateway is doing."""
         self._web: WebServer | None = None
+        self._certificates: Certificates | None = None
         self._health = health.aio.HealthServicer()
         self._server: Any = None
         self._periodic = Periodic()
@@ -143,6 +144,17 @@ class GatewayServer:
         watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded))
         watch("waiting_calls", "Calls that wait for a thread", lambda: admission.waiting)
         watch("endings", "What clients have left behind and is being closed", lambda: len(admission.endings))
+        watch(
+            "upstream_connections",
+            "Connections to masters and brokers that all sessions share",
+            lambda: self._upstream.connections,
+        )
+        watch(
+            "certificate_expires_seconds",
+            "When the certificate for clients expires, in seconds since 1970 (0: no TLS)",
+            lambda: self._certificates.expires_at if self._certificates else 0,
+            on_page=False,
+        )
         watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
 
     async def start(self) -> None:
@@ -303,7 +315,8 @@ class GatewayServer:
             if tls is None:
                 port = server.add_insecure_port(str(endpoint))
             else:
-                port = server.add_secure_port(str(endpoint), Certificates(tls).credentials())
+                self._certificates = Certificates(tls)
+                port = server.add_secure_port(str(endpoint), self._certificates.credentials())
         except RuntimeError as error:
             raise TubeMQConnectionError(
                 "TUBEMQ_LISTEN_FAILED", endpoint=endpoint, cause=str(error).rstrip(".")

@@ -102,6 +102,13 @@ class ChannelPool:
         weakref.finalize(self, _hang_up, self._slots).atexit = False
         _pools.add(self)
 
+    @property
+    def open_count(self) -> int:
+        """How many channels are open."""
+        with self._lock:
+            channels = [slot.channel for slot in self._slots.values()]
+        return sum(channel is not None and not channel.closed for channel in channels)
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,16 +1,23 @@
 """Certificates of a gateway are renewed while it runs; what is open stays open."""
 
+import datetime
 import logging
+import re
 import shutil
 import socket
 import ssl
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from testkit.certificates import Authority
 from tests.gateway.operating.secured import SecuredClient
 from tests.gateway.running import RefusedError, gateway, tubemq
+from tubemq_spark.gateway.session.certificates import expiry_of
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +101,35 @@ def test_the_cas_of_clients_are_renewed_too(served, authority, files, tmp_path):
         assert caught.value.status == grpc.StatusCode.UNAVAILABLE.name
     finally:
         shutil.copy(authority.cert, files.ca)
+
+
+def test_the_end_of_the_certificate_in_use_is_a_metric(served, files, authority):
+    text = served.server.metrics.text()
+    gateway_certificate = x509.load_pem_x509_certificate(files.cert.read_bytes())
+    (line,) = re.findall(r"^tubemq_gateway_certificate_expires_seconds (.*)$", text, re.MULTILINE)
+    assert float(line) == gateway_certificate.not_valid_after_utc.timestamp()
+
+
+def certificate(until):
+    """A certificate whose last second is given."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "n" * 60)])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+        .not_valid_after(until)
+        .sign(key, hashes.SHA256())
+    )
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.mark.parametrize("year", [2026, 2049, 2050, 9999])
+def test_the_end_of_a_certificate_is_read_in_both_forms(year):
+    until = datetime.datetime(year, 12, 31, 23, 59, 58, tzinfo=datetime.UTC)
+    first, second = certificate(until), certificate(until.replace(month=1))
+    assert expiry_of(b"text before\n" + first + second) == until.timestamp()
+    assert expiry_of(b"none") == 0

@@ -58,6 +58,11 @@ class Metrics:
         self._policy_failures = self._made(
             prometheus.Counter, "policy_failures", "Changes of the policy that could not be used"
         )
+        self._lag = self._made(
+            prometheus.Histogram, "loop_lag_seconds", "How late the event loop was", buckets=_SECONDS
+        )
+        # Memory, CPU time and open files, under Prometheus' own names.
+        prometheus.ProcessCollector(registry=self.registry)
         self._hooks = self._made(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
         self._watched: dict[str, Callable[[], float]] = {}
         self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
@@ -69,13 +74,14 @@ class Metrics:
             self.labels[full] = labels
         return kind(full, text, labels, registry=self.registry, **more)
 
-    def watch(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a number that is asked for at each look."""
+    def watch(self, name: str, text: str, value: Callable[[], float], *, on_page: bool = True) -> None:
+        """Show a number that is asked for at each look; ``on_page``: on the status page, too."""
         self._made(_prometheus().Gauge, name, text).set_function(value)
-        self._watched[text] = value
+        if on_page:
+            self._watched[text] = value
 
     def watched(self) -> dict[str, int]:
-        """Return these numbers as they are now, by their texts."""
+        """Return the numbers of the page as they are now, by their texts."""
         return {text: int(value()) for text, value in self._watched.items()}
 
     def ended(self, method: str, status: str, seconds: float) -> None:
@@ -105,6 +111,10 @@ class Metrics:
     def policy_failed(self) -> None:
         """Count a policy that cannot be used."""
         self._policy_failures.inc()
+
+    def lagged(self, seconds: float) -> None:
+        """Note how late the event loop was."""
+        self._lag.observe(seconds)
 
     def hook_failed(self) -> None:
         """Count a hook that raised."""

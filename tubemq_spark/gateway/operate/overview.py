@@ -25,6 +25,8 @@ SHOWN: Final = 200
 """How many sessions, and how many routes, an overview lists."""
 MARK_S: Final = 5.0
 """How long one measurement of rates takes."""
+_LOOK_S: Final = 0.5
+"""How often the event loop is asked how late it is."""
 HISTORY_S: Final = 300.0
 """How long measurements are kept."""
 _PATIENCE_S: Final = 10.0
@@ -167,9 +169,13 @@ class Observer:
             self._marks.cancel()
 
     async def _mark(self) -> None:
-        while True:
-            await asyncio.sleep(MARK_S)
-            self._rates.mark(dict(self._metrics.totals))
+        looks = itertools.cycle(range(round(MARK_S / _LOOK_S)))
+        for look in looks:
+            began = time.monotonic()
+            await asyncio.sleep(_LOOK_S)
+            self._metrics.lagged(max(0.0, time.monotonic() - began - _LOOK_S))
+            if look == 0:
+                self._rates.mark(dict(self._metrics.totals))
 
     def overview(self) -> Overview:
         """Return what the gateway is doing; in the event loop."""

@@ -80,6 +80,11 @@ class Upstream:
             return list(self._known.values())
 
     @property
+    def connections(self) -> int:
+        """How many connections all sessions share; those of producers are not among them."""
+        return self._pool.open_count
+
+    @property
     def degraded(self) -> bool:
         """Whether no master answered when one was asked last."""
         return any(access.routes.degraded for access in self.accesses())
