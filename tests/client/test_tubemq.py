@@ -3,21 +3,50 @@
 import pytest
 
 import tubemq_spark.client
+from tests.gateway.running import gateway
 from tubemq_spark.client import BrokerAdmin, TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.errors import AdminError, DataLossError, OptionError, RpcError, TubeMQConnectionError
+from tubemq_spark.errors import (
+    AdminError,
+    DataLossError,
+    OptionError,
+    ProduceError,
+    RpcError,
+    TubeMQConnectionError,
+)
 from tubemq_spark.model import OffsetRange, TopicPartition
 from tubemq_spark.offsets.loss import LossRecorder
 
 
+@pytest.fixture(scope="module", params=["direct", "gateway"])
+def way(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def server():
+def server(way):
     with EmbeddedTubeMQ(topics={"plain": (1, 1), "ranged": (1, 1), "shared": (1, 2)}, brokers=3) as running:
         yield running
 
 
 @pytest.fixture
-def client(server):
+def address(way, server):
+    """What the client is given: the same calls have the same answers with each of them."""
+    if way == "direct":
+        yield server.master
+        return
+    with gateway(server) as first, gateway(server) as second:
+        yield f"gateway://{first.address},{second.address}"
+
+
+@pytest.fixture
+def client(address):
+    with TubeMQClient.connect(address) as opened:
+        yield opened
+
+
+@pytest.fixture
+def writer(server):
     with TubeMQClient.connect(server.master) as opened:
         yield opened
 
@@ -42,8 +71,8 @@ def test_masters_may_be_a_list_of_addresses(server):
         assert len(client.layout("plain").partitions) == 3
 
 
-def test_produced_messages_are_read(client):
-    with client.producer() as producer:
+def test_produced_messages_are_read(client, writer):
+    with writer.producer() as producer:
         for number in range(3 * 32):
             producer.send("plain", b"%d" % number, attributes={"n": str(number)})
 
@@ -63,8 +92,8 @@ def test_produced_messages_are_read(client):
         assert offsets == list(range(0, 28 * len(offsets), 28))
 
 
-def test_offsets_in_a_shared_store_are_not_told(client):
-    with client.producer() as producer:
+def test_offsets_in_a_shared_store_are_not_told(client, writer):
+    with writer.producer() as producer:
         for _ in range(12):
             producer.send("shared", b"x")
 
@@ -74,10 +103,10 @@ def test_offsets_in_a_shared_store_are_not_told(client):
     assert {record.offset for record in records} == {None}
 
 
-def test_a_range_is_read_alone(client):
+def test_a_range_is_read_alone(client, writer):
     layout = client.layout("ranged")
     partition = next(iter(layout.partitions))
-    with client.producer() as producer:
+    with writer.producer() as producer:
         for number in range(5):
             producer.send(
                 "ranged", b"ranged %d" % number, partition=(partition.broker_id, partition.partition_id)
@@ -111,6 +140,12 @@ def test_an_unknown_topic_is_an_error(client):
     with pytest.raises(RpcError) as refused:
         list(client.read("nowhere"))
     assert refused.value.code == 431
+
+
+def test_the_partitions_that_can_be_published_to_are_told(client):
+    assert len(client.publishable("plain")) == 3
+    with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNKNOWN"):
+        client.publishable("nowhere")
 
 
 @pytest.mark.parametrize("masters", ["", "host:port", "http://host:1/x y"])

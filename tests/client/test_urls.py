@@ -69,6 +69,54 @@ def test_a_url_numbers_one_of_several_assigned_consumers():
     assert parse_url(url("topics=t1&source_count=3&node_id=2")).node == Node(3, 2)
 
 
+# Gateways.
+
+
+def test_a_url_of_gateways_has_the_settings_of_every_other_and_a_token():
+    found = parse_url("gateway://g1,g2:7000?group=etl&topics=t1&tls=true&gateway_token=" + QUOTED)
+    gateways = (Endpoint("g1", 11911), Endpoint("g2", 7000))
+    assert (found.gateways, found.config.masters) == (gateways, gateways)
+    assert (found.config.group, found.subscription.topics) == ("etl", ("t1",))
+    assert found.gateway_token == SECRET
+    assert SECRET not in repr(found)
+
+
+def test_a_token_without_gateways_is_not_known():
+    assert refusal(url("gateway_token=x")).condition == "TUBEMQ_URL_KEY"
+
+
+def test_what_may_belong_to_a_token_is_not_shown():
+    error = refusal(f"gateway://g1?gateway_token=abc&{SECRET[:4]}=1")
+    assert SECRET[:4] not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [("gateway://?group=etl", "no gateway"), ("gateway://me@g1", "among the gateways")]
+)
+def test_a_malformed_url_of_gateways_is_refused(text, told):
+    assert told in str(refusal(text))
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("gateway_token=x", "tubemq.tls.enabled"),
+        ("username=me&password=x", "tubemq.tls.enabled"),
+        ("tls_min_version=TLSv1.3", "tubemq.tls.minVersion"),
+    ],
+)
+def test_what_makes_no_sense_through_gateways_is_refused(query, told):
+    with pytest.raises(OptionError, match=re.escape(told)):
+        TubeMQClient.from_url(f"gateway://g1?{query}")
+
+
+def test_what_connect_is_given_counts_more_than_the_url():
+    with TubeMQClient.connect("gateway://g1?group=etl&rpc_timeout_ms=777", group="other") as client:
+        assert client._config.group == "other"
+        assert client._config.reader_groups[0] == "other_r00"
+        assert client._config.rpc_timeout_ms == 777
+
+
 CLIENT_VALUES = {
     "username": ("me", "me"),
     "password": (QUOTED, SECRET),

@@ -3,7 +3,7 @@
 import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
@@ -20,7 +20,7 @@ from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.records import Record, records
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
-from tubemq_spark.client.urls import parse_url
+from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
@@ -28,6 +28,9 @@ from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
 from tubemq_spark.settings.fields import bad_setting
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.remote.client import RemoteClient
 
 
 class TubeMQClient:
@@ -38,7 +41,13 @@ class TubeMQClient:
     """
 
     def __init__(
-        self, config: ClientConfig, *, subscription: Subscription | None = None, node: Node | None = None
+        self,
+        config: ClientConfig,
+        *,
+        subscription: Subscription | None = None,
+        node: Node | None = None,
+        gateways: tuple[Endpoint, ...] = (),
+        gateway_token: str | None = None,
     ) -> None:
         """Use these settings; ``connect`` takes the usual ones by name, and ``from_url`` all as one text.
 
@@ -46,11 +55,16 @@ class TubeMQClient:
             config: the settings.
             subscription: what consumers ask for unless they are told.
             node: which of several assigned consumers those of this client are, unless they are told.
+            gateways: gateways to go through, in place of the masters, of which ``config`` then names none.
+            gateway_token: what shows gateways who calls, where they demand that.
 
         Raises:
             OptionError: a setting makes no sense.
         """
-        self._config = config.validate()
+        if gateways and config.masters not in ((), gateways):
+            raise OptionError("TUBEMQ_MASTERS_AND_GATEWAYS")
+        self._config = dataclasses.replace(config, masters=gateways or config.masters).validate()
+        self._remote = _remote(self._config, gateways, gateway_token) if gateways else None
         self.subscription = subscription
         self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)
@@ -72,6 +86,8 @@ class TubeMQClient:
         Args:
             masters: ``host:port`` of each master, in one text with commas between or one by one. The text may
                 be a URL, ``tubemq://host:port,host:port``. Without a port it is 8715, or 8716 with ``tls``.
+                Or the URL of gateways, ``gateway://host:port,host:port?group=etl``, with all settings that
+                ``from_url`` takes; those that are given here count more.
             group: the consumer group under which this client reads; it moves no position of that group.
             username: the user's name, for clusters that ask for one; with ``password``.
             password: the user's password.
@@ -81,6 +97,21 @@ class TubeMQClient:
         Raises:
             OptionError: an address, a setting or a file of ``tls`` cannot be used.
         """
+        if isinstance(masters, str) and masters.strip().startswith(GATEWAY_SCHEME):
+            settings = parse_url(masters)
+            arguments = {
+                "group": None if group == DEFAULT_GROUP else group,
+                "username": username,
+                "password": password,
+                "tls": tls,
+                "delivery_timeout_ms": None
+                if delivery_timeout_ms == DEFAULT_DELIVERY_TIMEOUT_MS
+                else delivery_timeout_ms,
+            }
+            changes: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
+            if "group" in changes:
+                changes["reader_groups"] = ()
+            return cls._of(settings, dataclasses.replace(settings.config, **changes))
         addresses = masters.split(",") if isinstance(masters, str) else masters
         default_port = DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT
         endpoints = tuple(Endpoint.parse(address, default_port) for address in addresses)
@@ -92,14 +123,25 @@ class TubeMQClient:
     def from_url(cls, url: str) -> Self:
         """Return a client of a cluster with the settings in a URL, see ``tubemq_spark.client.urls``.
 
-        For example ``tubemq://m1:8715,m2:8715?group=etl&topics=clicks,orders``.
+        For example ``tubemq://m1:8715,m2:8715?group=etl&topics=clicks,orders``, or
+        ``gateway://g1:11911,g2:11911?group=etl``.
 
         Raises:
             OptionError: the URL cannot be read, a key is not known or given twice, or a setting makes no
                 sense.
         """
         settings = parse_url(url)
-        return cls(settings.config, subscription=settings.subscription, node=settings.node)
+        return cls._of(settings, settings.config)
+
+    @classmethod
+    def _of(cls, settings: UrlSettings, config: ClientConfig) -> Self:
+        return cls(
+            config,
+            subscription=settings.subscription,
+            node=settings.node,
+            gateways=settings.gateways,
+            gateway_token=settings.gateway_token,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -114,6 +156,8 @@ class TubeMQClient:
         """
         for user in list(self._open):
             user.close()
+        if self._remote is not None:
+            self._remote.close()
         self._pool.close()
 
     def producer(
@@ -170,6 +214,8 @@ class TubeMQClient:
             RpcError: the master refuses this client.
             TubeMQConnectionError: no master answered.
         """
+        if self._remote is not None:
+            return self._remote.publishable(topic)
         return publishable(self._config, self._pool, topic)
 
     def group_consumer(
@@ -200,7 +246,10 @@ class TubeMQClient:
         if self.node is not None:
             raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
-        consumer = GroupConsumer(config, self._pool, subscription, on_loss=on_loss)
+        if self._remote is None:
+            consumer = GroupConsumer(config, self._pool, subscription, on_loss=on_loss)
+        else:
+            consumer = self._remote.group_consumer(config, subscription, on_loss)
         self._open.add(consumer)
         return consumer
 
@@ -242,9 +291,14 @@ class TubeMQClient:
                 raise bad_setting("source_count", source_count, "given together with node_id")
             node = Node(source_count, node_id).validate()
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
-        consumer = AssignedConsumer(
-            config, self._pool, subscription, node=node, on_loss=on_loss, follow_resets=follow_resets
-        )
+        if self._remote is None:
+            consumer = AssignedConsumer(
+                config, self._pool, subscription, node=node, on_loss=on_loss, follow_resets=follow_resets
+            )
+        elif follow_resets:
+            raise bad_setting("follow_resets", True, "False through gateways, which do not tell of resets")
+        else:
+            consumer = self._remote.assigned_consumer(config, subscription, node, on_loss)
         self._open.add(consumer)
         return consumer
 
@@ -263,10 +317,14 @@ class TubeMQClient:
             RpcError: a topic does not exist (431), or the group may not read it (450, 455).
             TubeMQConnectionError: no master answered.
         """
+        if self._remote is not None:
+            return self._remote.layout(topics)
         return topics_layout(self._config, self._pool, topics)
 
     def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
+        if self._remote is not None:
+            return self._remote.bounds(layout.stores)
         return store_bounds(self._config, self._pool, layout.stores, layout.visit_token)
 
     def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> Iterator[Record]:
@@ -302,6 +360,8 @@ class TubeMQClient:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
         alone = offsets.partition.store_id in layout.alone_in_store and not self._config.message_types
         request = layout.request(offsets, own_store=alone)
+        if self._remote is not None:
+            return records(self._remote.read_range(request, on_loss), exact_offsets=alone)
         return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
 
     @staticmethod
@@ -312,3 +372,10 @@ class TubeMQClient:
             OptionError: the address is not one.
         """
         return MasterAdmin(web_address, token=token)
+
+
+def _remote(config: ClientConfig, gateways: tuple[Endpoint, ...], token: str | None) -> "RemoteClient":
+    # gRPC is needed for gateways only.
+    from tubemq_spark.client.remote.client import RemoteClient
+
+    return RemoteClient(config, gateways, token)

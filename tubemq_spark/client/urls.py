@@ -4,10 +4,11 @@ For example::
 
     tubemq://m1:8715,m2:8715?group=etl&topics=clicks,orders&consume_position=first
 
-Before the question mark are the masters; a port that is left out is 8715, or 8716 with TLS. The keys are the
-names of the settings in ``ClientConfig`` and ``ConsumerConfig``; those of ``TlsConfig`` begin with ``tls_``.
-``topics``, ``message_types``, ``session_key``, ``source_count``, ``select_big`` and ``node_id`` say what a
-consumer asks for. Values are percent-encoded; a plus sign stands for itself.
+Before the question mark are the masters; a port that is left out is 8715, or 8716 with TLS. In a URL that
+begins with ``gateway://`` they are gateways, with the port 11911, and there is the key ``gateway_token``. The
+keys are the names of the settings in ``ClientConfig`` and ``ConsumerConfig``; those of ``TlsConfig`` begin
+with ``tls_``. ``topics``, ``message_types``, ``session_key``, ``source_count``, ``select_big`` and
+``node_id`` say what a consumer asks for. Values are percent-encoded; a plus sign stands for itself.
 
 No error shows the value of a password, nor a text in which one could be hidden.
 """
@@ -24,12 +25,14 @@ from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
 from tubemq_spark.settings.fields import Value, bad_setting, settings_of
-from tubemq_spark.settings.kinds import BOOLEAN, TOPICS, Kind, items
+from tubemq_spark.settings.kinds import BOOLEAN, TOPICS, VERBATIM, Kind, items
 from tubemq_spark.settings.suggest import did_you_mean
 
 _SCHEME: Final = "tubemq://"
+GATEWAY_SCHEME: Final = "gateway://"
+_TOKEN: Final = "gateway_token"  # noqa: S105 (the name of a setting)
 _PRINTABLE_KEY: Final = re.compile(r"[\w.]{1,64}", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NOT_IN_ADDRESSES: Final = re.compile("[@=&]")
@@ -48,6 +51,10 @@ class UrlSettings:
     """What its consumers ask for; None: the URL names no topics."""
     node: Node | None = None
     """Which of several assigned consumers this one is; None: the URL does not say."""
+    gateways: tuple[Endpoint, ...] = ()
+    """Where gateways are; none: the client goes to the masters."""
+    gateway_token: str | None = dataclasses.field(default=None, repr=False)
+    """What shows gateways who calls."""
 
 
 def parse_url(url: str) -> UrlSettings:
@@ -58,25 +65,33 @@ def parse_url(url: str) -> UrlSettings:
             names the key, and for one that is not known the nearest that is.
     """
     head, _, query = url.strip().partition("?")
-    values = {key: _value(key, text) for key, text in _texts(query).items()}
+    remote = head.startswith(GATEWAY_SCHEME)
+    kinds = _KINDS if remote else _DIRECT_KINDS
+    values = {key: _value(key, text) for key, text in _texts(query, kinds).items()}
     tls = _tls(values)
+    master_port = DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT
+    servers = (
+        _servers(head, "gateway", DEFAULT_GATEWAY_PORT) if remote else _servers(head, "master", master_port)
+    )
     consumer = {key: value for key, value in values.items() if key in _CONSUMER}
     config = ClientConfig(
-        _masters(head, DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT),
+        servers,
         tls=tls,
         consumer=ConsumerConfig(**consumer),
         **{"group": DEFAULT_GROUP, **{key: value for key, value in values.items() if key in _CLIENT}},
     )
-    return UrlSettings(config.validate(), _subscription(values), _node(values))
+    subscription, node = _subscription(values), _node(values)
+    gateways = servers if remote else ()
+    return UrlSettings(config.validate(), subscription, node, gateways, values.get(_TOKEN))
 
 
-def _masters(head: str, default_port: int) -> tuple[Endpoint, ...]:
-    addresses = head.removeprefix(_SCHEME).removesuffix("/")
+def _servers(head: str, kind: str, default_port: int) -> tuple[Endpoint, ...]:
+    addresses = head.removeprefix(_SCHEME).removeprefix(GATEWAY_SCHEME).removesuffix("/")
     if not addresses:
-        raise _malformed("it names no master")
+        raise _malformed(f"it names no {kind}")
     if _NOT_IN_ADDRESSES.search(addresses):
         raise _malformed(
-            "there are settings, or a user, among the masters; write username and password behind the ?"
+            f"there are settings, or a user, among the {kind}s; write username and password behind the ?"
         )
     return tuple(Endpoint.parse(address, default_port) for address in addresses.split(","))
 
@@ -90,7 +105,7 @@ def _value(key: str, text: str) -> Value:
     return value
 
 
-def _texts(query: str) -> dict[str, str]:
+def _texts(query: str, kinds: Mapping[str, Kind[Any]]) -> dict[str, str]:
     """Return the texts by key, decoded."""
     values: dict[str, str] = {}
     for number, item in enumerate(query.split("&") if query else (), 1):
@@ -99,9 +114,9 @@ def _texts(query: str) -> dict[str, str]:
         # What is not a key may be the rest of a password whose & was not encoded.
         if not equals or not _PRINTABLE_KEY.fullmatch(key):
             raise _malformed(f"parameter {number} is not key=value; write & inside of values as %26")
-        if not _is_known(key):
+        if not _is_known(key, kinds):
             hidden = bool(values) and next(reversed(values)) in _SECRETS
-            raise _unknown(key, number, hidden=hidden)
+            raise _unknown(key, number, kinds, hidden=hidden)
         if key in values:
             raise OptionError("TUBEMQ_URL_KEY_REPEATED", key=key)
         values[key] = _decoded(text, number)
@@ -117,23 +132,23 @@ def _decoded(text: str, number: int) -> str:
     raise _malformed(f"parameter {number} is not percent-encoded UTF-8; write % inside of values as %25")
 
 
-def _is_known(key: str) -> bool:
-    return key in _KINDS or (key.startswith(_TYPES_OF) and len(key) > len(_TYPES_OF))
+def _is_known(key: str, kinds: Mapping[str, Kind[Any]]) -> bool:
+    return key in kinds or (key.startswith(_TYPES_OF) and len(key) > len(_TYPES_OF))
 
 
-def _unknown(key: str, number: int, *, hidden: bool) -> OptionError:
+def _unknown(key: str, number: int, kinds: Mapping[str, Kind[Any]], *, hidden: bool) -> OptionError:
     shown = (
         f"of parameter {number} (hidden, since it may belong to the password before it)"
         if hidden
         else f"'{key}'"
     )
-    return OptionError("TUBEMQ_URL_KEY", key=shown, advice=_advice(key))
+    return OptionError("TUBEMQ_URL_KEY", key=shown, advice=_advice(key, kinds))
 
 
-def _advice(key: str) -> str:
+def _advice(key: str, kinds: Mapping[str, Kind[Any]]) -> str:
     if key in GO_KEYS:
         return f"did you mean '{GO_KEYS[key]}'?"
-    return did_you_mean(key, _KINDS) or f"these are: {', '.join(sorted(_KINDS))}."
+    return did_you_mean(key, kinds) or f"these are: {', '.join(sorted(kinds))}."
 
 
 def _malformed(problem: str) -> OptionError:
@@ -143,15 +158,17 @@ def _malformed(problem: str) -> OptionError:
 _CLIENT: Final = {name: each for name, each in settings_of(ClientConfig).items() if name != "masters"}
 _CONSUMER: Final = settings_of(ConsumerConfig)
 _TLS: Final = settings_of(TlsConfig)
-_KINDS: Final[dict[str, Kind[Any]]] = {
+_DIRECT_KINDS: Final[dict[str, Kind[Any]]] = {
     **{name: each.kind for name, each in (_CLIENT | _CONSUMER).items()},
     **{_TLS_PREFIX + name: each.kind for name, each in _TLS.items()},
     **{name: each.kind for name, each in (settings_of(BoundStart) | settings_of(Node)).items()},
     "tls": BOOLEAN,
     "topics": TOPICS,
 }
+_KINDS: Final[dict[str, Kind[Any]]] = {**_DIRECT_KINDS, _TOKEN: VERBATIM}
 _SECRETS: Final = {name for name, each in _CLIENT.items() if each.secret} | {
-    _TLS_PREFIX + name for name, each in _TLS.items() if each.secret
+    _TOKEN,
+    *(_TLS_PREFIX + name for name, each in _TLS.items() if each.secret),
 }
 _MAY_BE_BLANK: Final = frozenset({"reader_groups", "message_types"})
 

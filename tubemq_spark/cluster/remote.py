@@ -1,14 +1,14 @@
 """The cluster reached through gateways: this process talks to one of them, and that to TubeMQ."""
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TypeVar
 
 from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.queries import Queries
+from tubemq_spark.client.remote.ranges import read_remote_range
 from tubemq_spark.cluster.base import Cluster, Sender
-from tubemq_spark.cluster.remote_ranges import read_remote_range
 from tubemq_spark.cluster.remote_sender import RemoteSender
-from tubemq_spark.errors import RemoteProtocolError, TubeMQError
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import (
     OffsetBounds,
     RangeRequest,
@@ -20,12 +20,8 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy
-from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-
-Result = TypeVar("Result")
 
 
 class RemoteCluster(Cluster):
@@ -33,18 +29,15 @@ class RemoteCluster(Cluster):
 
     def __init__(self, gateways: Gateways) -> None:
         self._gateways = gateways
+        self._queries = Queries(gateways)
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask a master; the layout has no visit token, which the gateway keeps."""
-        names = tuple(topics)
-        chunks = [names[first : first + MAX_TOPICS] for first in range(0, max(1, len(names)), MAX_TOPICS)]
-        return TopicsLayout.joined([self._layout(chunk, missing_ok=missing_ok) for chunk in chunks])
+        return self._queries.layout(topics, missing_ok=missing_ok)
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API."""
-        request = pb.ListTopicsRequest()
-        answer = self._gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing the topics")
-        return set(answer.topics)
+        return self._queries.topics()
 
     def bounds(
         self,
@@ -55,14 +48,8 @@ class RemoteCluster(Cluster):
         timeout_ms: int | None = None,
     ) -> StoreBounds:
         """Ask the brokers of all these stores at once."""
-        to_ask = list(layout.stores if stores is None else stores)
-        request = pb.QueryBoundsRequest(
-            stores=values.stores_to_proto(to_ask),
-            flushed=flushed,
-            timeout_ms=timeout_ms,
-        )
-        answer = self._gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
-        return _sound(lambda: values.store_bounds_from_proto(answer, to_ask))
+        to_ask = layout.stores if stores is None else stores
+        return self._queries.bounds(to_ask, flushed=flushed, timeout_ms=timeout_ms)
 
     def first_readable(
         self,
@@ -119,36 +106,12 @@ class RemoteCluster(Cluster):
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask a master."""
-        self._check_topic(topic, publishable=False)
+        self._queries.publishable(topic)
 
     def await_publishable(self, topic: str) -> None:
         """Ask a master, again and again for ``delivery_timeout_ms``."""
-        self._check_topic(topic, publishable=True)
+        self._queries.await_publishable(topic)
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a sender that begins a publish stream when it is first used."""
         return RemoteSender(self._gateways, name)
-
-    def _layout(self, topics: tuple[str, ...], *, missing_ok: bool) -> TopicsLayout:
-        request = pb.QueryRouteRequest(topics=topics, missing_ok=missing_ok)
-        answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
-        return _sound(lambda: values.layout_from_proto(answer))
-
-    def _check_topic(self, topic: str, *, publishable: bool) -> None:
-        request = pb.CheckTopicRequest(topic=topic, publishable=publishable)
-        extra_ms = self._gateways.config.delivery_timeout_ms if publishable else 0
-        self._gateways.call(
-            "CheckTopic", request, pb.CheckTopicResponse, f"asking for topic {topic}", extra_ms
-        )
-
-
-def _sound(convert: Callable[[], Result]) -> Result:
-    """Return what a gateway's answer says.
-
-    Raises:
-        RemoteProtocolError: it contradicts itself.
-    """
-    try:
-        return convert()
-    except MalformedMessageError as error:
-        raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error

@@ -46,6 +46,9 @@ class Partitions:
         if self.closed:
             raise ConsumeError("TUBEMQ_CONSUMER_CLOSED", code=420, group="g", state="closed", advice="-")
 
+    def fresh_until(self, turn, began):
+        return began + PATIENCE_S
+
     def select_now(self):
         self.check_fetch()
         assert self.is_wanted()

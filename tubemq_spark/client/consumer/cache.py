@@ -186,6 +186,18 @@ class PartitionCache:
         self._brokers.ask(partition.broker_id, entry.number)
         return Booking(partition, entry.number), confirms
 
+    def book(self, partition: TopicPartition) -> tuple[Booking, Booking | None]:
+        """Book a held partition whose messages have come without a fetch of it.
+
+        Returns:
+            The booking, and the one that it ends, if the partition was booked.
+        """
+        entry = self._held[partition]
+        ended = Booking(partition, entry.number) if entry.state in _BOOKED else None
+        entry.number = next(self._numbers)
+        self._move(entry, PartitionState.FETCHING)
+        return Booking(partition, entry.number), ended
+
     def is_trial(self, booking: Booking) -> bool:
         """Whether the broker of a booking failed last, so that none should wait for its answer."""
         return self._brokers.is_away(booking.partition.broker_id)

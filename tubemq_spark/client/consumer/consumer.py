@@ -23,13 +23,12 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Protocol, Self
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.fetching import Fetching
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.state import ConsumerState, Life
-from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer.waiting import FetchingThreads
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
@@ -47,6 +46,19 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.1
 """How often a wait for partitions looks whether the consumer was stopped."""
+
+
+class Keeping(Protocol):
+    """What goes on for a consumer beside its user's calls; see ``upkeep``."""
+
+    def start(self) -> object:
+        """Begin."""
+
+    def close(self) -> object:
+        """Close the consumer in the background; returns at once, takes no lock, and may be repeated."""
+
+    def join(self, timeout: float | None) -> bool:
+        """Wait until the consumer has closed, so many seconds at most; return whether it has."""
 
 
 class ConsumerBase:
@@ -191,13 +203,18 @@ class Consumer(ConsumerBase, abc.ABC):
 
     kind: ClassVar[str]
     closes_at_exit: ClassVar[bool] = True
-    _upkeep: Upkeep
+    _upkeep: Keeping
 
-    def __init__(self, config: ClientConfig, subscription: Subscription) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        fetching: Callable[[ConsumerState], Fetching] = Fetching,
+    ) -> None:
         self._control = FlowControl()
         self._state = ConsumerState(config, subscription, self._control)
         self._finalizer: weakref.finalize[..., Self] | None = None
-        self.fetching = Fetching(self._state)
+        self.fetching = fetching(self._state)
         """What the asynchronous form shares; not for users."""
         self._threads = FetchingThreads(self.fetching)
         self._state.changed.listener = self._threads.turns.wake
@@ -409,7 +426,7 @@ def _several(partitions: TopicPartition | Iterable[TopicPartition]) -> tuple[Top
     return several
 
 
-def _close_forgotten(name: str, upkeep: Upkeep, owner: int) -> None:
+def _close_forgotten(name: str, upkeep: Keeping, owner: int) -> None:
     """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
     if os.getpid() == owner:
         upkeep.close()

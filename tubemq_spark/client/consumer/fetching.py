@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
+from tubemq_spark.client.consumer.brokers import PATIENCE_S
 from tubemq_spark.client.consumer.flow_control import FetchOutcome
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
@@ -100,6 +101,10 @@ class Fetching:
                 return None
             booking, confirms = selection
             return Turn(booking, confirms, state.connected[booking.partition])
+
+    def fresh_until(self, turn: Turn, began: float) -> float:  # noqa: ARG002 (others look at the turn)
+        """Return until when one that waits for messages counts on a turn that has begun then."""
+        return began + PATIENCE_S
 
     def wait_s(self) -> float | None:
         """Return after how many seconds ``select_now`` may find something; None: not by itself."""

@@ -294,7 +294,7 @@ class ConsumerState:
         if trouble is not None:
             logger.info("%s can be read again", partition.partition)
 
-    def note_missed(self, broker: Endpoint, error: TubeMQError) -> None:
+    def note_missed(self, broker: Endpoint, error: Exception) -> None:
         """Count a heartbeat that a broker missed; warn of the first one in a row."""
         with self.guard:
             self.missed[broker] = count = self.missed.get(broker, 0) + 1

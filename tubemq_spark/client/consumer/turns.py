@@ -33,7 +33,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from tubemq_spark.client.consumer.brokers import PATIENCE_S
 from tubemq_spark.client.consumer.fetching import Booked, Fetching, Turn
 from tubemq_spark.client.consumer.rules import Home, Rule, Timer
 from tubemq_spark.client.steps import Steps
@@ -44,7 +43,8 @@ from tubemq_spark.net.deadline import Clock
 Value = TypeVar("Value")
 Outcome = Booked | BaseException
 
-_A_TRIAL: Final = float("-inf")
+_NEVER: Final = float("inf")
+_A_TRIAL: Final = -_NEVER
 """When a turn has begun for which none waits."""
 
 
@@ -226,7 +226,10 @@ class Turns:
         return begun
 
     def _fresh(self, now: float) -> int:
-        return sum(began + PATIENCE_S > now for _, began in self._turns.values())
+        return sum(until > now for until in self._fresh_until())
+
+    def _fresh_until(self) -> list[float]:
+        return [self._fetching.fresh_until(turn, began) for turn, began in self._turns.values()]
 
     def _end_turn(self, rule: Rule[Booked | None], outcome: Outcome | None) -> None:
         with self._guard:
@@ -247,7 +250,7 @@ class Turns:
         if all(seat.outcome is not None for seat in self._seats):
             return
         now = self._clock()
-        waits = [at + PATIENCE_S - now for _, at in self._turns.values() if at + PATIENCE_S > now]
+        waits = [until - now for until in self._fresh_until() if now < until < _NEVER]
         if (rest := self._fetching.wait_s()) is not None:
             waits.append(rest)
         if waits:

@@ -137,7 +137,7 @@ class Attempts:
         self._round.append(error)
         if len(self._round) < self._count:
             return 0.0
-        over = all(one.lasting for one in self._round)
+        over = all(error.lasting for error in self._round)
         self._round.clear()
         if self._rounds is not None:
             self._rounds -= 1

@@ -170,10 +170,11 @@ class Gateways:
         self._lock = threading.Lock()
         self._start()
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = LEAVE_MS / 1000) -> None:
         """Close the session and the connections; later calls make new ones.
 
-        Gateways that do not answer are waited for no longer than ``LEAVE_MS``.
+        Args:
+            timeout_s: how long to wait for gateways that do not answer, in seconds.
         """
         with self._lock:
             connections, self._connections = self._connections, {}
@@ -183,11 +184,11 @@ class Gateways:
             sweeping.cancel()
         wait_for_all(
             [
-                self._begin_to_close(connections[gateway].channel)
+                self._begin_to_close(connections[gateway].channel, timeout_s)
                 for gateway, use in uses.items()
                 if use.opened.done() and use.opened.exception() is None and gateway in connections
             ],
-            LEAVE_MS / 1000,
+            timeout_s,
         )
         for connection in connections.values():
             connection.channel.close()
@@ -271,7 +272,7 @@ class Gateways:
             AwayError: another gateway may serve the call.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        return self._in_session(gateway, lambda: self._ask(gateway, name, request, answer, timeout_s))
+        return self._in_session(gateway, lambda: self.ask_at(gateway, name, request, answer, timeout_s))
 
     def _in_session(self, gateway: int, attempt: Callable[[], Steps[Result]]) -> Steps[Result]:
         use = yield from self.opening(gateway)
@@ -321,11 +322,12 @@ class Gateways:
             version=__version__,
         )
         timeout_s = self.config.rpc_timeout_ms / 1000
-        return self._ask(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
+        return self.ask_at(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
 
-    def _ask(
+    def ask_at(
         self, gateway: int, name: str, request: Message, answer: type[Answer], timeout_s: float
     ) -> Steps[Answer]:
+        """Call one gateway, whether it knows the session or not; as ``asking``."""
         connection = self._connection(gateway)
         call, ended = self._begin(connection.channel, name, request, answer, timeout_s)
         self._count(gateway, ended)
@@ -467,6 +469,15 @@ class Gateways:
         """The index of the gateway that calls go to."""
         return self._current_index
 
+    def endpoint(self, gateway: int) -> Endpoint:
+        """Return where a gateway is."""
+        return self._addresses[gateway]
+
+    @property
+    def patience_s(self) -> float:
+        """How long a call may take, in seconds."""
+        return self._patience_ms() / 1000
+
     def _patience_ms(self) -> int:
         """Return what TubeMQ may take to answer, or not to, with these settings."""
         config = self.config
@@ -474,6 +485,15 @@ class Gateways:
         return config.register_attempts * attempt_ms + _MARGIN_MS
 
     # The session.
+
+    def begin_epoch(self, gateway: int) -> None:
+        """Begin a new epoch, since the state at a gateway is lost; end the old session there, if it lives."""
+        with self._lock:
+            use, connection = self._opened.get(gateway), self._connections.get(gateway)
+            self._opened.clear()
+        if use is not None and connection is not None:
+            self._begin_to_close(connection.channel)
+        self.session.epoch = max(self.session.epoch + 1, time.time_ns())
 
     def _forget(self, gateway: int, use: _Use) -> None:
         with self._lock:
@@ -509,16 +529,18 @@ class Gateways:
             idle = [gateway for gateway, use in self._opened.items() if use.is_idle(now)]
             for gateway in idle:
                 del self._opened[gateway]
-            channels = [self._connections[one].channel for one in idle if one in self._connections]
+            channels = [
+                self._connections[gateway].channel for gateway in idle if gateway in self._connections
+            ]
             if not self._opened and self._sweeping is not None:
                 self._sweeping.cancel()
                 self._sweeping = None
         for channel in channels:
             self._begin_to_close(channel)
 
-    def _begin_to_close(self, channel: Call) -> "Future[None]":
+    def _begin_to_close(self, channel: Call, timeout_s: float = LEAVE_MS / 1000) -> "Future[None]":
         request = pb.CloseSessionRequest()
-        return self._begin(channel, "CloseSession", request, pb.CloseSessionResponse, LEAVE_MS / 1000)[1]
+        return self._begin(channel, "CloseSession", request, pb.CloseSessionResponse, timeout_s)[1]
 
     # Connections.
 

@@ -84,13 +84,13 @@ def _roots(tls: TlsConfig) -> bytes:
     if tls.ca_file is not None:
         return Path(tls.ca_file).read_bytes()
     trusted = ssl.create_default_context().get_ca_certs(binary_form=True)
-    found = "".join(map(ssl.DER_cert_to_PEM_cert, trusted)).encode()
+    roots = "".join(map(ssl.DER_cert_to_PEM_cert, trusted)).encode()
     folder = ssl.get_default_verify_paths().capath
-    if not found and folder is not None:  # OpenSSL looks into it for each certificate
-        found = b"\n".join(path.read_bytes() for path in sorted(Path(folder).glob("*.[0-9]")))
-    if not found:
+    if not roots and folder is not None:  # OpenSSL looks into it for each certificate
+        roots = b"\n".join(path.read_bytes() for path in sorted(Path(folder).glob("*.[0-9]")))
+    if not roots:
         raise OptionError("TUBEMQ_OPTION_NEEDED", option="tubemq.tls.caFile", other="tubemq.tls.enabled")
-    return found
+    return roots
 
 
 def _content(path: str | None) -> bytes | None:

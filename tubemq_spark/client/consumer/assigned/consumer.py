@@ -1,13 +1,13 @@
 """A consumer that reads the partitions its user names, from the offsets its user names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subscribable
 from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.partition import Reader
-from tubemq_spark.client.consumer.state import Life
+from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
 from tubemq_spark.client.subscription import Node, Subscription
@@ -160,23 +160,8 @@ class AssignedConsumer(Consumer):
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks no server."""
         self.check_process()
-        layout, state = self._session.known_layout, self._state
-        with state.changed:
-            positions, troubles = state.cache.positions(), dict(state.troubles)
-            states = {partition: state.cache.state(partition) for partition in positions}
-        statuses: dict[TopicPartition, PartitionStatus] = {}
-        for partition in sorted({*layout.partitions, *positions, *troubles}):
-            position = positions.get(partition)
-            statuses[partition] = PartitionStatus(
-                subscribable=is_subscribable(layout, partition),
-                connected=position is not None,
-                state=states.get(partition),
-                offset=None if position is None else position.offset,
-                latest=None if position is None else position.latest,
-                heard_at=None if position is None else position.heard_at,
-                trouble=troubles.get(partition),
-            )
-        return statuses
+        layout = self._session.known_layout
+        return statuses(self._state, layout.partitions, layout.not_subscribable)
 
     # For those who wait for messages without a thread.
 
@@ -219,3 +204,32 @@ class AssignedConsumer(Consumer):
             raise
         self._state.life = Life.OPEN
         self._upkeep.start()
+
+
+def statuses(
+    state: ConsumerState, partitions: Iterable[TopicPartition], not_subscribable: Collection[TopicPartition]
+) -> dict[TopicPartition, PartitionStatus]:
+    """Return what is known about each partition.
+
+    Args:
+        state: what the consumer holds.
+        partitions: those that the master lists.
+        not_subscribable: those of them that cannot be read now.
+    """
+    with state.changed:
+        positions, troubles = state.cache.positions(), dict(state.troubles)
+        states = {partition: state.cache.state(partition) for partition in positions}
+    listed = set(partitions)
+    by_partition: dict[TopicPartition, PartitionStatus] = {}
+    for partition in sorted({*listed, *positions, *troubles}):
+        position = positions.get(partition)
+        by_partition[partition] = PartitionStatus(
+            subscribable=partition in listed and partition not in not_subscribable,
+            connected=position is not None,
+            state=states.get(partition),
+            offset=None if position is None else position.offset,
+            latest=None if position is None else position.latest,
+            heard_at=None if position is None else position.heard_at,
+            trouble=troubles.get(partition),
+        )
+    return by_partition

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from tests.cluster.gateways import three_brokers
 from tests.waiting import wait_until
-from tubemq_spark.cluster.remote_ranges import RestOfRange
+from tubemq_spark.client.remote.ranges import RestOfRange
 from tubemq_spark.errors import DataLossError, LocalProtocolError, OffsetFormatError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange, TopicPartition
 from tubemq_spark.net.retry import Sleep

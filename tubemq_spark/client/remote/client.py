@@ -1,0 +1,86 @@
+"""What a ``TubeMQClient`` does through gateways; it imports this only where gateways are named."""
+
+import weakref
+from collections.abc import Iterable, Iterator
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.remote.access import check_access
+from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.consumers import RemoteAssignedConsumer, RemoteGroupConsumer
+from tubemq_spark.client.remote.queries import Queries
+from tubemq_spark.client.remote.ranges import read_remote_range
+from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.model import Endpoint, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.net.retry import SLEEP
+from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+
+class RemoteClient:
+    """The gateways of one client."""
+
+    def __init__(self, config: ClientConfig, addresses: tuple[Endpoint, ...], token: str | None) -> None:
+        """Reach no gateway.
+
+        Args:
+            config: the settings.
+            addresses: where gateways are.
+            token: what shows them who calls.
+
+        Raises:
+            OptionError: a setting makes no sense through gateways, or gRPC is not installed.
+        """
+        check_access(config, token)
+        self._addresses = addresses
+        self._token = token
+        self._gateways = Gateways(addresses, config, token)
+        self._queries = Queries(self._gateways)
+        self._of_others: weakref.WeakSet[Gateways] = weakref.WeakSet()
+
+    def close(self) -> None:
+        """Close all sessions and connections."""
+        for gateways in (*self._of_others, self._gateways):
+            gateways.close()
+
+    def gateways(self, config: ClientConfig) -> Gateways:
+        """Return the gateways for a producer with these settings."""
+        if config == self._gateways.config:
+            return self._gateways
+        return self.own_gateways(config)
+
+    def own_gateways(self, config: ClientConfig) -> Gateways:
+        """Return gateways with a session of their own."""
+        gateways = Gateways(self._addresses, config, self._token)
+        self._of_others.add(gateways)
+        return gateways
+
+    def layout(self, topics: Iterable[str]) -> TopicsLayout:
+        """Return where the partitions of topics are."""
+        return self._queries.layout(topics)
+
+    def bounds(self, stores: Iterable[StoreId]) -> StoreBounds:
+        """Return where stores begin and end."""
+        return self._queries.bounds(list(stores))
+
+    def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return the partitions to which a topic can be published now."""
+        return self._queries.publishable(topic)
+
+    def read_range(self, request: RangeRequest, on_loss: LossPolicy) -> Iterator[FetchedBatch]:
+        """Yield the records of a range."""
+        return read_remote_range(self._gateways, request, on_loss, SLEEP)
+
+    def group_consumer(
+        self, config: ClientConfig, subscription: Subscription, on_loss: LossPolicy
+    ) -> GroupConsumer:
+        """Return a new member of a group."""
+        return RemoteGroupConsumer(config, self.own_gateways(config), subscription, on_loss=on_loss)
+
+    def assigned_consumer(
+        self, config: ClientConfig, subscription: Subscription, node: Node | None, on_loss: LossPolicy
+    ) -> AssignedConsumer:
+        """Return a new consumer of partitions that its user names."""
+        gateways = self.own_gateways(config)
+        return RemoteAssignedConsumer(config, gateways, subscription, node=node, on_loss=on_loss)

@@ -1,0 +1,302 @@
+"""Fetching and confirming batches at a gateway, in place of ``client/consumer/fetching.py``.
+
+A turn is a call of the gateway that waits for messages of any partition, so it lasts as long as a wait, and
+there is one for each that waits here. What a partition does is known from what comes: its batch is booked
+when it comes, and free again when it was confirmed.
+
+What comes for a partition that was paused, or given up, in between goes back to the gateway, and comes again.
+So does everything that was not confirmed when a stay at a gateway is over (``link``).
+"""
+
+import collections
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tubemq_spark.client.background import InBackground
+from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.consumer.fetching import Booked, Fetching, Turn
+from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.values import (
+    Batch,
+    Booking,
+    Confirmed,
+    ConsumeStatus,
+    PartitionState,
+    parse_context,
+)
+from tubemq_spark.client.reader.records import records_of
+from tubemq_spark.client.remote.attempts import AwayError
+from tubemq_spark.client.remote.link import Link
+from tubemq_spark.client.steps import PartitionLock, Steps
+from tubemq_spark.errors import ConsumeError, RemoteProtocolError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.retry import MOVED_REST_MS
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+logger = logging.getLogger(__name__)
+
+_ANY: Final = TopicPartition("", -1, -1)
+"""What a call is for: whichever partition has messages."""
+_WAIT_MS: Final = 20_000
+"""How long a gateway waits for messages, which is as long as it does at most."""
+_REMEMBERED: Final = 1_000
+"""Of how many batches that were lost it is known why they cannot be confirmed."""
+_EVER: Final = float("inf")
+"""How long a call counts for the one that waits here."""
+
+
+class RemotePartition:
+    """A partition that a gateway holds for this consumer."""
+
+    def __init__(self, partition: TopicPartition, endpoint: Endpoint) -> None:
+        self.partition = partition
+        self.endpoint = endpoint
+        self.lock = PartitionLock()
+
+
+class _Out(NamedTuple):
+    """A batch that is to be confirmed at a gateway."""
+
+    stay: int
+    name: str
+
+
+class RemoteFetching(Fetching):
+    """Fetches and confirms for one consumer, at the gateway where it is."""
+
+    def __init__(self, state: ConsumerState, clock: Clock = time.monotonic) -> None:
+        super().__init__(state)
+        self.link: Link
+        self.on_draining: Callable[[], object] = lambda: None
+        """Called when the gateway says that it is about to stop."""
+        self.reason = ConsumeStatus.NOTHING_ASSIGNED
+        """What the gateway said last about a fetch without messages."""
+        self._clock = clock
+        self._out: dict[Booking, _Out] = {}
+        self._lost: collections.OrderedDict[Booking, None] = collections.OrderedDict()
+        self._place = RemotePartition(_ANY, Endpoint("gateway", 0))
+        self._numbers = 0
+        self._paused: dict[int, frozenset[TopicPartition]] = {}
+        """What was paused when each call began that waits, by the number of its turn."""
+        self._nothing_until = 0.0
+
+    # What turns ask.
+
+    def fresh_until(self, turn: Turn, began: float) -> float:
+        """Return until when a turn counts: as long as it asks for all that is wanted now."""
+        paused = self._paused.get(turn.booking.number)
+        is_current = paused is None or paused <= self.state.cache.paused
+        return began + _EVER if is_current else -_EVER
+
+    def select_now(self) -> Turn | None:
+        """Return a turn, if the gateway may have messages.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        state = self.state
+        with state.guard:
+            state.check_open()
+            for booking in state.cache.expire():
+                self.take_back(booking)
+            if self._clock() < self._rest_until() or self.link.is_draining:
+                return None
+            if self.link.gateway is not None and not state.cache.at_rest:
+                return None
+            self._numbers += 1
+            return Turn(Booking(_ANY, self._numbers), False, self._place)  # type: ignore[arg-type]
+
+    def wait_s(self) -> float | None:
+        """Return after how many seconds ``select_now`` may find something; None: not by itself."""
+        with self.state.guard:
+            waits = [self.state.cache.wait_s()]
+            if (rest := self._rest_until() - self._clock()) > 0:
+                waits.append(rest)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _rest_until(self) -> float:
+        return max(self.link.rest_until, self._nothing_until)
+
+    def take_turn(self, turn: Turn) -> Steps[Booked | None]:
+        """Wait for messages at the gateway; None when there were none for the user.
+
+        Raises:
+            TubeMQError: as ``Consumer.fetch``.
+        """
+        number = turn.booking.number
+        try:
+            yield from self.link.joined()
+            stay = self.link.stay
+            with self.state.guard:
+                if not self.state.cache.at_rest:
+                    return None
+                paused = self._paused[number] = self.state.cache.paused
+            request = pb.FetchRequest(wait_ms=_WAIT_MS, paused=map(values.partition_to_proto, sorted(paused)))
+            answer = yield from self.link.ask("Fetch", request, pb.FetchResponse, _WAIT_MS / 1000, stay)
+        except AwayError as error:
+            logger.debug("%s waits: %s", self.state.client_id, error)
+            return None
+        finally:
+            self._paused.pop(number, None)
+        return self._book(answer, stay)
+
+    def _book(self, answer: pb.FetchResponse, stay: int) -> Booked | None:  # type: ignore[override]
+        if answer.draining and not self.link.is_draining:
+            self.link.is_draining = True
+            self.on_draining()
+        if not answer.batch:
+            self.reason = _REASONS.get(answer.reason, ConsumeStatus.ALL_RESTING)
+            if answer.reason != pb.FetchResponse.REASON_AT_ENDS:
+                # It knows of other partitions than this consumer, which the next heartbeat will mend.
+                self._nothing_until = self._clock() + MOVED_REST_MS / 1000
+            return None
+        partition = values.partition_from_proto(answer.partition)
+        out = _Out(stay, answer.batch)
+        cache = self.state.cache
+        with self.state.guard:
+            if self.link.stay != stay or self.link.gateway is None:
+                return None  # it comes again, at the next gateway
+            if partition not in cache or self.state.life is not Life.OPEN:
+                self._roll_back(out)
+                return None
+            booking, replaced = cache.book(partition)
+            if replaced is not None:
+                self._out.pop(replaced, None)
+            self._out[booking] = out
+            latest = answer.latest if answer.HasField("latest") else None
+            cache.book_position(booking, Position(answer.offset, latest))
+            broker = self.state.connected[partition].endpoint
+        return Booked(booking, self._batch_of(answer, partition, booking, broker))
+
+    def _batch_of(
+        self, answer: pb.FetchResponse, partition: TopicPartition, booking: Booking, broker: Endpoint
+    ) -> Batch:
+        try:
+            columns = batches.from_proto(answer.records, answer.records.data, partition)
+        except MalformedMessageError as error:
+            raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
+        return Batch(
+            partition,
+            answer.offset,
+            answer.latest if answer.HasField("latest") else None,
+            tuple(records_of(columns, exact_offsets=columns.dense)),
+            broker,
+            booking.context,
+            bytes_behind=answer.bytes_behind if answer.HasField("bytes_behind") else None,
+            slow=answer.slow,
+        )
+
+    def put_back(self, booking: Booking) -> None:
+        """Give back a batch of which the user gets nothing; hold the lock."""
+        super().put_back(booking)
+        self.take_back(booking)
+
+    def _put_back(self, booking: Booking, position: Position) -> None:
+        super()._put_back(booking, position)
+        self.take_back(booking)
+
+    def take_back(self, booking: Booking) -> None:
+        """Give the batch of a booking that has ended back to the gateway; hold the lock."""
+        if (out := self._out.pop(booking, None)) is not None:
+            self._roll_back(out)
+
+    def _roll_back(self, out: _Out) -> None:
+        """Tell the gateway in the background that a batch is to come again."""
+        InBackground(self._rolling_back(out), f"rolling back for {self.state.client_id}").start()
+
+    def _rolling_back(self, out: _Out) -> Steps[None]:
+        try:
+            yield from self._commit(out, consumed=False)
+        except (AwayError, TubeMQError) as error:
+            logger.debug("%s comes again later: %s", out.name, error)
+
+    # Confirming.
+
+    def end_batch(self, context: str, *, consumed: bool) -> Steps[Confirmed]:
+        """Confirm a batch or roll it back; see ``Consumer.confirm``."""
+        booking = parse_context(context)
+        state = self.state
+        with state.guard:
+            state.check_open()
+            for expired in state.cache.expire():
+                self.take_back(expired)
+            if booking in self._lost:
+                raise _late(booking, ErrCode.BAD_REQUEST, "its gateway was lost, so it comes again")
+            if booking.partition not in state.cache:
+                raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
+            in_use = state.cache.is_current(booking) and (
+                state.cache.state(booking.partition) is PartitionState.IN_USE
+            )
+            out = self._out.pop(booking, None) if in_use else None
+            if out is None:
+                raise _late(booking, ErrCode.BAD_REQUEST, "it was confirmed before, or not in time")
+            latest = state.cache.position(booking.partition).latest
+        try:
+            answer = yield from self._commit(out, consumed=consumed)
+        except AwayError as error:
+            self._free(booking)
+            raise TubeMQConnectionError(
+                "TUBEMQ_GATEWAY_AWAY",
+                during=f"confirming a batch of {booking.partition}, which comes again unless that was done",
+                tried=self.link.gateways.tried,
+                cause=str(error).rstrip("."),
+            ) from error
+        except BaseException:
+            self._free(booking)
+            raise
+        offset = answer.offset if answer.HasField("offset") else None
+        if answer.HasField("latest"):
+            latest = answer.latest
+        with state.guard:
+            if offset is not None:
+                state.cache.book_position(booking, Position(offset, latest))
+            state.cache.release(booking, consumed=False, rest_ms=0)
+            state.changed.notify_all()
+        return Confirmed(booking.partition, context, offset, latest)
+
+    def _commit(self, out: _Out, *, consumed: bool) -> Steps[pb.CommitResponse]:
+        """Commit at the gateway that gave a batch."""
+        request = pb.CommitRequest(batch=out.name, roll_back=not consumed)
+        timeout_s = self.state.config.rpc_timeout_ms / 1000
+        return (yield from self.link.ask("Commit", request, pb.CommitResponse, timeout_s, out.stay))
+
+    def _free(self, booking: Booking) -> None:
+        with self.state.guard:
+            self.state.cache.release(booking, consumed=False, rest_ms=0)
+            self.state.changed.notify_all()
+
+    # What the link tells.
+
+    def forget_batches(self) -> None:
+        """Note that what was handed out cannot be confirmed any more, since its gateway was lost."""
+        state = self.state
+        with state.guard:
+            for booking in self._out:
+                self._lost[booking] = None
+                state.cache.release(booking, consumed=False, rest_ms=0)
+            self._out.clear()
+            while len(self._lost) > _REMEMBERED:
+                self._lost.popitem(last=False)
+            state.changed.notify_all()
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether there are batches that may be confirmed at the gateway where this is."""
+        return bool(self._out)
+
+
+def _late(booking: Booking, code: ErrCode, what: str) -> ConsumeError:
+    return ConsumeError("TUBEMQ_CONFIRM_LATE", code=int(code), partition=booking.partition, what=what)
+
+
+_REASONS: Final = {
+    pb.FetchResponse.REASON_NOTHING_ATTACHED: ConsumeStatus.NOTHING_ASSIGNED,
+    pb.FetchResponse.REASON_AT_ENDS: ConsumeStatus.ALL_RESTING,
+    pb.FetchResponse.REASON_UNCOMMITTED: ConsumeStatus.ALL_IN_USE,
+    pb.FetchResponse.REASON_PAUSED: ConsumeStatus.ALL_PAUSED,
+}

@@ -1,0 +1,77 @@
+"""What a client asks a cluster through gateways; ``cluster/remote.py`` stands on it too."""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.model import StoreBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.protocol.constants import MAX_TOPICS
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+Result = TypeVar("Result")
+
+
+class Queries:
+    """Questions that any of some gateways answers; each raises what the gateways or TubeMQ say."""
+
+    def __init__(self, gateways: Gateways) -> None:
+        self._gateways = gateways
+
+    def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
+        """Return where partitions are; the layout has no visit token, which the gateway keeps."""
+        names = tuple(topics)
+        chunks = [names[first : first + MAX_TOPICS] for first in range(0, max(1, len(names)), MAX_TOPICS)]
+        return TopicsLayout.joined([self._layout(chunk, missing_ok=missing_ok) for chunk in chunks])
+
+    def topics(self) -> Collection[str]:
+        """Return which topics there are."""
+        answer = self._gateways.call(
+            "ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing the topics"
+        )
+        return set(answer.topics)
+
+    def bounds(
+        self, stores: Collection[StoreId], *, flushed: bool = False, timeout_ms: int | None = None
+    ) -> StoreBounds:
+        """Return where stores begin and end; brokers that are away are part of it."""
+        to_ask = list(stores)
+        request = pb.QueryBoundsRequest(
+            stores=values.stores_to_proto(to_ask), flushed=flushed, timeout_ms=timeout_ms
+        )
+        answer = self._gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
+        return sound(lambda: values.store_bounds_from_proto(answer, to_ask))
+
+    def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return the partitions to which a topic can be published now, in order."""
+        answer = self._check_topic(topic, publishable=False)
+        return tuple(sorted(map(values.partition_from_proto, answer.partitions)))
+
+    def await_publishable(self, topic: str) -> None:
+        """Return when a topic can be published to, for ``delivery_timeout_ms``."""
+        self._check_topic(topic, publishable=True)
+
+    def _layout(self, topics: tuple[str, ...], *, missing_ok: bool) -> TopicsLayout:
+        request = pb.QueryRouteRequest(topics=topics, missing_ok=missing_ok)
+        answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
+        return sound(lambda: values.layout_from_proto(answer))
+
+    def _check_topic(self, topic: str, *, publishable: bool) -> pb.CheckTopicResponse:
+        request = pb.CheckTopicRequest(topic=topic, publishable=publishable)
+        extra_ms = self._gateways.config.delivery_timeout_ms if publishable else 0
+        return self._gateways.call(
+            "CheckTopic", request, pb.CheckTopicResponse, f"asking for topic {topic}", extra_ms
+        )
+
+
+def sound(convert: Callable[[], Result]) -> Result:
+    """Return what a gateway's answer says.
+
+    Raises:
+        RemoteProtocolError: it contradicts itself.
+    """
+    try:
+        return convert()
+    except MalformedMessageError as error:
+        raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
