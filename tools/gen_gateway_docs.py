@@ -123,6 +123,10 @@ After SIGTERM or SIGINT
    refusal; what was sent and not committed comes again, at the next gateway;
 4. what still runs after `drain_ms` is cut, and the process ends with exit code 0.
 
+For a rolling restart stop one gateway after the other, the next one when `/health` of the first says
+`serving` again. Queries go on at the others, which must be able to carry the load for so long. A drain takes
+as long as the calls that are under way.
+
 A second signal does not wait. Other exit codes: 2 the configuration is wrong, 3 the gateway cannot listen, 4
 no master can be reached and `require_master` is set.
 
@@ -200,7 +204,10 @@ with grpc.insecure_channel("gateway1:11911") as channel:
 ## Log and metrics
 
 The log goes to stderr or to `log_file`, in UTC, under the logger `tubemq_spark.gateway`. Of the calls,
-`access` below it has each failure and one in `access_log_every`; there is no line for single messages.
+`access` below it has each failure and one in `access_log_every`; there is no line for single messages. What
+clients name cannot forge a line or fill a disk: what is not printable is escaped (`\\n`, `\\x1b`), a value is
+cut at 1,000 characters, and of warnings and of failures of a condition ten in a minute are written, and the
+others counted. With `log_json` each entry is one line of JSON.
 
 Routes are asked again every `route_refresh_ms`. While no master answers, those that are known are used, for
 up to `route_expiry_ms`; health stays `SERVING`, and `DescribeGateway` and a metric say that the gateway is
