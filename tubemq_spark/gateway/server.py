@@ -37,7 +37,7 @@ from tubemq_spark.gateway.handlers.publishing import Publishing
 from tubemq_spark.gateway.handlers.reading import Ranges
 from tubemq_spark.gateway.handlers.streaming import Streaming
 from tubemq_spark.gateway.handlers.topics import Topics
-from tubemq_spark.gateway.operate.metrics import Metrics
+from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
 from tubemq_spark.gateway.operate.periodic import Periodic
 from tubemq_spark.gateway.operate.web import WebServer

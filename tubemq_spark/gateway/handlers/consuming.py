@@ -34,7 +34,7 @@ from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.handlers.events import Events
 from tubemq_spark.gateway.handlers.members import Members
 from tubemq_spark.gateway.handlers.parking import Parking
-from tubemq_spark.gateway.operate.metrics import Metrics
+from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Upstream

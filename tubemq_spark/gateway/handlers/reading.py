@@ -30,7 +30,7 @@ from typing import Final
 
 from tubemq_spark.client.remote import wire
 from tubemq_spark.gateway.admission import Admission, Owner, Room, Stop, StoppedError, busy
-from tubemq_spark.gateway.operate.metrics import Metrics
+from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings

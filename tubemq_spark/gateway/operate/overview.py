@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from tubemq_spark import __version__
-from tubemq_spark.gateway.operate.metrics import DIRECTIONS, Metrics
+from tubemq_spark.gateway.metrics import DIRECTIONS, Metrics
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Upstream
 from tubemq_spark.gateway.settings import GatewaySettings

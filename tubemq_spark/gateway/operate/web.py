@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
 
-from tubemq_spark.gateway.operate.metrics import DIRECTIONS
+from tubemq_spark.gateway.metrics import DIRECTIONS
 from tubemq_spark.gateway.operate.overview import HISTORY_S, MARK_S, MEGABYTE, SHOWN, Flow, Overview
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import visitors

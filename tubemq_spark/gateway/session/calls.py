@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError, Message
 
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Owner, host_of
-from tubemq_spark.gateway.operate.metrics import Metrics
+from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.policy import Guard, Need
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
