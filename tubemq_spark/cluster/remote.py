@@ -13,6 +13,7 @@ from tubemq_spark.model import (
     OffsetBounds,
     RangeRequest,
     StoreBounds,
+    StoredOffset,
     StoredOffsets,
     StoreId,
     TopicPartition,
@@ -20,8 +21,10 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.limits import chunks
 
 
 class RemoteCluster(Cluster):
@@ -58,34 +61,53 @@ class RemoteCluster(Cluster):
         wait: Wait = SLEEP,  # noqa: ARG002 (the call has a deadline)
     ) -> dict[TopicPartition, int]:
         """Read the first records of several partitions at once."""
-        request = pb.QueryFirstReadableRequest()
-        for partition, bounds in begins.items():
-            request.begins.add(
-                partition=values.partition_to_proto(partition), bounds=values.bounds_to_proto(bounds)
+        offsets: dict[TopicPartition, int] = {}
+        for part in chunks(begins):
+            request = pb.QueryFirstReadableRequest()
+            for partition in part:
+                request.begins.add(
+                    partition=values.partition_to_proto(partition),
+                    bounds=values.bounds_to_proto(begins[partition]),
+                )
+            answer = self._gateways.call(
+                "QueryFirstReadable",
+                request,
+                pb.QueryFirstReadableResponse,
+                "looking for the first records",
+                self._gateways.config.lease_wait_ms,
             )
-        extra_ms = self._gateways.config.lease_wait_ms
-        answer = self._gateways.call(
-            "QueryFirstReadable",
-            request,
-            pb.QueryFirstReadableResponse,
-            "looking for the first records",
-            extra_ms,
-        )
-        return values.offsets_from_proto(answer.offsets)
+            offsets |= values.offsets_from_proto(answer.offsets)
+        return offsets
 
     def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
         """Register the group in each partition for a moment."""
-        request = pb.QueryGroupPositionsRequest(partitions=map(values.partition_to_proto, layout.partitions))
         during = f"asking where the group {self._gateways.config.group} stands"
-        answer = self._gateways.call("QueryGroupPositions", request, pb.QueryGroupPositionsResponse, during)
-        return values.offsets_from_proto(answer.offsets)
+        positions: dict[TopicPartition, int] = {}
+        for part in chunks(layout.partitions):
+            request = pb.QueryGroupPositionsRequest(partitions=map(values.partition_to_proto, part))
+            answer = self._gateways.call(
+                "QueryGroupPositions", request, pb.QueryGroupPositionsResponse, during
+            )
+            positions |= values.offsets_from_proto(answer.offsets)
+        return positions
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API."""
-        request = pb.QueryStoredOffsetsRequest(group=group, topics=tuple(topics))
-        during = "asking where groups stand"
-        answer = self._gateways.call("QueryStoredOffsets", request, pb.QueryStoredOffsetsResponse, during)
-        return values.stored_offsets_from_proto(answer)
+        offsets: list[StoredOffset] = []
+        failures: dict[int, TubeMQError] = {}
+        for part in chunks(topics, MAX_TOPICS):
+            request = pb.QueryStoredOffsetsRequest(group=group, topics=part)
+            while True:
+                answer = self._gateways.call(
+                    "QueryStoredOffsets", request, pb.QueryStoredOffsetsResponse, "asking where groups stand"
+                )
+                page = values.stored_offsets_from_proto(answer)
+                offsets += page.offsets
+                failures |= page.failures
+                request.page_token = answer.next_page_token
+                if not request.page_token:
+                    break
+        return StoredOffsets(tuple(offsets), failures)
 
     def move_group(
         self,
@@ -93,10 +115,15 @@ class RemoteCluster(Cluster):
         positions: Mapping[TopicPartition, int],
     ) -> Mapping[TopicPartition, TubeMQError]:
         """Register the group in each partition at its offset, for a moment."""
-        request = pb.ResetOffsetsRequest(positions=values.offsets_to_proto(positions))
         during = f"moving the group {self._gateways.config.group}"
-        answer = self._gateways.call("ResetOffsets", request, pb.ResetOffsetsResponse, during)
-        return values.reset_failures_from_proto(answer)
+        failures: dict[TopicPartition, TubeMQError] = {}
+        for part in chunks(positions):
+            request = pb.ResetOffsetsRequest(
+                positions=values.offsets_to_proto({place: positions[place] for place in part})
+            )
+            answer = self._gateways.call("ResetOffsets", request, pb.ResetOffsetsResponse, during)
+            failures |= values.reset_failures_from_proto(answer)
+        return failures
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP

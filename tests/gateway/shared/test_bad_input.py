@@ -109,11 +109,29 @@ def test_invalid_client_ids_are_refused(fleet, client_id):
     assert (caught.value.status, caught.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
 
 
-def test_more_topics_than_a_session_may_have_are_refused(fleet):
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("AttachPartitions", {"topics": [f"t{number}" for number in range(1_025)]}),
+        ("QueryRoute", {"topics": [f"t{number}" for number in range(1_025)]}),
+        ("QueryBounds", {"stores": [pb.Store()] * 10_001}),
+        ("QueryGroupPositions", {"partitions": [pb.Partition()] * 10_001}),
+        ("QueryBounds", {"stores": [pb.Store()] * 400_000}),
+        ("CheckTopic", {"topic": "x" * (2 << 20)}),
+        ("CloseSession", {}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_request_with_more_than_it_may_have_is_refused_before_anything_is_done(fleet, name, fields):
     client = fleet.client()
-    topics = [f"t{number}" for number in range(1_025)]
-    for name in ("AttachPartitions", "QueryRoute"):
-        assert refused(client, name, topics=topics).status == "INVALID_ARGUMENT"
+    if not fields:
+        with pytest.raises(grpc.RpcError) as caught:
+            raw(client, name, UNKNOWN_FIELD * 200_000)
+        assert caught.value.code().name == "INVALID_ARGUMENT"
+    else:
+        refusal = refused(client, name, **fields)
+        assert (refusal.status, refusal.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+    client("Heartbeat")
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "\n"], ids=ascii)

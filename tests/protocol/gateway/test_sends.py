@@ -1,5 +1,7 @@
 """Messages to send arrive as they were given; malformed ones are refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -8,7 +10,7 @@ from tests.protocol.gateway.gateway_values import send_batches
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
+from tubemq_spark.protocol.send_batch import Coded, MessageHeader, SendBatch
 
 
 def there_and_back(batch):
@@ -59,9 +61,12 @@ def test_attributes_keep_their_order():
         SendBatch.of("demo", [b"x"], header=MessageHeader({"a": "\ud800"})),
         SendBatch.of("\ud800", [b"x"]),
         SendBatch.of("demo", [b"x"], header=MessageHeader({"a": 1})),
+        dataclasses.replace(
+            SendBatch.of("demo", [b"x"]), partitions=Coded(((1, 1 << 31),), np.zeros(1, np.int64))
+        ),
     ],
 )
-def test_what_is_not_text_is_refused(batch):
+def test_what_is_neither_text_nor_a_place_is_refused(batch):
     with pytest.raises(OptionError, match="TUBEMQ_BAD_MESSAGE"):
         sends.to_proto(batch)
 

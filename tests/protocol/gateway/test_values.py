@@ -1,6 +1,7 @@
 """Layouts, bounds, offsets and receipts arrive as they were sent."""
 
 import dataclasses
+import math
 
 import pytest
 from hypothesis import given, strategies as st
@@ -57,7 +58,7 @@ def test_a_layout_with_a_broker_that_is_not_listed_is_refused():
 
 def test_what_cannot_be_a_partition_is_refused_before_it_is_sent():
     with pytest.raises(OptionError, match="TUBEMQ_PARTITION_NOT_LISTED"):
-        values.partition_to_proto(TopicPartition("demo", -1, 0))
+        values.partition_to_proto(TopicPartition("demo", 1 << 31, 0))
 
 
 @given(st.dictionaries(stores, st.none() | bounds, max_size=5))
@@ -102,17 +103,22 @@ def test_offsets_arrive(found):
             st.none() | own.names,
         ),
         max_size=4,
-    )
+        unique_by=lambda one: (one.group, one.partition),
+    ),
+    st.integers(0, 5),
 )
-def test_where_groups_stand_arrives(known):
+def test_where_groups_stand_arrives_page_by_page_in_the_order_of_brokers_and_groups(known, size):
     error = RpcError("TUBEMQ_REMOTE_EXCEPTION", peer="p", during="d", exception="e", text="t")
+    offsets, token, pages = [], "", 0
+    while not pages or token:
+        answer = sent(values.stored_offsets_to_proto(StoredOffsets(tuple(known), {7: error}), size, token))
+        again = values.stored_offsets_from_proto(answer)
+        offsets += again.offsets
+        assert {broker: str(one) for broker, one in again.failures.items()} == {7: str(error)}
+        token, pages = answer.next_page_token, pages + 1
 
-    again = values.stored_offsets_from_proto(
-        sent(values.stored_offsets_to_proto(StoredOffsets(tuple(known), {7: error})))
-    )
-
-    assert again.offsets == tuple(known)
-    assert {broker: str(one) for broker, one in again.failures.items()} == {7: str(error)}
+    assert offsets == sorted(known, key=lambda one: (one.partition.broker_id, one.group, one.partition))
+    assert pages == max(1, math.ceil(len(known) / (size or len(known) or 1)))
 
 
 @given(

@@ -1,6 +1,7 @@
 """What a client asks a cluster through gateways; ``cluster/remote.py`` stands on it too."""
 
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import TypeVar
 
 from tubemq_spark.client.remote.connections import Gateways
@@ -8,6 +9,7 @@ from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.limits import chunks
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 Result = TypeVar("Result")
@@ -21,27 +23,32 @@ class Queries:
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Return where partitions are; the layout has no visit token, which the gateway keeps."""
-        names = tuple(topics)
-        chunks = [names[first : first + MAX_TOPICS] for first in range(0, max(1, len(names)), MAX_TOPICS)]
-        return TopicsLayout.joined([self._layout(chunk, missing_ok=missing_ok) for chunk in chunks])
+        parts = chunks(topics, MAX_TOPICS)
+        return TopicsLayout.joined([self._layout(part, missing_ok=missing_ok) for part in parts])
 
     def topics(self) -> Collection[str]:
         """Return which topics there are."""
-        answer = self._gateways.call(
-            "ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing the topics"
-        )
-        return set(answer.topics)
+        request, topics = pb.ListTopicsRequest(), set[str]()
+        while True:
+            answer = self._gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing the topics")
+            topics.update(answer.topics)
+            request.page_token = answer.next_page_token
+            if not request.page_token:
+                return topics
 
     def bounds(
         self, stores: Collection[StoreId], *, flushed: bool = False, timeout_ms: int | None = None
     ) -> StoreBounds:
         """Return where stores begin and end; brokers that are away are part of it."""
-        to_ask = list(stores)
-        request = pb.QueryBoundsRequest(
-            stores=values.stores_to_proto(to_ask), flushed=flushed, timeout_ms=timeout_ms
-        )
-        answer = self._gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
-        return sound(lambda: values.store_bounds_from_proto(answer, to_ask))
+        bounds = StoreBounds({}, {})
+        for to_ask in chunks(stores):
+            request = pb.QueryBoundsRequest(
+                stores=values.stores_to_proto(to_ask), flushed=flushed, timeout_ms=timeout_ms
+            )
+            answer = self._gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
+            part = sound(partial(values.store_bounds_from_proto, answer, to_ask))
+            bounds = StoreBounds({**bounds.by_store, **part.by_store}, {**bounds.failures, **part.failures})
+        return bounds
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the partitions to which a topic can be published now, in order."""
@@ -52,7 +59,7 @@ class Queries:
         """Return when a topic can be published to, for ``delivery_timeout_ms``."""
         self._check_topic(topic, publishable=True)
 
-    def _layout(self, topics: tuple[str, ...], *, missing_ok: bool) -> TopicsLayout:
+    def _layout(self, topics: list[str], *, missing_ok: bool) -> TopicsLayout:
         request = pb.QueryRouteRequest(topics=topics, missing_ok=missing_ok)
         answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
         return sound(lambda: values.layout_from_proto(answer))

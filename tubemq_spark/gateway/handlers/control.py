@@ -11,8 +11,9 @@ from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.session.upstream import Access, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import StoreBounds, StoreId
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, values
 from tubemq_spark.protocol.gateway.methods import PROTOCOL_REVISION
+from tubemq_spark.protocol.gateway.pages import page
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
 """Errors of a broker after which a master is asked again where it is."""
@@ -99,10 +100,11 @@ class Control:
 
         return await self._workers.run(ask)
 
-    async def list_topics(self, _: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
-        """Name all topics."""
-        access = call.owner().access
-        return await self._workers.run(lambda: pb.ListTopicsResponse(topics=sorted(access.cluster.topics())))
+    async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
+        """Name topics, a page at a time."""
+        names = await self._workers.run(call.owner().access.cluster.topics)
+        topics, token = page(names, str, request.page_size, request.page_token, limits.ITEMS)
+        return pb.ListTopicsResponse(topics=topics, next_page_token=token)
 
     async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
         """Refuse a topic that does not exist, or wait until it can be published to."""
@@ -152,11 +154,14 @@ class Control:
     async def query_stored_offsets(
         self, request: pb.QueryStoredOffsetsRequest, call: Call
     ) -> pb.QueryStoredOffsetsResponse:
-        """Say where groups stand, without being one."""
+        """Say where groups stand, without being one; a page at a time, of what brokers say now."""
         cluster, group = call.owner().access.cluster, request.group if request.HasField("group") else None
-        return await self._workers.run(
-            lambda: values.stored_offsets_to_proto(cluster.stored_offsets(group, tuple(request.topics)))
-        )
+
+        def ask() -> pb.QueryStoredOffsetsResponse:
+            offsets = cluster.stored_offsets(group, tuple(request.topics))
+            return values.stored_offsets_to_proto(offsets, request.page_size, request.page_token)
+
+        return await self._workers.run(ask)
 
     async def reset_offsets(self, request: pb.ResetOffsetsRequest, call: Call) -> pb.ResetOffsetsResponse:
         """Move the session's group."""

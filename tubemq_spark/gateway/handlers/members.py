@@ -8,7 +8,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Callable, Hashable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ask_a_master
@@ -19,12 +19,11 @@ from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.pages import page
 
 _FRESH_S: Final = 5.0
 _PAGE: Final = 1_000
 _MOST_KEPT: Final = 1_000
-
-Item = TypeVar("Item")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,9 +50,11 @@ class Members:
         group = request.group or access.config.group
         answer = await self._ask(("members", group), lambda: self._members(access, group))
         items = {item["consumerId"]: item for item in answer.value["data"]}
-        page, token = _page(items, request.page_size, request.page_token)
+        members, token = page(
+            items, lambda name: _member(items[name]), request.page_size, request.page_token, _PAGE
+        )
         return pb.ListMembersResponse(
-            members=[_member(item) for item in page],
+            members=members,
             topics=answer.value["topicSet"],
             next_page_token=token,
             age_ms=self._age_ms(answer),
@@ -75,15 +76,10 @@ class Members:
         """Name the groups that have members, or those of them that read a topic."""
         timeout_s = call.owner().access.config.rpc_timeout_ms / 1000
         answer = await self._ask(("groups", request.topic), lambda: self._groups(request.topic, timeout_s))
-        page, token = _page(
-            {item["consumeGroup"]: item for item in answer.value}, request.page_size, request.page_token
+        items = {item["consumeGroup"]: item for item in answer.value}
+        groups, token = page(
+            items, lambda name: _group(items[name]), request.page_size, request.page_token, _PAGE
         )
-        groups = [
-            pb.ListGroupsResponse.Group(
-                name=item["consumeGroup"], topics=item["topicSet"], members=item["consumerNum"]
-            )
-            for item in page
-        ]
         return pb.ListGroupsResponse(groups=groups, next_page_token=token, age_ms=self._age_ms(answer))
 
     async def _ask(self, what: Hashable, ask: Callable[[], Any]) -> _Told:
@@ -126,13 +122,6 @@ class Members:
         return int((self._clock() - answer.at) * 1000)
 
 
-def _page(items: dict[str, Item], size: int, token: str) -> tuple[list[Item], str]:
-    """Return the items of a page, and the token of the next one; blank: there is none."""
-    names = [name for name in sorted(items) if name > token]
-    page = names[: min(size or _PAGE, _PAGE)]
-    return [items[name] for name in page], page[-1] if len(names) > len(page) else ""
-
-
 def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.GroupPolicy:
     changes = [item["modifyDate"] for item in ([] if control is None else [control]) + topics]
     policy = pb.GroupPolicy(changed=max(changes, default=""))
@@ -148,6 +137,12 @@ def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.
             filters=item["filterConds"].strip(",") if item["filterEnable"] else "",
         )
     return policy
+
+
+def _group(item: dict[str, Any]) -> pb.ListGroupsResponse.Group:
+    return pb.ListGroupsResponse.Group(
+        name=item["consumeGroup"], topics=item["topicSet"], members=item["consumerNum"]
+    )
 
 
 def _member(item: dict[str, Any]) -> pb.ListMembersResponse.Member:

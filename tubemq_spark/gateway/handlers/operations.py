@@ -10,6 +10,7 @@ from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.pages import page
 
 _PAGE: Final = 1_000
 """How many sessions are listed at once, at most."""
@@ -56,13 +57,13 @@ class Operations:
 
     async def list_sessions(self, request: pb.ListSessionsRequest, _: Call) -> pb.ListSessionsResponse:
         """List sessions in the order of their ids, a page at a time."""
-        size = min(request.page_size or _PAGE, _PAGE)
-        behind = [session for session in self._sessions if session.client_id > request.page_token]
-        page = behind[:size]
-        return pb.ListSessionsResponse(
-            sessions=map(self._described, page),
-            next_page_token=page[-1].client_id if len(behind) > size else "",
-        )
+        sessions = {session.client_id: session for session in self._sessions}
+
+        def described(client_id: str) -> pb.ListSessionsResponse.Session:
+            return self._described(sessions[client_id])
+
+        shown, token = page(sessions, described, request.page_size, request.page_token, _PAGE)
+        return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
 
     def _described(self, session: Session) -> pb.ListSessionsResponse.Session:
         return pb.ListSessionsResponse.Session(

@@ -29,8 +29,7 @@ from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.policy import Guard, Need
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.protocol.constants import MAX_TOPICS
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
 from tubemq_spark.protocol.gateway.failures import status_with_trailers, unexpected
 from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, SESSION_KEY, Method
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
@@ -358,15 +357,15 @@ def _parsed(method: Method, data: bytes) -> Request:
     """Return the message of a request.
 
     Raises:
-        MalformedMessageError: the bytes are not one, or it has more items than a call may have.
+        MalformedMessageError: the bytes are not one, or it has more than a request may have.
     """
+    if len(data) > limits.REQUEST_BYTES and method.name != "PublishStream":
+        raise MalformedMessageError(f"it has {len(data)} bytes, and {limits.REQUEST_BYTES} is the most")
     try:
         request = method.request.FromString(data)
     except DecodeError as error:
         raise MalformedMessageError(f"its bytes are no {method.request.DESCRIPTOR.name}") from error
-    topics = len(getattr(request, "topics", ()))
-    if topics > MAX_TOPICS:
-        raise MalformedMessageError(f"it names {topics} topics, and {MAX_TOPICS} is the most")
+    limits.check(request)
     return request
 
 

@@ -136,11 +136,12 @@ def _details(status: Status, text: str, message: pb.TubeError) -> pb.RpcStatus:
     info = pb.RpcErrorInfo(reason=message.condition, domain=DOMAIN)
     longest = _INFO_BYTES
     for name, value in message.parameters.items():
-        info.metadata[name] = "" if (told := _get(value)) is None else str(told)
+        parameter = _get(value)
+        info.metadata[name] = "" if parameter is None else str(parameter)
     while info.ByteSize() > _INFO_BYTES and longest:
         longest //= 2
-        for name, told in info.metadata.items():
-            info.metadata[name] = _cut(told, longest)
+        for name, content in info.metadata.items():
+            info.metadata[name] = _cut(content, longest)
     details = pb.RpcStatus(code=status, message=text)
     details.details.add(type_url=f"{_TYPES}ErrorInfo", value=info.SerializeToString())
     if message.retry_after_ms:

@@ -23,7 +23,7 @@ def to_proto(batch: SendBatch) -> pb.MessageBatch:
     """Return messages as one message.
 
     Raises:
-        OptionError: a name or an attribute is not text that can be written as UTF-8.
+        OptionError: a name or an attribute is not text that can be written as UTF-8, or a place is none.
     """
     try:
         proto = pb.MessageBatch(
@@ -34,14 +34,14 @@ def to_proto(batch: SendBatch) -> pb.MessageBatch:
             header_codes=pack(batch.headers.codes, INT32),
             first_row=batch.first_row,  # for errors, which number messages by sender
         )
-    except (UnicodeEncodeError, TypeError) as error:
-        raise OptionError("TUBEMQ_BAD_MESSAGE", what=f"its text cannot be written: {error}") from error
+        if batch.partitions is not None:
+            _put_places(proto, batch.partitions)
+    except (ValueError, TypeError) as error:  # UnicodeEncodeError among them
+        raise OptionError("TUBEMQ_BAD_MESSAGE", what=f"it cannot be written: {error}") from error
     if batch.keys is not None:
         proto.keys.CopyFrom(_column_to_proto(batch.keys))
     if batch.uids is not None:
         proto.uids.CopyFrom(_column_to_proto(batch.uids))
-    if batch.partitions is not None:
-        _put_places(proto, batch.partitions)
     return proto
 
 

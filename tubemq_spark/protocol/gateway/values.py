@@ -15,7 +15,9 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import from_proto as error_from_proto, to_proto as error_to_proto
+from tubemq_spark.protocol.gateway.limits import ITEMS
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway.pages import page
 from tubemq_spark.receipts import Receipt
 
 NO_TOKEN = 0
@@ -142,21 +144,35 @@ def offsets_from_proto(messages: Iterable[pb.PartitionOffset]) -> dict[TopicPart
     return {partition_from_proto(item.partition): item.offset for item in messages}
 
 
-def stored_offsets_to_proto(offsets: StoredOffsets) -> pb.QueryStoredOffsetsResponse:
-    """Return where groups stand as a message."""
-    proto = pb.QueryStoredOffsetsResponse()
-    for item in offsets.offsets:
-        proto.known.add(
-            group=item.group,
-            partition=partition_to_proto(item.partition),
-            committed=item.committed,
-            in_flight=item.in_flight,
-            latest=item.latest,
-            consumer=item.consumer,
-        )
+def stored_offsets_to_proto(
+    offsets: StoredOffsets, size: int = 0, token: str = ""
+) -> pb.QueryStoredOffsetsResponse:
+    """Return where groups stand as a message: a page of ``size`` positions, and all failures."""
+    by_name = {_name(item): item for item in offsets.offsets}
+    known, next_token = page(by_name, lambda name: _stored_to_proto(by_name[name]), size, token, ITEMS)
+    proto = pb.QueryStoredOffsetsResponse(known=known, next_page_token=next_token)
     for broker_id, error in offsets.failures.items():
         proto.failures.add(broker_id=broker_id, error=error_to_proto(error))
     return proto
+
+
+def _name(item: StoredOffset) -> str:
+    """Return a text whose order is that of brokers, groups and partitions."""
+    partition = item.partition
+    return "\0".join(
+        (f"{partition.broker_id:010}", item.group, partition.topic, f"{partition.partition_id:010}")
+    )
+
+
+def _stored_to_proto(item: StoredOffset) -> pb.QueryStoredOffsetsResponse.Stored:
+    return pb.QueryStoredOffsetsResponse.Stored(
+        group=item.group,
+        partition=partition_to_proto(item.partition),
+        committed=item.committed,
+        in_flight=item.in_flight,
+        latest=item.latest,
+        consumer=item.consumer,
+    )
 
 
 def stored_offsets_from_proto(message: pb.QueryStoredOffsetsResponse) -> StoredOffsets:

@@ -1,0 +1,161 @@
+"""What a request may have: the .proto says it, and what has more is refused before anything else."""
+
+import re
+
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from testkit.git import ROOT
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, pages
+from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+
+PROTO = ROOT / "tubemq_spark/protocol/gateway/proto/tubemq/gateway/v1/gateway.proto"
+UNBOUNDED = {"MessageBatch"}
+"""Bounded by its bytes, which are counted while they come."""
+
+
+def fields():
+    """The name of each field of the .proto, whether it is a list, its type, and the comment behind it."""
+    nested = []
+    for line in PROTO.read_text().splitlines():
+        field = re.match(r"\s*(repeated |optional |)([\w.]+) (\w+) = \d+;\s*(?:// (.*))?$", line)
+        if opening := re.match(r"\s*(message|enum|oneof|service) (\w+) \{(\})?", line):
+            nested += [] if opening[3] else [opening.groups()[:2]]
+        elif re.match(r"\s*\}", line):
+            nested.pop()
+        elif field:
+            name = ".".join([name for kind, name in nested if kind == "message"] + [field[3]])
+            yield name, field[1] == "repeated ", field[2], field[4] or ""
+
+
+def said(name, repeated, kind):
+    """The comment that a bound has."""
+    bound, each = limits.BOUNDS.get(name), limits.BOUNDS.get(f"{name}[]")
+    if bound is None:
+        return ""
+    of_each = f" of {each:,} characters" if each else ""
+    unit = of_each if repeated else " bytes" if kind == "bytes" else " characters"
+    return f"at most {bound:,}{unit}"
+
+
+def test_the_comments_name_the_bounds_that_are_checked():
+    comments = {name: (comment, said(name, *rest)) for name, *rest, comment in fields()}
+    assert {name for name, (comment, bound) in comments.items() if comment != bound} == set()
+    assert {name.removesuffix("[]") for name in limits.BOUNDS} <= comments.keys()
+
+
+def requests():
+    """All messages that can be in a request."""
+    left, known = [method.request.DESCRIPTOR for method in METHODS.values()], {}
+    while left:
+        message = left.pop()
+        if message.full_name not in known and message.name not in UNBOUNDED:
+            known[message.full_name] = message
+            left += [field.message_type for field in message.fields if field.message_type]
+    return known.values()
+
+
+def test_each_list_and_each_text_of_a_request_has_a_bound():
+    unbounded = {
+        name
+        for message in requests()
+        for field in message.fields
+        for name in [field.full_name.removeprefix("tubemq.gateway.v1.")]
+        if field.type in {field.TYPE_STRING, field.TYPE_BYTES} or has_items(message, field)
+        if name not in limits.BOUNDS
+    }
+    assert unbounded == set()
+
+
+def has_items(message, field):
+    return hasattr(getattr(GetMessageClass(message)(), field.name), "append")
+
+
+PARTITION = pb.Partition(topic="t", broker_id=1)
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        (pb.QueryBoundsRequest(stores=[pb.Store()] * 10_001), "10001 items, and 10000 is the most"),
+        (pb.DetachPartitionsRequest(partitions=[PARTITION] * 10_001), "10001 items"),
+        (pb.QueryRouteRequest(topics=["t"] * 1_025), "1025 items, and 1024"),
+        (pb.QueryRouteRequest(topics=["t", "x" * 1_025]), r"topics\[\] has 1025 characters"),
+        (pb.OpenSessionRequest(version="x" * 257), "257 characters, and 256"),
+        (pb.OpenSessionRequest(secret=b"x" * 65), "65 bytes, and 64"),
+        (
+            pb.OpenSessionRequest(settings=pb.SessionSettings(message_types=["x"] * 501)),
+            "SessionSettings.message_types has 501 items",
+        ),
+        (pb.ReadRangeRequest(partition=pb.Partition(topic="x" * 1_025)), "Partition.topic has 1025"),
+        (
+            pb.SubscribeRequest(filters=[pb.TopicFilter(message_types=["x" * 257])]),
+            r"TopicFilter.message_types\[\] has 257",
+        ),
+        (
+            pb.ConsumeRequest(pause=pb.ConsumeRequest.Pause(partitions=[PARTITION] * 10_001)),
+            "ConsumeRequest.Pause.partitions has 10001",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_request_with_more_than_it_may_have_is_refused(message, what):
+    with pytest.raises(MalformedMessageError, match=what):
+        limits.check(message)
+
+
+def test_a_request_with_as_much_as_it_may_have_is_let_through_and_fits():
+    name = "x" * 64
+    for message in (
+        pb.QueryBoundsRequest(stores=[pb.Store(topic=name, broker_id=1 << 30, store=1 << 30)] * 10_000),
+        pb.QueryRouteRequest(topics=[name] * 1_024),
+        pb.OpenSessionRequest(client_id="x" * 1_024, secret=bytes(64)),
+    ):
+        limits.check(message)
+        assert message.ByteSize() <= limits.REQUEST_BYTES
+
+
+def test_a_batch_is_not_looked_through():
+    batch = pb.MessageBatch(topics=["x" * 2_000] * 20_000)
+    limits.check(pb.PublishStreamRequest(batch=batch))
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(0, [0]), (3, [3]), (10, [10]), (11, [10, 1]), (25, [10, 10, 5])]
+)
+def test_what_is_more_than_a_request_may_have_goes_into_several(count, sizes):
+    assert list(map(len, limits.chunks(range(count), 10))) == sizes
+    assert [item for part in limits.chunks(range(count), 10) for item in part] == list(range(count))
+
+
+def all_pages(names, item, size=0, most=1_000):
+    token, parts = "", []
+    while not parts or token:
+        part, token = pages.page(names, item, size, token, most)
+        parts.append(part)
+    return parts
+
+
+def test_pages_have_all_items_once_in_order():
+    names = [f"{number:03}" for number in range(25)]
+    for size, most, lengths in (
+        (0, 10, [10, 10, 5]),
+        (10, 1_000, [10, 10, 5]),
+        (5, 10, [5] * 5),
+        (0, 25, [25]),
+    ):
+        parts = all_pages(names[::-1], str, size, most)
+        assert list(map(len, parts)) == lengths
+        assert [name for part in parts for name in part] == names
+    assert all_pages([], str) == [[]]
+
+
+def test_a_page_is_no_longer_than_clients_take_unless_one_item_is():
+    def member(name):
+        return pb.ListMembersResponse.Member(client_id=name, partitions=[{"topic": "x" * (1 << 20)}])
+
+    names = [f"m{number}" for number in range(5)]
+    assert list(map(len, all_pages(names, member))) == [2, 2, 1]
+    long = {"a": "x", "b": "x" * (5 << 20), "c": "x"}
+    assert list(map(len, all_pages(long, long.__getitem__))) == [1, 1, 1]
