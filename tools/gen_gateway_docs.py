@@ -73,8 +73,10 @@ stay. As long as certificate and key do not fit together, those of before are us
 ## Who may do what
 
 Without `policy`, every client that reaches the port can use the gateway, within the rights that TubeMQ gives
-to all or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. With it, a file
-says which clients there are, and what each of them may do:
+to all or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. A session can
+only be used with the secret that its client chose, which no answer and no log tells; with `tls_client_ca`, a
+certificate of the same names is needed, too. Passwords of users are taken over TLS only. With a policy, a
+file says which clients there are, and what each of them may do:
 
 ```toml
 [[clients]]
@@ -103,7 +105,8 @@ operator = true
 - A client shows its token with each call, as `authorization: Bearer ...`; a query does that with
   `tubemq.gateway.token`. A policy needs `tls_cert`, so that the token cannot be read on its way.
 - What a client has no right to is refused (`PERMISSION_DENIED`), and left out of lists of topics and groups.
-  A session belongs to the client that opened it. Health and reflection need no rights.
+  A session belongs to the client that opened it: to others it is unknown, and only the same client can open
+  it again with another secret. Health and reflection need no rights.
 - Names in certificates are compared as they are, and written with their kind: `CN=` for the common name of
   the subject; `DNS:`, `URI:`, `IP:` and `email:` for alternative names.
 - Every `housekeeping_ms` the gateway looks whether the content of the file has changed. Calls are judged by
@@ -118,7 +121,7 @@ After SIGTERM or SIGINT
 
 1. health says `NOT_SERVING`, and new calls are refused with `UNAVAILABLE`; clients go to another gateway;
 2. ranges that are read end there and go on elsewhere; who publishes is told, has everything stored, and goes
-   on elsewhere;
+   on elsewhere; a publish stream of which everything is stored ends with that refusal;
 3. fetches that wait are answered without messages, and streams of events, routes and batches end with that
    refusal; what was sent and not committed comes again, at the next gateway;
 4. what still runs after `drain_ms` is cut, and the process ends with exit code 0.

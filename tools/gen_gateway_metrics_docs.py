@@ -5,6 +5,7 @@ from pathlib import Path
 from prometheus_client import Metric
 
 from tubemq_spark.gateway.server import GatewayServer
+from tubemq_spark.gateway.session.sessions import ENDS
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 
@@ -49,11 +50,13 @@ TAIL = """
 | `method` | a method of the service, such as `ReadRange` |
 | `status` | a status of gRPC, such as `OK` or `UNAVAILABLE` |
 | `direction` | `read` or `published` |
+| `reason` | `session_unknown`, as at each gateway that a client comes to; `draining` |
+| `end` | {ends} |
 | `kind` | why records are missing, as in the conditions `TUBEMQ_DATA_LOSS`, such as `EXPIRED` |
 
 ## What to watch
 
-- **Refused calls.** `rate(tubemq_gateway_calls_total{status="RESOURCE_EXHAUSTED"}[5m]) > 0`: a limit is
+- **Refused calls.** `rate(tubemq_gateway_calls_total{{status="RESOURCE_EXHAUSTED"}}[5m]) > 0`: a limit is
   reached. Start another gateway, or raise the setting that the log names.
 - **Calls that queue.** `tubemq_gateway_waiting_calls > 0` for minutes: brokers are slow, or there are too few
   threads.
@@ -70,8 +73,10 @@ TAIL = """
 - **The policy.** `increase(tubemq_gateway_policy_failures_total[1h]) > 0`: the file has a mistake, and the
   rights of before count.
 - **Losses.** `increase(tubemq_gateway_losses_total[1h]) > 0`: records were gone before they were read.
-- **Lost clients.** `increase(tubemq_gateway_sessions_expired_total[1h]) > 0`: clients ended without closing
-  their sessions.
+- **Lost clients.** `increase(tubemq_gateway_sessions_ended_total{{end="lost"}}[1h]) > 0`: clients that had
+  attached partitions were killed, or could not reach the gateway.
+- **A policy that is not used.** `increase(tubemq_gateway_policy_failures_total[1h]) > 0`: the file has a
+  mistake, and the log says which.
 """
 
 
@@ -80,7 +85,8 @@ def page() -> str:
     settings = GatewaySettings(master_servers=(Endpoint("master", 8715),), node_name="page")
     metrics = GatewayServer(settings).metrics
     rows = [_row(metric, metrics.labels.get(metric.name, ())) for metric in metrics.registry.collect()]
-    return HEAD + "".join(rows) + TAIL
+    ends = "; ".join(f"`{end}`: {text}" for end, text in ENDS.items())
+    return HEAD + "".join(rows) + TAIL.format(ends=ends)
 
 
 def _row(metric: Metric, labels: tuple[str, ...]) -> str:

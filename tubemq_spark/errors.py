@@ -159,6 +159,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_TOPIC_PARTLY_CREATED": "Topic '{topic}' is on the brokers {brokers}, and the master refuses to create it on {missing}; ask the operator of TubeMQ to complete or remove it.",
     "TUBEMQ_GATEWAY_LOGIN": "The gateway {gateway} does not know who calls: {what}; set tubemq.gateway.token, or show a certificate that its policy names.",
     "TUBEMQ_GATEWAY_FORBIDDEN": "The gateway {gateway} does not allow the client {client} to {what}; ask its operator for the right.",
+    "TUBEMQ_GATEWAY_PLAINTEXT": "The gateway {gateway} takes no password over a connection without TLS, where others can read it; reach a gateway that has tls_cert, with tubemq.tls.enabled=true.",
     "TUBEMQ_SESSION_UNKNOWN": "The gateway {gateway} does not know the session {session}; open it there, and repeat the call.",
     "TUBEMQ_SESSION_TAKEN": "The gateway {gateway} has a session {session} that another client opened; give this client an id of its own, or open it with the secret that it was opened with.",
     "TUBEMQ_SESSION_FENCED": "The session {session} of epoch {epoch} has given way to one of epoch {newer}; stop this client, or give it a client id of its own.",

@@ -44,10 +44,15 @@ class Metrics:
             "direction",
         )
         self._losses = self._made(prometheus.Counter, "losses", "Losses that readers were told of", "kind")
-        self._expired = self._made(
+        self._redirected = self._made(
             prometheus.Counter,
-            "sessions_expired",
-            "Sessions that were silent for longer than their lease",
+            "calls_redirected",
+            "Calls whose client was told to open its session, or to use another gateway",
+            "method",
+            "reason",
+        )
+        self._sessions_ended = self._made(
+            prometheus.Counter, "sessions_ended", "Sessions that ended, by how they did", "end"
         )
         self._behind = self._made(
             prometheus.Histogram,
@@ -100,9 +105,13 @@ class Metrics:
         """Count a loss."""
         self._losses.labels(kind).inc()
 
-    def expired(self, sessions: int) -> None:
-        """Count sessions that were silent for too long."""
-        self._expired.inc(sessions)
+    def redirected(self, method: str, reason: str) -> None:
+        """Count a call that was no failure, and has to be made elsewhere or again."""
+        self._redirected.labels(method, reason).inc()
+
+    def session_ended(self, end: str) -> None:
+        """Count a session that has ended."""
+        self._sessions_ended.labels(end).inc()
 
     def behind(self, size: int) -> None:
         """Note how much a reader has still to read."""

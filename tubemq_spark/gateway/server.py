@@ -43,7 +43,7 @@ from tubemq_spark.gateway.operate.periodic import Periodic
 from tubemq_spark.gateway.operate.web import WebServer
 from tubemq_spark.gateway.session.calls import Calls, Handler, Hook
 from tubemq_spark.gateway.session.certificates import Certificates
-from tubemq_spark.gateway.session.sessions import Sessions
+from tubemq_spark.gateway.session.sessions import LOST, REMOVED, Sessions
 from tubemq_spark.gateway.session.upstream import Access, RouteRefresh, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
@@ -79,6 +79,7 @@ class GatewayServer:
         self.metrics = Metrics()
         self._upstream = Upstream(settings)
         self._sessions = sessions = Sessions(settings)
+        sessions.on_end.append(lambda session: self.metrics.session_ended(session.end))
         self._calls = calls = Calls(settings, sessions, self.metrics)
         calls.hooks.extend(hooks)
         calls.guard.on_failure = self.metrics.policy_failed
@@ -215,7 +216,8 @@ class GatewayServer:
     async def stop(self, drain_ms: int | None = None) -> None:
         """Drain, and end; after ``drain_ms``, by default that of the settings, without waiting any longer."""
         grace_s = (self._settings.drain_ms if drain_ms is None else drain_ms) / 1000
-        self._calls.draining = self.observer.draining = True
+        self._calls.drain()
+        self.observer.draining = True
         if self._server is not None:
             logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
             await self._health.enter_graceful_shutdown()
@@ -339,18 +341,17 @@ class GatewayServer:
             await self._health.set(service, status)
 
     async def _end_silent_sessions(self) -> None:
-        silent = self._sessions.expire()
-        self.metrics.expired(len(silent))
-        for session in silent:
+        for session in self._sessions.expire():
+            level = logging.INFO if session.end == LOST else logging.DEBUG
             text = "session %s of %s was silent for too long"
-            logger.info(text, session.client_id, session.peer, extra={"kind": "silent sessions"})
+            logger.log(level, text, session.client_id, session.peer, extra={"kind": "silent sessions"})
 
     async def _look_at_policy(self) -> None:
         """Judge everybody by the policy as its file is now."""
         if await self._calls.guard.look():
             for session in self._sessions:
-                if self._calls.guard.refused(session.owner) is not None:
-                    self._sessions.close(session)
+                if (refusal := self._calls.guard.refused(session.owner)) is not None:
+                    self._sessions.close(session, REMOVED, refusal)
             self._calls.judge_again()
 
     async def _refresh_routes(self) -> None:

@@ -1,5 +1,6 @@
 """With a policy, each call shows who makes it, and is refused when the policy does not allow it."""
 
+import contextlib
 import dataclasses
 import logging
 import queue
@@ -174,12 +175,22 @@ def test_a_client_can_use_neither_session_nor_id_of_another_client(connect):
     connect("reader", client_id="mine")
     other = connect(client_id="mine", token=f"Bearer {TOKENS['operator']}")
     other.session.epoch = 1
-    assert refusal(other, "Heartbeat") == FORBIDDEN
-    assert refusal(other, "ReadRange", partition=place("clicks"), end=28) == FORBIDDEN
+    no_session = ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+    assert refusal(other, "Heartbeat") == no_session
+    assert refusal(other, "ReadRange", partition=place("clicks"), end=28) == no_session
     begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    assert refusal(other.commands, begin) == FORBIDDEN
+    assert refusal(other.commands, begin) == no_session
     other.session.epoch = 2
-    assert refusal(other.open) == FORBIDDEN
+    assert refusal(other.open, group="ops") == ("ALREADY_EXISTS", "TUBEMQ_SESSION_TAKEN")
+
+
+def test_the_same_client_of_the_policy_takes_its_id_over_with_another_secret(connect):
+    older = connect("reader", client_id="restarted")
+    newer = connect(client_id="restarted", token=f"Bearer {TOKENS['reader']}")
+    newer.session.epoch, newer.session.secret = 2, b"of the process that was restarted"
+    newer.open(group="reader")
+    assert refusal(older, "Heartbeat") == ("ABORTED", "TUBEMQ_SESSION_FENCED")
+    assert newer("Heartbeat").gateway
 
 
 def test_operators_see_all_sessions(connect):
@@ -321,6 +332,30 @@ def test_a_certificate_is_as_good_as_a_token(served, files):
         assert refusal(stranger.open) == UNKNOWN
         shown.channel.close()
         stranger.channel.close()
+
+
+def test_without_a_policy_a_session_is_bound_to_the_certificate_that_opened_it(served, files):
+    authority, pair, _ = files
+    settings = served.server._settings
+
+    class Upstream:
+        master, master_web = str(settings.master_servers[0]), str(settings.master_web[0])
+
+    def client(name, host):
+        return SecuredClient(mutual.address, authority, "mine", pair=authority.issue(name, host))
+
+    tls = {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "tls_client_ca": str(authority.cert)}
+    with gateway(Upstream, **tls) as mutual, contextlib.ExitStack() as stack:
+        owner, renewed = (client("owner", "owner.example.com") for _ in range(2))
+        thief = client("thief", "thief.example.com")
+        for each in (owner, renewed, thief):
+            stack.callback(each.channel.close)
+        owner.open(group="")
+        # It has learnt the secret all the same.
+        assert refusal(thief, "Heartbeat") == ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+        thief.session.epoch = 2
+        assert refusal(thief.open) == ("ALREADY_EXISTS", "TUBEMQ_SESSION_TAKEN")
+        assert renewed("Heartbeat").gateway == owner("Heartbeat").gateway
 
 
 def test_a_query_shows_its_token_and_is_told_what_it_may_not(served, files):

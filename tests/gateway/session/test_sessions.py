@@ -1,5 +1,8 @@
 """Sessions: one for each client id, that of the largest epoch, as long as it gives signs of life."""
 
+import asyncio
+import contextlib
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -64,10 +67,23 @@ def test_a_newer_client_of_the_same_id_fences_the_older_one():
     assert sessions.use(ref(epoch=2)) is newer
 
 
-def test_the_same_client_may_open_its_session_again():
+def test_opening_a_session_again_with_the_same_settings_changes_nothing():
+    sessions, clock = made()
+    access = object()
+    request = pb.OpenSessionRequest(client_id="reader", epoch=1, secret=SECRET)
+    session = sessions.open(request, lambda: access, "peer")
+    clock.now += LEASE_S - 1
+    assert sessions.open(request, lambda: access, "peer") is session
+    clock.now += 2
+    assert sessions.expire() == []
+    assert not session.ended
+
+
+def test_the_same_client_may_open_its_session_again_with_other_settings():
     sessions, _ = made()
-    opened(sessions)
+    before = opened(sessions)
     again = opened(sessions)
+    assert before.end == "replaced"
     assert sessions.use(ref()) is again
     assert len(sessions) == 1
 
@@ -162,17 +178,83 @@ def test_a_call_with_another_secret_is_refused_as_that_of_an_unknown_session_is(
 
 @pytest.mark.parametrize("epoch", [0, 1, 2])
 def test_an_id_is_only_taken_with_its_secret_or_by_the_same_client_of_the_policy(epoch):
-    sessions, clock = made()
+    sessions, clock = made(policy="policy.toml")
     first = opened(sessions, owner="ann")
     other = b"another secret of a test"
     for owner in ("", "mallory"):
         refused("TUBEMQ_SESSION_TAKEN", opened, sessions, "reader", epoch, other, owner)
-    assert sessions.use(ref()) is first
+    assert sessions.use(ref(), "ann") is first
     clock.now += LEASE_S + 1
     sessions.expire()
     assert opened(sessions, "reader", epoch, other, "mallory").owner == "mallory"
     if epoch:
         assert opened(sessions, "reader", 2, SECRET, "mallory").secret == SECRET
+
+
+def test_without_a_policy_who_has_a_certificate_needs_the_secret_too():
+    sessions, _ = made()
+    opened(sessions, owner="CN=ann")
+    other = b"another secret of a test"
+    refused("TUBEMQ_SESSION_TAKEN", opened, sessions, "reader", 2, other, "CN=ann")
+    refused("TUBEMQ_SESSION_TAKEN", opened, sessions, "reader", 2, SECRET, "CN=mallory")
+    refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref(), "CN=mallory")
+    assert opened(sessions, "reader", 2, SECRET, "CN=ann").epoch == 2
+
+
+@pytest.mark.parametrize("stranger", [(SECRET, "mallory"), (b"another secret of a test", "ann")])
+def test_what_a_stranger_shows_is_no_sign_of_life(stranger):
+    sessions, clock = made(policy="policy.toml")
+    opened(sessions, owner="ann")
+    clock.now += LEASE_S - 1
+    secret, owner = stranger
+    refused("TUBEMQ_SESSION_UNKNOWN", sessions.use, ref(secret=secret), owner)
+    clock.now += 2
+    assert len(sessions.expire()) == 1
+
+
+class Call:
+    def __init__(self):
+        self.ended_by = None
+
+    def end(self, error):
+        self.ended_by = error.condition
+
+
+@pytest.mark.parametrize(
+    ("close", "condition"),
+    [
+        (lambda sessions, _: opened(sessions, "reader", 2), "TUBEMQ_SESSION_FENCED"),
+        (lambda sessions, session: sessions.close(session), "TUBEMQ_SESSION_UNKNOWN"),
+        (lambda sessions, _: opened(sessions), "TUBEMQ_SESSION_UNKNOWN"),
+    ],
+    ids=["fenced", "closed", "other settings"],
+)
+def test_the_calls_of_a_session_end_with_it(close, condition):
+    sessions, _ = made()
+    session, call, ended = opened(sessions), Call(), Call()
+    with session.during(ended):
+        pass
+    with session.during(call):
+        close(sessions, session)
+    assert (call.ended_by, ended.ended_by) == (condition, None)
+
+
+def test_the_end_of_a_session_is_settled_when_its_last_call_is():
+    sessions, _ = made()
+    session, calls = opened(sessions), [Call(), Call()]
+
+    async def settle():
+        with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+            first.enter_context(session.during(calls[0]))
+            second.enter_context(session.during(calls[1]))
+            settled = asyncio.ensure_future(session.settled(3_600))
+            for stack in (first, second):
+                await asyncio.sleep(0)
+                assert not settled.done()
+                stack.close()
+            await settled
+
+    asyncio.run(settle())
 
 
 @pytest.mark.parametrize("size", [0, 15, 65])

@@ -22,7 +22,7 @@ import contextlib
 import dataclasses
 import logging
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Final
 
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
@@ -149,8 +149,6 @@ class Consuming:
             batch = await attached.parking.fetch(_in_time(min(request.wait_ms / 1000, _LONGEST_WAIT_S), call))
         if batch is not None:
             return self.response(attached, batch, call)
-        if session.ended:
-            self._sessions.use(call.ref)
         return pb.FetchResponse(
             reason=_REASONS[attached.consumer.consume_status], draining=self._calls.draining
         )
@@ -225,7 +223,11 @@ class Consuming:
 
     def take_back(self, attached: Attached, contexts: Iterable[str]) -> None:
         """Take batches back whose client does not go on; they come again."""
-        task = asyncio.ensure_future(self._take_back(attached, tuple(contexts)))
+        self._keep(self._take_back(attached, tuple(contexts)))
+
+    def _keep(self, work: Coroutine[None, None, None]) -> None:
+        """Carry on with what no call waits for."""
+        task = asyncio.ensure_future(work)
         self._taking_back.add(task)
         task.add_done_callback(self._taking_back.discard)
 
@@ -315,15 +317,25 @@ class Consuming:
         await self._members.admit(session.access)
         on_loss = self._loss_policy(session, accept=accept_losses)
         consumer = self._upstream.consumer(session.access, topics, session.client_id, on_loss)
-        await self._workers.run(consumer.open)
-        if session.ended:
-            await self._workers.run(consumer.close)
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="its session has ended")
+        opening = asyncio.ensure_future(self._workers.run(consumer.open))
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            self._keep(self._close_unused(consumer, opening))
+            raise
         parking = Parking(consumer, self._workers, self._arrivals)
         attached = self._consumers[session] = Attached(session, consumer, parking)
         consumer.on_given_up(lambda: self._events.from_thread(lambda: self._look_for_lost(attached)))
         self._events.members_changed(session.access.config.group, session)
         return attached
+
+    async def _close_unused(
+        self, consumer: AssignedConsumer, opening: "asyncio.Future[AssignedConsumer]"
+    ) -> None:
+        """Close a consumer whose call has ended while it was opened."""
+        with contextlib.suppress(TubeMQError):
+            await opening
+            await self._workers.run(consumer.close)
 
     def _loss_policy(self, session: Session, *, accept: bool) -> LossPolicy:
         def tell(loss: LossRecord) -> None:

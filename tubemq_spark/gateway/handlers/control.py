@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tubemq_spark.errors import OptionError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import GatewayError, OptionError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.handlers.consuming import Consuming
 from tubemq_spark.gateway.session.calls import Call, Calls
@@ -17,6 +17,8 @@ from tubemq_spark.protocol.gateway.pages import page
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
 """Errors of a broker after which a master is asked again where it is."""
+_SETTLE_S: Final = 2.0
+"""How long is waited for the calls of a session that has ended."""
 
 
 class Control:
@@ -47,9 +49,15 @@ class Control:
 
     async def open_session(self, request: pb.OpenSessionRequest, call: Call) -> pb.OpenSessionResponse:
         """Open a session under the id that its client chose."""
+        if request.settings.password and self._settings.tls_cert is None:
+            raise GatewayError("TUBEMQ_GATEWAY_PLAINTEXT", gateway=self._settings.name)
+        older = self._sessions.known(request.client_id)
         call.session = self._sessions.open(
             request, lambda: self._upstream.access(request.settings), call.context.peer(), call.client
         )
+        if older is not None and older.ended:
+            # What the older one has under way comes to nothing from here on.
+            await older.settled(_SETTLE_S)
         return pb.OpenSessionResponse(
             lease_ms=self._settings.lease_ms,
             heartbeat_ms=self._settings.heartbeat_ms,
@@ -72,13 +80,16 @@ class Control:
         )
 
     async def close_session(self, _: pb.CloseSessionRequest, call: Call) -> pb.CloseSessionResponse:
-        """End a session; calls of it that are under way come to their end.
+        """End a session and its calls; one that is not known has ended.
 
         Its partitions are free then, unless a broker does not answer.
         """
-        session = call.owner()
-        session.closed_by_client = True
+        try:
+            session = self._sessions.use(call.ref, call.client)
+        except GatewayError:
+            return pb.CloseSessionResponse()
         self._sessions.close(session)
+        await session.settled(_SETTLE_S)
         await self._consuming.closed(session, call)
         return pb.CloseSessionResponse()
 

@@ -20,7 +20,7 @@ from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.inbox import Board
-from tubemq_spark.gateway.session.sessions import Session, Sessions
+from tubemq_spark.gateway.session.sessions import IDLE, LOST, Session, Sessions
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import TopicPartition
@@ -118,12 +118,11 @@ class Events:
             await call.context.send_initial_metadata(())
             await self._tell(session, call)
         except asyncio.CancelledError:
-            if request.close_when_lost and not session.ended:
+            if request.close_when_lost and call.ended_by is None:
                 asyncio.get_running_loop().call_later(
                     self._grace_s, self._close_if_silent, session, session.calls
                 )
             raise
-        self._calls.refuse_ended(call)
 
     async def _tell(self, session: Session, call: Call) -> None:
         inbox = session.inbox
@@ -147,7 +146,7 @@ class Events:
 
     def _close_if_silent(self, session: Session, calls: int) -> None:
         if not session.running and session.calls == calls:
-            self._sessions.close(session)
+            self._sessions.close(session, LOST if session.attached else IDLE)
 
     def _put(self, session: Session, about: tuple[str, ...], event: pb.SessionEvent) -> None:
         session.inbox.put(about, event)

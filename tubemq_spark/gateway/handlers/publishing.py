@@ -17,6 +17,7 @@ What a producer refuses is an answer and not the end of the stream: the client d
 """
 
 import asyncio
+import contextlib
 import queue
 from collections.abc import Callable
 from typing import Any, Final, cast
@@ -33,6 +34,8 @@ from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.receipts import Receipt, merged
 
 _LOOK_S: Final = 0.01
+_ABANDON_S: Final = 2.0
+"""How long is waited for the thread of a stream that was ended."""
 _RESTS: Final = frozenset({"flush", "finish"})
 """The commands after which everything is stored."""
 
@@ -173,6 +176,9 @@ class Publishing:
             await self._serve(sending, command, call)
         finally:
             sending.producing.abandon()
+            if call.ended_by is not None:
+                # Who waits for this end may rely on that nothing more is stored.
+                await asyncio.wait({sending.thread}, timeout=_ABANDON_S)
 
     def _begin(
         self, session: Session, name: str, stored: list[Receipt], *, patiently: bool = False
@@ -194,7 +200,7 @@ class Publishing:
                 await asyncio.sleep(_LOOK_S)
 
     async def _serve(self, sending: "_Sending", command: object, call: Call) -> None:
-        session, name = call.owner(), sending.producing.name
+        session, name, under_way = call.owner(), sending.producing.name, False
         # What read returns at the end of a stream is no command.
         while isinstance(command, pb.PublishStreamRequest):
             call.judge(command.batch)
@@ -207,6 +213,7 @@ class Publishing:
                 answer = await sending.producing.ask(command, sending.thread)
             finally:
                 self._admission.bytes.give(call.who, size)
+            under_way = under_way or command.HasField("batch")
             if command.HasField("batch"):
                 self._count(call, _accepted(command, answer), size)
             sending.at_rest = command.WhichOneof("request") in _RESTS and not answer.HasField("error")
@@ -217,7 +224,9 @@ class Publishing:
             await call.context.write(answer)
             if command.HasField("finish") and sending.at_rest:
                 return
-            command = await call.read()
+            under_way = under_way and not sending.at_rest
+            with contextlib.nullcontext() if under_way else call.rest():
+                command = await call.read()
 
     def _count(self, call: Call, rows: int, size: int) -> None:
         call.rows += rows

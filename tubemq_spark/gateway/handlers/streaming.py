@@ -157,7 +157,6 @@ class Streaming:
         call.judge(command)
         with self._consuming.place():
             await self._serve(call.owner(), call)
-        self._calls.refuse_ended(call)
 
     async def _serve(self, session: Session, call: Call) -> None:
         attached = self._consuming.attached(session)

@@ -5,8 +5,13 @@ itself in a trailer; INTERNAL for a mistake of ours, which is logged with its tr
 deadline of the client, who otherwise would learn nothing of the reason; a client that names no deadline has
 the usual one of the method. What a thread still does then comes to its end, and no call waits for it.
 
-**A call that may not go on** is ended by ``Call.end``, which cancels its task: its session has ended, or the
-policy has changed. The client gets the error that ``end`` was given.
+**A call that may not go on** is ended by ``Call.end``, which cancels its task: its session has ended, the
+policy has changed, or the gateway drains and the call is at rest. The client gets the error that ``end`` was
+given.
+
+**Not every refusal is a failure.** ``REDIRECTS`` tell a client to open its session, or to go to another
+gateway, as happens to each of them when gateways are restarted; they are counted apart, and logged as calls
+that went well.
 """
 
 import asyncio
@@ -27,7 +32,7 @@ from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Owner, host_of
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.policy import Guard, Need
-from tubemq_spark.gateway.session.sessions import Session, Sessions
+from tubemq_spark.gateway.session.sessions import CLOSED, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
 from tubemq_spark.protocol.gateway.failures import status_with_trailers, unexpected
@@ -71,6 +76,13 @@ USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
     "ListGroups": 30.0,
 }
 """How long a call may take whose client names no deadline: what settings usually allow TubeMQ."""
+REDIRECTS: Final = {
+    "TUBEMQ_SESSION_UNKNOWN": "session_unknown",
+    "TUBEMQ_GATEWAY_DRAINING": "draining",
+}
+"""Conditions that are no failures, and their names in metrics."""
+_END_WITH_SESSION: Final = frozenset({"SessionEvents", "Consume"})
+"""Streams that end well when their client closes the session; others would look complete."""
 _RESERVE_S: Final = 0.2
 """How much earlier than its client's deadline a call is answered, or half of what is left."""
 _TURN_RESERVE_S: Final = 1.0
@@ -102,7 +114,9 @@ class Call:
     """How many messages it moved, for the access log."""
     needs: set[Need] = dataclasses.field(default_factory=set)
     """What it has needed of the policy until now."""
-    guard: Guard | None = None
+    calls: "Calls | None" = None
+    resting: bool = False
+    """Whether nothing of it is under way, and a gateway that drains need not wait for it."""
     task: "asyncio.Task[Any] | None" = dataclasses.field(default_factory=asyncio.current_task)
     ended_by: TubeMQError | None = None
     """Why it may not go on."""
@@ -119,8 +133,30 @@ class Call:
         Raises:
             GatewayError: it does not.
         """
-        if self.guard is not None:
-            self.needs.update(self.guard.needs(self.method.name, message, self.client, self.session))
+        if self.calls is not None:
+            guard = self.calls.guard
+            self.needs.update(guard.needs(self.method.name, message, self.client, self.session))
+
+    @contextlib.contextmanager
+    def rest(self) -> Iterator[None]:
+        """Say that nothing of the call is under way; a gateway that drains ends it then.
+
+        Raises:
+            GatewayError: the gateway drains.
+        """
+        if self.calls is not None:
+            self.calls.refuse_when_draining()
+        self.resting = True
+        try:
+            yield
+        finally:
+            self.resting = False
+
+    @property
+    def ends_well(self) -> bool:
+        """Whether the end of its session is a good end of this call."""
+        session = self.session
+        return session is not None and session.end == CLOSED and self.method.name in _END_WITH_SESSION
 
     async def read(self) -> Request | None:
         """Return the next message of the client's stream; None at its end.
@@ -189,6 +225,13 @@ class Calls:
         if self.draining:
             raise GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway)
 
+    def drain(self) -> None:
+        """Take no new calls, and end those that rest."""
+        self.draining = True
+        for call in list(self._running):
+            if call.resting:
+                call.end(GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway))
+
     def generic_handler(self, handlers: dict[str, Handler]) -> grpc.GenericRpcHandler:
         """Return what gRPC calls; methods of the service without a handler are unimplemented."""
         bound = {}
@@ -208,16 +251,6 @@ class Calls:
                 )
         return grpc.method_handlers_generic_handler(SERVICE, bound)
 
-    def refuse_ended(self, call: Call) -> None:
-        """Return unless the session of a call has ended without its client having closed it.
-
-        Raises:
-            GatewayError: as for a new call of that session.
-        """
-        session = call.owner()
-        if session.ended and not session.closed_by_client:
-            self._sessions.use(call.ref)
-
     @contextlib.contextmanager
     def _in_session(self, call: Call) -> Iterator[None]:
         """Give a call the session that its metadata name, which does not expire during it."""
@@ -225,15 +258,16 @@ class Calls:
             yield
             return
         call.ref = _session_ref(call.context)
-        session = self._sessions.use(call.ref)
-        self._check_owner(session, call.client)
-        call.session = session
-        session.under_way.add(call)
-        try:
+        if call.method.name == "CloseSession":
+            # It ends calls of its session, and is none of them.
             yield
-        finally:
-            session.under_way.discard(call)
-            self._sessions.seen(session)
+            return
+        call.session = session = self._sessions.use(call.ref, call.client)
+        with session.during(call):
+            try:
+                yield
+            finally:
+                self._sessions.seen(session)
 
     def judge_again(self) -> None:
         """End the calls that the policy allows no longer."""
@@ -241,23 +275,13 @@ class Calls:
             if (refusal := self.guard.refused(call.client, call.needs)) is not None:
                 call.end(refusal)
 
-    def _check_owner(self, session: Session, client: str) -> None:
-        if self.guard.active and session.owner != client:
-            what = f"use the session {session.client_id}, which is another client's"
-            raise GatewayError("TUBEMQ_GATEWAY_FORBIDDEN", gateway=self._gateway, client=client, what=what)
-
     def _guarded(self, name: str, handler: Handler) -> Handler:
         """Return a handler that is only called where the policy allows it."""
 
         async def handle(request: Request, call: Call) -> Answer:
-            session = call.session
-            if name == "OpenSession":
-                session = self._sessions.known(request.client_id)
-                if session is not None:
-                    self._check_owner(session, call.client)
             # The messages of a client's stream are judged as they come.
             if request is not None:
-                call.needs.update(self.guard.needs(name, request, call.client, session))
+                call.judge(request)
             answer = await handler(request, call)
             if answer is not None:
                 self.guard.leave_out(name, answer, call.client)
@@ -285,7 +309,7 @@ class Calls:
 
     @contextlib.asynccontextmanager
     async def _answered(self, method: Method, context: grpc.aio.ServicerContext) -> AsyncIterator[Call]:
-        name, call = method.name, Call(method, context, guard=self.guard)
+        name, call = method.name, Call(method, context, calls=self)
         began, status, failure = time.monotonic(), "OK", None
         self._running.add(call)
         self._tell(lambda hook: hook.before(call))
@@ -300,8 +324,11 @@ class Calls:
                 status = "CANCELLED"
                 raise
             call.task.uncancel()
-            status = status_of(failure).name
-            await abort(context, failure)
+            if call.ends_well:
+                failure = None
+            else:
+                status = status_of(failure).name
+                await abort(context, failure)
         except Exception as error:  # noqa: BLE001 (any of them is an answer)
             failure = _as_error(name, error)
             status = status_of(failure).name
@@ -309,7 +336,11 @@ class Calls:
         finally:
             self._running.discard(call)
             seconds = time.monotonic() - began
-            self._metrics.ended(name, status, seconds)
+            if failure is not None and (redirect := REDIRECTS.get(failure.condition)) is not None:
+                self._metrics.redirected(name, redirect)
+                failure = None
+            else:
+                self._metrics.ended(name, status, seconds)
             self._log(call, status, seconds, failure)
             self._tell(lambda hook: hook.after(call, status, seconds))
 

@@ -17,18 +17,23 @@ would need. Used in the event loop only.
   With a smaller epoch it is refused as fenced, so the older one of two clients with one id cannot go on; with
   any other that is not the session's, the session is not known.
 - Who has another secret cannot take the id of an open session, unless the policy names both as one client.
+- With client certificates and no policy, a session is also bound to the names of the certificate that opened
+  it.
+- No call goes on when its session has ended: its task is cancelled, and its client told why.
 - A session that has calls under way does not expire; ``GatewayServer`` looks for others every
   ``housekeeping_ms``.
 """
 
+import asyncio
+import contextlib
 import dataclasses
 import hmac
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
-from tubemq_spark.errors import GatewayError
+from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Owner, host_of
 from tubemq_spark.gateway.session.inbox import Inbox
 from tubemq_spark.gateway.session.upstream import Access
@@ -42,6 +47,13 @@ _LONGEST_ID: Final = 1_024
 """As for TubeMQ's clients (TBaseConstants.META_MAX_CLIENT_ID_LENGTH)."""
 _SECRET_BYTES: Final = range(16, 65)
 """How long a secret may be."""
+
+
+class CallUnderWay(Protocol):
+    """A call of a session."""
+
+    def end(self, error: TubeMQError) -> None:
+        """End it with an error."""
 
 
 @dataclasses.dataclass(slots=True, eq=False, weakref_slot=True)
@@ -60,19 +72,44 @@ class Session:
     opened_at: float
     seen_at: float
     """When it last gave a sign, in seconds of the clock."""
-    under_way: set[object] = dataclasses.field(default_factory=set)
+    under_way: set[CallUnderWay] = dataclasses.field(default_factory=set)
     """Its calls that have not ended."""
+    at_rest: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+    """Set when the last of them ends."""
     calls: int = 0
     """How many calls it has made."""
-    ended: bool = False
-    closed_by_client: bool = False
-    """Whether it has ended because its client wanted that."""
+    end: str = ""
+    """How it has ended, of those in ``ENDS``; blank as long as it is open."""
     inbox: Inbox = dataclasses.field(default_factory=Inbox)
     """What it is to be told."""
     owner: str = ""
-    """The client of the policy that opened it."""
+    """Who opened it: the client of the policy; without one, the names of the certificate, if there is one."""
     attached: set[str] = dataclasses.field(default_factory=set)
     """The topics of the partitions that it reads as a member of its group."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return bool(self.end)
+
+    @contextlib.contextmanager
+    def during(self, call: CallUnderWay) -> Iterator[None]:
+        """Count a call as under way, which keeps the session from expiring."""
+        self.under_way.add(call)
+        self.at_rest.clear()
+        try:
+            yield
+        finally:
+            self.under_way.discard(call)
+            if not self.under_way:
+                self.at_rest.set()
+
+    async def settled(self, timeout_s: float) -> None:
+        """Return when no call is under way, or that time is over."""
+        if self.under_way:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self.at_rest.wait()
 
     @property
     def running(self) -> int:
@@ -95,6 +132,21 @@ class Session:
         return Owner(self.owner or host_of(self.peer), self.client_id)
 
 
+CLOSED: Final = "closed"
+REPLACED: Final = "replaced"
+IDLE: Final = "idle"
+LOST: Final = "lost"
+REMOVED: Final = "removed"
+ENDS: Final = {
+    CLOSED: "its client closed it",
+    REPLACED: "its client opened a newer one",
+    IDLE: "silent for longer than its lease, with nothing attached",
+    LOST: "silent for longer than its lease, or its stream of events broke off, with partitions attached",
+    REMOVED: "its client is no longer in the policy",
+}
+"""How sessions end."""
+
+
 class Sessions:
     """All sessions of a gateway."""
 
@@ -102,6 +154,7 @@ class Sessions:
         self._gateway = settings.name
         self._lease_s = settings.lease_ms / 1000
         self._most = settings.sessions
+        self._policy = settings.policy is not None
         self._clock = clock
         self._sessions: dict[str, Session] = {}
         self._in_order: list[Session] | None = None
@@ -124,13 +177,15 @@ class Sessions:
     def open(
         self, request: pb.OpenSessionRequest, access: Callable[[], Access], peer: str, owner: str = ""
     ) -> Session:
-        """Open a session; one of the same id and epoch is opened again, an older one is fenced.
+        """Open a session; an older one of the same client is fenced.
+
+        One of the same id, epoch and settings stays as it is, since a client repeats what had no answer.
 
         Args:
             request: what its client asks for.
             access: returns TubeMQ for its settings.
             peer: where the client is.
-            owner: the client of the policy that calls.
+            owner: who calls, as ``Session.owner``.
 
         Raises:
             GatewayError: the id or the secret cannot be one, there are too many sessions, or a newer one or
@@ -140,7 +195,7 @@ class Sessions:
         client_id = request.client_id
         _check(request)
         older = self._sessions.get(client_id)
-        if older is not None and not _same_client(older, request, owner):
+        if older is not None and not self._same_client(older, request.secret, owner):
             raise GatewayError("TUBEMQ_SESSION_TAKEN", gateway=self._gateway, session=client_id)
         if older is not None and older.epoch > request.epoch:
             raise self._fenced(client_id, request.epoch, older)
@@ -151,12 +206,15 @@ class Sessions:
                 what=f"it has {self._most} sessions",
                 retry_after_ms=int(self._lease_s * 1000),
             )
-        now = self._clock()
+        now, there = self._clock(), access()
+        if older is not None and _is_repeat(older, request, there):
+            older.seen_at = now
+            return older
         opened = Session(
             client_id,
             request.epoch,
             request.secret,
-            access(),
+            there,
             peer,
             request.language,
             request.version,
@@ -165,7 +223,8 @@ class Sessions:
             owner=owner,
         )
         if older is not None:
-            self.close(older)
+            fenced = older.epoch < request.epoch
+            self.close(older, REPLACED, self._fenced(client_id, older.epoch, opened) if fenced else None)
         self._in_order = None
         self._sessions[client_id] = opened
         for tell in self.on_open:
@@ -176,20 +235,21 @@ class Sessions:
         """Return the session of an id, if there is one; no sign of life."""
         return self._sessions.get(client_id)
 
-    def use(self, ref: pb.SessionRef) -> Session:
+    def use(self, ref: pb.SessionRef, owner: str = "") -> Session:
         """Return the session of a call, which counts as a sign of life.
 
         Raises:
             GatewayError: it is not known here, or it has given way to a newer one.
         """
         session = self._sessions.get(ref.client_id)
-        # A wrong secret is answered as an unknown session is, so neither secrets nor ids can be tried.
-        if session is not None and not _same(session.secret, ref.secret):
+        # What another client shows is answered as an unknown session is, so neither secrets nor ids can be
+        # tried; and it is no sign of life.
+        if session is not None and not self._same_client(session, ref.secret, owner):
             session = None
         if session is not None and session.epoch > ref.epoch:
             raise self._fenced(ref.client_id, ref.epoch, session)
-        if session is None or session.epoch != ref.epoch:
-            raise GatewayError("TUBEMQ_SESSION_UNKNOWN", gateway=self._gateway, session=ref.client_id)
+        if session is None or session.epoch != ref.epoch or not _same(session.secret, ref.secret):
+            raise self._unknown(ref.client_id)
         session.seen_at = self._clock()
         session.calls += 1
         return session
@@ -198,13 +258,21 @@ class Sessions:
         """Note a sign of life."""
         session.seen_at = self._clock()
 
-    def close(self, session: Session) -> None:
-        """End a session."""
+    def close(self, session: Session, end: str = CLOSED, why: TubeMQError | None = None) -> None:
+        """End a session, and its calls that are under way.
+
+        Args:
+            session: which.
+            end: how, of those in ``ENDS``.
+            why: the error of its calls; by default that the session is not known.
+        """
         if session.ended:
             return
-        session.ended = True
+        session.end = end
         self._in_order = None
         del self._sessions[session.client_id]
+        for call in list(session.under_way):
+            call.end(why or self._unknown(session.client_id))
         for tell in self.on_end:
             try:
                 tell(session)
@@ -220,12 +288,19 @@ class Sessions:
             if not candidate.running and candidate.seen_at < too_old
         ]
         for session in silent:
-            self.close(session)
+            self.close(session, LOST if session.attached else IDLE)
         return silent
 
     def age_ms(self, moment: float) -> int:
         """Return how long ago a moment of the clock was."""
         return int((self._clock() - moment) * 1000)
+
+    def _same_client(self, session: Session, secret: bytes, owner: str) -> bool:
+        """Whether a session is of the client that shows this secret, and who it is."""
+        return session.owner == owner and (self._policy or _same(session.secret, secret))
+
+    def _unknown(self, client_id: str) -> GatewayError:
+        return GatewayError("TUBEMQ_SESSION_UNKNOWN", gateway=self._gateway, session=client_id)
 
     def _fenced(self, client_id: str, epoch: int, newer: Session) -> GatewayError:
         return GatewayError("TUBEMQ_SESSION_FENCED", session=client_id, epoch=epoch, newer=newer.epoch)
@@ -253,8 +328,12 @@ def _check(request: pb.OpenSessionRequest) -> None:
         raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
 
 
-def _same_client(session: Session, request: pb.OpenSessionRequest, owner: str) -> bool:
-    return _same(session.secret, request.secret) or (owner != "" and session.owner == owner)
+def _is_repeat(session: Session, request: pb.OpenSessionRequest, access: Access) -> bool:
+    """Whether a session is what its client asks for."""
+    # Equal settings have the same access, as long as a session uses it.
+    return (
+        session.epoch == request.epoch and session.access is access and _same(session.secret, request.secret)
+    )
 
 
 def _same(secret: bytes, shown: bytes) -> bool:

@@ -100,6 +100,7 @@ _OF_CONDITIONS: Final[Mapping[str, Status]] = {
     "TUBEMQ_PRODUCER_BROKEN": Status.ABORTED,
     "TUBEMQ_MESSAGE_ABANDONED": Status.ABORTED,
     "TUBEMQ_SESSION_UNKNOWN": Status.FAILED_PRECONDITION,  # the client opens it there, and calls again
+    "TUBEMQ_GATEWAY_PLAINTEXT": Status.FAILED_PRECONDITION,
     "TUBEMQ_SESSION_TAKEN": Status.ALREADY_EXISTS,
     "TUBEMQ_SESSION_FENCED": Status.ABORTED,  # the gateway has seen a larger SessionRef.epoch
     "TUBEMQ_GROUP_NOT_FOUND": Status.NOT_FOUND,  # ListMembers: neither members nor positions
