@@ -410,8 +410,7 @@ def test_a_call_that_waits_for_tubemq_does_not_hold_up_the_end(server):
 
         waiting = threading.Thread(target=ask)
         waiting.start()
-        publishes = running.server._admission.publishes
-        wait_until(lambda: publishes.running == 1)
+        wait_until(lambda: len(running.server._calls._running) == 1)
         running.stop(0)
         waiting.join(10)
         assert not waiting.is_alive()
@@ -432,31 +431,32 @@ def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
         assert topics_layout(config, pool, ["shared"]).partitions
 
 
-def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server):
-    """And who comes too late is told when to try again."""
-    server.close_topic("demo")
-    limits = {"publishes": 1, "queue_ms": 50, "waiting_calls": 1}
+def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server, monkeypatch):
+    """So are ranges; and a question that comes too late is told when to try again."""
+    gate, asked = threading.Event(), threading.Semaphore(0)
+
+    def hang(_):
+        asked.release()
+        gate.wait(20)
+        return ()
+
+    limits = {"publishes": 1, "reads": 1, "queue_ms": 50, "waiting_calls": 1}
     with gateway(server, **limits) as running, PlainClient(running.address) as client:
-        client.open(register_attempts=1)
-        ended = threading.Event()
-
-        def ask():
-            with contextlib.suppress(RefusedError):
-                client("CheckTopic", topic="demo", publishable=True, timeout=60)
-            ended.set()
-
-        waiting = threading.Thread(target=ask)
-        waiting.start()
-        publishes = running.server._admission.publishes
-        wait_until(lambda: publishes.running == 1)
-        refusal = refused(client, "CheckTopic", topic="demo", publishable=True)
+        client.open()
+        (session,) = running.server._sessions
+        monkeypatch.setattr(type(session.access.cluster), "topics", hang)
+        # A client leaves the last eighth to others.
+        method, threads = client.method("ListTopics"), running.server._admission.questions.room.limit - 1
+        calls = [method.future(client.request("ListTopics"), timeout=30) for _ in range(threads)]
+        assert all(asked.acquire(timeout=10) for _ in calls)
+        refusal = refused(client, "QueryRoute", topics=["demo"])
         assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
         assert refusal.error.parameters["retry_after_ms"] > 0
         assert client("Heartbeat").lease_ms == 30_000
-        assert "shared" in client("ListTopics").topics
-        assert not ended.is_set()
-        running.stop(0)
-        waiting.join(10)
+        place = pb.Partition(topic="demo", broker_id=1, partition_id=0)
+        assert client("ReadRange", partition=place, start=0, end=28, own_store=True)
+        gate.set()
+        assert [call.result(10).topics for call in calls] == [[]] * threads
 
 
 def test_looking_for_silent_sessions_goes_on_after_a_mistake(server, monkeypatch, caplog):

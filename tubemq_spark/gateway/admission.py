@@ -5,7 +5,8 @@ without a policy, the host of the peer. What the gateway does for itself has the
 
 **What is held, and until when.**
 
-- *bytes* of messages: from before a body is kept until its answer is written, or brokers have stored it;
+- *bytes* of messages: from before a body is kept until its answer is written, or brokers have stored it. A
+  request that is on its way holds as much as it may have, in a room of its own;
 - *reads*, *publishes*, *questions* and others: a thread each, from the turn of the work until the work has
   ended. A stream without work holds no thread;
 - a place in the *line* of those who wait for a thread: until the turn, or until the patience is over;
@@ -40,7 +41,8 @@ import dataclasses
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 from tubemq_spark.errors import GatewayError
@@ -56,6 +58,8 @@ _SOONEST_MS: Final = 100
 _LATEST_MS: Final = 30_000
 _USUAL_PACE_S: Final = 0.1
 """How long it takes until something is given back, as long as nothing is known of that."""
+_COMING: Final = 4
+"""Which part of the bytes are for messages that are on their way; of these, which part is for one session."""
 _ENDING_THREADS: Final = 8
 ADMINISTRATION_THREADS: Final = 4
 """A master that does not answer over HTTP is waited for by few, since its answers are used by all."""
@@ -406,6 +410,9 @@ class Admission:
         self._patience_s = settings.queue_ms / 1000
         self.bytes = Room(settings.total_bytes, settings.session_bytes)
         """Bytes of messages."""
+        at_once = max(settings.total_bytes // _COMING, settings.max_message_bytes)
+        self._coming = Room(at_once, max(at_once // _COMING, settings.max_message_bytes))
+        self._longest = settings.max_message_bytes
         self.sessions = Room(settings.sessions)
         self.calls = Room(settings.calls)
         self._line = Room(settings.waiting_calls)
@@ -424,6 +431,23 @@ class Admission:
         """How many calls wait for a thread."""
         return self._line.used
 
+    @contextlib.contextmanager
+    def calling(self, who: Owner, *, always: bool = False) -> Iterator[None]:
+        """Count a call as long as it is under way.
+
+        Raises:
+            GatewayError: there are too many, unless it is to be served always.
+        """
+        if always:
+            yield
+            return
+        if not self.calls.take(who):
+            raise busy(self._gateway, f"{self.calls.used} calls are under way", self.calls.retry_after_ms)
+        try:
+            yield
+        finally:
+            self.calls.give(who)
+
     async def close(self, patience_s: float) -> int:
         """Take no more work; return how many threads have not ended in time."""
         turns = (self.questions, self.administration, self.reads, self.publishes)
@@ -437,14 +461,29 @@ class Admission:
         Raises:
             GatewayError: there was none in time.
         """
-        patience_s = self._patience_s if patience_s is None else min(patience_s, self._patience_s)
-        if not await self.bytes.enter(who, size, patience_s):
-            what = "the bytes that may wait in it are used up"
-            raise busy(self._gateway, what, self.bytes.retry_after_ms)
+        async with self._inside(self.bytes, who, size, patience_s):
+            yield
+
+    def receiving(self, who: Owner, patience_s: float | None) -> AbstractAsyncContextManager[None]:
+        """Hold the bytes that a message has at most while it comes, as ``holding`` does.
+
+        gRPC says how long it is only when it is there.
+        """
+        return self._inside(self._coming, who, self._longest, patience_s)
+
+    @contextlib.asynccontextmanager
+    async def _inside(
+        self, room: Room, who: Owner, size: int, patience_s: float | None
+    ) -> AsyncIterator[None]:
+        if not room.take(who, size):
+            patience_s = self._patience_s if patience_s is None else min(patience_s, self._patience_s)
+            if not await room.enter(who, size, patience_s):
+                what = "the bytes that may wait in it are used up"
+                raise busy(self._gateway, what, room.retry_after_ms)
         try:
             yield
         finally:
-            self.bytes.give(who, size)
+            room.give(who, size)
 
     def _turns(self, kind: str, threads: int) -> Turns:
         return Turns(kind, threads, self._line, self._patience_s, self._gateway)

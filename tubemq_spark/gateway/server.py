@@ -51,6 +51,7 @@ from tubemq_spark.protocol.gateway.methods import SERVICE
 
 logger = logging.getLogger("tubemq_spark.gateway")
 
+_UNREAD_BYTES: Final = 64 << 10
 _CLIENT_KEEPALIVE_MS: Final = 5_000
 """How often a client may ask for a sign of life."""
 _PENDING_CALLS: Final = 20_000
@@ -80,10 +81,10 @@ class GatewayServer:
         self._upstream = Upstream(settings)
         self._sessions = sessions = Sessions(settings)
         sessions.on_end.append(lambda session: self.metrics.session_ended(session.end))
-        self._calls = calls = Calls(settings, sessions, self.metrics)
+        self._admission = admission = Admission(settings)
+        self._calls = calls = Calls(settings, sessions, admission, self.metrics)
         calls.hooks.extend(hooks)
         calls.guard.on_failure = self.metrics.policy_failed
-        self._admission = admission = Admission(settings)
         questions = admission.questions
         self._route_refresh = RouteRefresh(questions.run)
         self._events = Events(settings, sessions, calls)
@@ -112,7 +113,6 @@ class GatewayServer:
             sessions,
             self._upstream,
             questions,
-            admission.publishes,
             calls,
             self._consuming,
         )
@@ -297,6 +297,11 @@ class GatewayServer:
         return [
             ("grpc.max_receive_message_length", self._settings.max_message_bytes),
             ("grpc.max_send_message_length", -1),
+            # Further calls wait at the client.
+            ("grpc.max_concurrent_streams", self._settings.streams),
+            # What gRPC takes of a message before the call is judged; by default that grows up to 16 MiB.
+            ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
+            ("grpc.http2.bdp_probe", 0),
             ("grpc.keepalive_time_ms", self._settings.keepalive_ms),
             ("grpc.keepalive_timeout_ms", self._settings.keepalive_timeout_ms),
             # gRPC asks for more than keepalive, and waits a minute for answers to that.

@@ -23,7 +23,6 @@ from tubemq_spark.settings.kinds import (
     HOST,
     HOSTS,
     MASTERS,
-    MAX_INT,
     MILLISECONDS,
     PATH,
     TEXT,
@@ -211,13 +210,16 @@ class GatewaySettings:
     fetches: int = setting(COUNT, "how many fetches may wait for messages", 10_000)
     reads: int = setting(COUNT, "how many ranges are read at a time", 256)
     publishes: int = setting(COUNT, "how many clients publish at a time", 256)
+    streams: int = setting(COUNT, "how many calls of one connection may be under way", 256)
     calls: int = setting(COUNT, "how many calls may be under way, with those that wait for events", 40_000)
     waiting_calls: int = setting(COUNT, "how many calls may wait for a thread", 10_000)
     queue_ms: int = setting(
         MILLISECONDS, "how long a call may wait for a thread, if its client waits that long", 30_000
     )
     max_message_bytes: int = setting(
-        integer(64 << 10, MAX_INT), "the longest message of a client, in bytes", 32 * MIB
+        integer(64 << 10, 4 * MIB),
+        "the longest message of a client, in bytes; batches that are longer come in pieces",
+        4 * MIB,
     )
     session_bytes: int = setting(BYTES, "how many bytes of one session may wait in the gateway", 64 * MIB)
     total_bytes: int = setting(BYTES, "how many bytes of all sessions may wait in the gateway", 1024 * MIB)

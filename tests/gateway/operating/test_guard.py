@@ -286,9 +286,9 @@ def test_a_stream_ends_when_its_client_loses_the_right_to_it(connect, change, wh
 
 def test_a_range_ends_when_its_client_loses_the_right_to_it(connect, change):
     writer, reader = connect("writer", group=""), connect("reader")
-    publish = pb.MessageBatch(places=[pb.Place(broker_id=1)], place_codes=bytes(4 * 8))
-    publish.MergeFrom(sends.to_proto(SendBatch.of("clicks", [bytes(1 << 19)] * 8)))
-    for _ in range(10):
+    publish = pb.MessageBatch(places=[pb.Place(broker_id=1)], place_codes=bytes(4 * 4))
+    publish.MergeFrom(sends.to_proto(SendBatch.of("clicks", [bytes(1 << 19)] * 4)))
+    for _ in range(20):
         writer("PublishStream", batch=publish)
     end = reader("QueryBounds", stores=[pb.Store(topic="clicks", broker_id=1)]).answers[0].bounds.latest
     call = reader.method("ReadRange")(

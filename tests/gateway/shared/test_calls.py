@@ -1,7 +1,17 @@
-"""Hooks: told of each call, and harmless when they fail."""
+"""What every call goes through: hooks are told of it; it is let in or refused before its message comes."""
 
-from tests.gateway.fleet import batch_to
+import contextlib
+import queue
+
+import pytest
+
+from tests.gateway.fleet import ROW, Fleet, batch_to, place
+from tests.gateway.running import PlainClient, RefusedError, gateway
 from tests.waiting import wait_until
+from tubemq_spark.gateway.session import calls
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.limits import MESSAGE_BYTES
+from tubemq_spark.protocol.gateway.methods import METHODS
 
 
 class Seen:
@@ -37,3 +47,143 @@ def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch)
         ("after", "PublishStream", "OK", 2, True),
     ]
     assert "tubemq_gateway_hooks_failed_total 4.0" in fleet.served.server.metrics.text()
+
+
+# Who is let in.
+
+
+class Silent:
+    """A call whose client sends its metadata, and then no message."""
+
+    def __init__(self, client, name):
+        self._messages = queue.SimpleQueue()
+        begin = client.channel.stream_stream(METHODS[name].path)
+        self.call = begin(iter(self._messages.get, None), metadata=client.metadata, timeout=30)
+
+    def end(self):
+        self.call.cancel()
+        self._messages.put(None)
+
+    def status(self):
+        """Return how the gateway ends it, although nothing comes."""
+        code = self.call.code().name
+        self._messages.put(None)
+        return code
+
+
+@contextlib.contextmanager
+def silent(client, name, count):
+    calls = [Silent(client, name) for _ in range(count)]
+    try:
+        yield calls
+    finally:
+        for call in calls:
+            call.end()
+
+
+def under_way(served):
+    return len(served.server._calls._running)
+
+
+def test_a_call_is_judged_before_its_message_is_read(fleet):
+    with PlainClient(fleet.served.address, "unknown") as stranger:
+        assert Silent(stranger, "QueryBounds").status() == "FAILED_PRECONDITION"
+
+
+def test_a_message_that_does_not_come_ends_its_call(fleet, monkeypatch):
+    monkeypatch.setattr(calls, "_BODY_S", 0.05)
+    assert Silent(fleet.client(), "QueryBounds").status() == "DEADLINE_EXCEEDED"
+
+
+def test_messages_on_their_way_have_room_for_every_session(server):
+    """Each counts as if it was as long as it may be; and the sessions of one client share it."""
+    with gateway(server, total_bytes=64 << 20, session_bytes=64 << 20) as served:
+        fleet = Fleet(server, served)
+        slow, other = fleet.client(), fleet.client()
+        with silent(slow, "QueryBounds", 10):
+            wait_until(lambda: under_way(served) == 10)
+            assert served.server._admission._coming.used == MESSAGE_BYTES
+            assert other("Heartbeat").lease_ms == 30_000
+        fleet.close()
+
+
+def test_a_gateway_with_too_many_calls_refuses_further_ones_but_no_ending(server):
+    with gateway(server, calls=8) as served:
+        fleet = Fleet(server, served)
+        client, other = fleet.client(), fleet.client()
+        with silent(client, "PublishStream", 7):
+            wait_until(lambda: under_way(served) == 7)
+            with pytest.raises(RefusedError) as refused:
+                other("ListTopics")
+            assert (refused.value.status, refused.value.condition) == (
+                "RESOURCE_EXHAUSTED",
+                "TUBEMQ_GATEWAY_BUSY",
+            )
+            assert refused.value.error.parameters["retry_after_ms"] > 0
+            other("CloseSession")
+        wait_until(lambda: under_way(served) == 0)
+        assert client("ListTopics").topics
+        fleet.close()
+
+
+def test_further_calls_of_a_connection_wait_at_their_client(server):
+    with gateway(server, streams=4) as served:
+        fleet = Fleet(server, served)
+        client, other = fleet.client(), fleet.client()
+        with silent(client, "PublishStream", 6):
+            wait_until(lambda: under_way(served) == 4)
+            assert other("ListTopics").topics
+            assert under_way(served) == 4
+        fleet.close()
+
+
+def test_lists_of_a_request_have_a_limit(fleet):
+    stores = [pb.Store(topic="demo", broker_id=1)] * 10_001
+    with pytest.raises(RefusedError, match=r"QueryBoundsRequest\.stores has 10001 items") as refused:
+        fleet.client()("QueryBounds", stores=stores)
+    assert (refused.value.status, refused.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+
+
+def test_a_reader_that_does_not_read_gives_its_thread_to_one_that_does(server):
+    """All readers are of one host."""
+    with gateway(server, reads=2, stall_ms=50) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        for _ in range(8):
+            fleet.publish(topic, *[b"x" * (250 << 10)] * 4)
+        asked = {"partition": place(topic), "start": 0, "end": 32 * ROW, "own_store": True}
+        sleepers = [fleet.client() for _ in range(2)]
+        sleeping = [
+            sleeper.method("ReadRange")(sleeper.request("ReadRange", **asked), timeout=60)
+            for sleeper in sleepers
+        ]
+        reads = served.server._admission.reads
+        wait_until(lambda: reads.running == 2)
+        events = fleet.client()("ReadRange", timeout=60, **asked)
+        assert sum(event.batch.count for event in events) == 32
+        ended = [call for call in sleeping if not call.is_active()]
+        assert [call.code().name for call in ended] in ([], ["RESOURCE_EXHAUSTED"])
+        for call in sleeping:
+            call.cancel()
+        wait_until(lambda: reads.running == 0)
+        fleet.close()
+
+
+def test_who_waits_for_a_closed_topic_holds_no_thread(server):
+    server.add_topic("closed")
+    server.close_topic("closed")
+    with gateway(server, publishes=1, reads=1) as served:
+        fleet = Fleet(server, served)
+        patient = fleet.client(delivery_timeout_ms=86_400_000)
+        questions = served.server._admission.questions
+        method = patient.method("CheckTopic")
+        waiting = [
+            method.future(patient.request("CheckTopic", topic="closed", publishable=True), timeout=30)
+            for _ in range(2 * questions.room.limit)
+        ]
+        wait_until(lambda: under_way(served) == len(waiting))
+        assert fleet.client()("ListTopics").topics
+        for call in waiting:
+            call.cancel()
+        wait_until(lambda: under_way(served) == 0)
+        fleet.close()

@@ -1,8 +1,17 @@
 """Sessions, routes and offsets: short questions and short answers."""
 
-from typing import Final
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-from tubemq_spark.errors import GatewayError, OptionError, RpcError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import (
+    GatewayError,
+    OptionError,
+    ProduceError,
+    RpcError,
+    TubeMQConnectionError,
+    TubeMQError,
+)
 from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.handlers.consuming import Consuming
 from tubemq_spark.gateway.session.calls import Call, Calls
@@ -11,9 +20,13 @@ from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.session.upstream import Access, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import StoreBounds, StoreId
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import PUBLISHABLE_TOPIC
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, values
 from tubemq_spark.protocol.gateway.methods import PROTOCOL_REVISION
 from tubemq_spark.protocol.gateway.pages import page
+
+Result = TypeVar("Result")
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
 """Errors of a broker after which a master is asked again where it is."""
@@ -29,21 +42,21 @@ class Control:
         settings: GatewaySettings,
         sessions: Sessions,
         upstream: Upstream,
-        workers: Turns,
-        waiting: Turns,
+        questions: Turns,
         calls: Calls,
         consuming: Consuming,
     ) -> None:
-        """Use ``workers`` for what is answered soon, and ``waiting`` for what may take minutes."""
         self._settings = settings
         self._sessions = sessions
         self._upstream = upstream
-        self._workers = workers
-        self._waiting = waiting
+        self._questions = questions
         self._calls = calls
         self._consuming = consuming
         self.capabilities: tuple[str, ...] = ()
         """The methods that this gateway serves."""
+
+    async def _ask(self, call: Call, ask: Callable[[], Result]) -> Result:
+        return await self._questions.run(ask, call.who, call.patience_s)
 
     # Sessions: no thread, so that load cannot make one expire.
 
@@ -109,21 +122,27 @@ class Control:
             response.age_ms = routes.age_ms(topics)
             return response
 
-        return await self._workers.run(ask)
+        return await self._ask(call, ask)
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         """Name topics, a page at a time."""
-        names = await self._workers.run(call.owner().access.cluster.topics)
+        names = await self._ask(call, call.owner().access.cluster.topics)
         topics, token = page(names, str, request.page_size, request.page_token, limits.ITEMS)
         return pb.ListTopicsResponse(topics=topics, next_page_token=token)
 
     async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
         """Refuse a topic that does not exist, or wait until it can be published to."""
-        cluster = call.owner().access.cluster
-        if request.publishable:
-            await self._waiting.run(lambda: cluster.await_publishable(request.topic))
-            return pb.CheckTopicResponse()
-        partitions = await self._workers.run(lambda: cluster.publishable(request.topic))
+        access = call.owner().access
+        waited_ms = access.config.delivery_timeout_ms
+        deadline = Deadline.after_ms(waited_ms)
+        attempt = 0
+        while not (partitions := await self._ask(call, lambda: access.cluster.publishable(request.topic))):
+            if not request.publishable:
+                break
+            if (left_s := deadline.remaining()) <= 0:
+                raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=request.topic, waited_ms=waited_ms)
+            attempt += 1
+            await asyncio.sleep(min(PUBLISHABLE_TOPIC.after_ms(attempt) / 1000, left_s))
         return pb.CheckTopicResponse(partitions=map(values.partition_to_proto, partitions))
 
     # Offsets.
@@ -131,7 +150,7 @@ class Control:
     async def query_bounds(self, request: pb.QueryBoundsRequest, call: Call) -> pb.QueryBoundsResponse:
         """Say where stores begin and end; brokers that are away are part of the answer."""
         access = call.owner().access
-        return await self._workers.run(lambda: _bounds(access, request))
+        return await self._ask(call, lambda: _bounds(access, request))
 
     async def query_first_readable(
         self, request: pb.QueryFirstReadableRequest, call: Call
@@ -147,7 +166,7 @@ class Control:
             offsets = access.cluster.first_readable(access.routes.find(begins), begins)
             return pb.QueryFirstReadableResponse(offsets=values.offsets_to_proto(offsets))
 
-        return await self._workers.run(ask)
+        return await self._ask(call, ask)
 
     async def query_group_positions(
         self, request: pb.QueryGroupPositionsRequest, call: Call
@@ -160,7 +179,7 @@ class Control:
             offsets = access.cluster.group_positions(access.routes.find(partitions))
             return pb.QueryGroupPositionsResponse(offsets=values.offsets_to_proto(offsets))
 
-        return await self._workers.run(ask)
+        return await self._ask(call, ask)
 
     async def query_stored_offsets(
         self, request: pb.QueryStoredOffsetsRequest, call: Call
@@ -172,7 +191,7 @@ class Control:
             offsets = cluster.stored_offsets(group, tuple(request.topics))
             return values.stored_offsets_to_proto(offsets, request.page_size, request.page_token)
 
-        return await self._workers.run(ask)
+        return await self._ask(call, ask)
 
     async def reset_offsets(self, request: pb.ResetOffsetsRequest, call: Call) -> pb.ResetOffsetsResponse:
         """Move the session's group."""
@@ -183,7 +202,7 @@ class Control:
             failures = access.cluster.move_group(access.routes.find(positions), positions)
             return values.reset_failures_to_proto(failures)
 
-        return await self._workers.run(move)
+        return await self._ask(call, move)
 
 
 def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsResponse:

@@ -29,7 +29,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Owner, host_of
+from tubemq_spark.gateway.admission import Admission, Owner, host_of
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.policy import Guard, Need
 from tubemq_spark.gateway.session.sessions import CLOSED, Session, Sessions
@@ -55,6 +55,8 @@ _ALWAYS: Final = frozenset(
     }
 )
 """Served while the gateway drains too."""
+_ENDINGS: Final = frozenset({"CloseSession", "Commit", "DetachPartitions"})
+"""Served however many calls are under way."""
 _WITHOUT_SESSION: Final = frozenset({"OpenSession", "DescribeGateway", "ListSessions"})
 USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
     "Heartbeat": 3.0,
@@ -87,6 +89,10 @@ _RESERVE_S: Final = 0.2
 """How much earlier than its client's deadline a call is answered, or half of what is left."""
 _TURN_RESERVE_S: Final = 1.0
 """How long before that deadline it is refused when it had no turn, so that its client can ask elsewhere."""
+_BODY_S: Final = 10.0
+"""How long the message of a call may take to come."""
+_SMALL_BYTES: Final = 16 << 10
+"""Up to this size, the message of a call needs no room beside that of the call."""
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
 
 Request: TypeAlias = Any
@@ -202,8 +208,11 @@ class Hook(Protocol):
 class Calls:
     """Binds the handlers of a gateway to gRPC."""
 
-    def __init__(self, settings: GatewaySettings, sessions: Sessions, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: GatewaySettings, sessions: Sessions, admission: Admission, metrics: Metrics
+    ) -> None:
         self._gateway = settings.name
+        self._admission = admission
         self._log_every = settings.access_log_every
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self._sessions = sessions
@@ -236,19 +245,18 @@ class Calls:
         """Return what gRPC calls; methods of the service without a handler are unimplemented."""
         bound = {}
         for name, implementation in handlers.items():
-            method, handler = METHODS[name], self._guarded(name, implementation)
-            # What comes are bytes, so that it is us who say what is wrong with them. Streams that only give
-            # convert in their own thread.
-            if method.takes_stream:
-                bound[name] = grpc.stream_stream_rpc_method_handler(
-                    self._stream(method, handler), None, method.response.SerializeToString
+            method = METHODS[name]
+            serve = self._servicer(method, self._guarded(name, implementation))
+            # On the wire a client's only message is a stream of one message: for gRPC all methods take
+            # streams, so that it is us who read what comes, and when. What comes are bytes, so that it is us
+            # who say what is wrong with them. Streams that only give convert in their own thread.
+            if not method.gives_stream:
+                bound[name] = grpc.stream_unary_rpc_method_handler(
+                    serve, None, method.response.SerializeToString
                 )
-            elif method.gives_stream:
-                bound[name] = grpc.unary_stream_rpc_method_handler(self._stream(method, handler), None, None)
             else:
-                bound[name] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(method, handler), None, method.response.SerializeToString
-                )
+                convert = method.response.SerializeToString if method.takes_stream else None
+                bound[name] = grpc.stream_stream_rpc_method_handler(serve, None, convert)
         return grpc.method_handlers_generic_handler(SERVICE, bound)
 
     @contextlib.contextmanager
@@ -289,60 +297,81 @@ class Calls:
 
         return handle
 
-    def _unary(self, method: Method, handler: Handler) -> Servicer:
-        async def serve(data: bytes, context: grpc.aio.ServicerContext) -> Message:
-            async with self._answered(method, context) as call:
-                with self._in_session(call):
-                    request = _parsed(method, data)
-                    async with _in_time(method.name, context):
-                        return cast("Message", await handler(request, call))
+    def _servicer(self, method: Method, handler: Handler) -> Servicer:
+        async def serve(_: object, context: grpc.aio.ServicerContext) -> Message | None:
+            call = Call(method, context, calls=self)
+            began, status, failure, answer = time.monotonic(), "OK", None, None
+            self._running.add(call)
+            self._tell(lambda hook: hook.before(call))
+            try:
+                answer = await self._carry_out(call, handler)
+            except asyncio.CancelledError:
+                failure = call.ended_by
+                if failure is None or call.task is None:
+                    status = "CANCELLED"
+                    raise
+                call.task.uncancel()
+                if call.ends_well:
+                    failure = None
+            except Exception as error:  # noqa: BLE001 (any of them is an answer)
+                failure = _as_error(method.name, error)
+            finally:
+                if failure is not None:
+                    status = status_of(failure).name
+                self._running.discard(call)
+                self._note(call, status, time.monotonic() - began, failure)
+            if failure is not None:
+                await _end(call, failure)
+            return answer
 
         return serve
 
-    def _stream(self, method: Method, handler: Handler) -> Servicer:
-        async def serve(data: object, context: grpc.aio.ServicerContext) -> None:
-            async with self._answered(method, context) as call:
-                with self._in_session(call):
-                    await handler(_parsed(method, data) if isinstance(data, bytes) else None, call)
+    async def _carry_out(self, call: Call, handler: Handler) -> Message | None:
+        """Judge a call by its metadata, and only then take its message."""
+        method = call.method
+        if method.name not in _ALWAYS:
+            self.refuse_when_draining()
+        call.client = self.guard.caller(call.context.invocation_metadata() or (), call.context.auth_context())
+        with self._admission.calling(call.who, always=method.name in _ENDINGS), self._in_session(call):
+            if method.takes_stream:
+                return cast("Message | None", await handler(None, call))
+            async with contextlib.AsyncExitStack() as stack:
+                if not method.gives_stream:
+                    await stack.enter_async_context(_in_time(method.name, call.context))
+                request, size = await self._request(call)
+                if size > _SMALL_BYTES:
+                    await stack.enter_async_context(self._admission.holding(call.who, size, call.patience_s))
+                return cast("Message | None", await handler(request, call))
 
-        return serve
+    async def _request(self, call: Call) -> tuple[Request, int]:
+        """Return the only message of a call, and its size in bytes.
 
-    @contextlib.asynccontextmanager
-    async def _answered(self, method: Method, context: grpc.aio.ServicerContext) -> AsyncIterator[Call]:
-        name, call = method.name, Call(method, context, calls=self)
-        began, status, failure = time.monotonic(), "OK", None
-        self._running.add(call)
-        self._tell(lambda hook: hook.before(call))
-        try:
-            if name not in _ALWAYS:
-                self.refuse_when_draining()
-            call.client = self.guard.caller(context.invocation_metadata() or (), context.auth_context())
-            yield call
-        except asyncio.CancelledError:
-            failure = call.ended_by
-            if failure is None or call.task is None:
-                status = "CANCELLED"
-                raise
-            call.task.uncancel()
-            if call.ends_well:
-                failure = None
-            else:
-                status = status_of(failure).name
-                await abort(context, failure)
-        except Exception as error:  # noqa: BLE001 (any of them is an answer)
-            failure = _as_error(name, error)
-            status = status_of(failure).name
-            await abort(context, failure)
-        finally:
-            self._running.discard(call)
-            seconds = time.monotonic() - began
-            if failure is not None and (redirect := REDIRECTS.get(failure.condition)) is not None:
-                self._metrics.redirected(name, redirect)
-                failure = None
-            else:
-                self._metrics.ended(name, status, seconds)
-            self._log(call, status, seconds, failure)
-            self._tell(lambda hook: hook.after(call, status, seconds))
+        Raises:
+            GatewayError: it does not come.
+            MalformedMessageError: its bytes are none.
+        """
+        async with self._admission.receiving(call.who, call.patience_s):
+            try:
+                async with asyncio.timeout(_BODY_S):
+                    data = await call.context.read()
+            except TimeoutError:
+                waited_ms = round(_BODY_S * 1000)
+                raise GatewayError(
+                    "TUBEMQ_GATEWAY_DEADLINE", method=call.method.name, waited_ms=waited_ms
+                ) from None
+            if not isinstance(data, bytes):
+                raise MalformedMessageError("it has no message")
+            return _parsed(call.method, data), len(data)
+
+    def _note(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
+        redirect = None if failure is None else REDIRECTS.get(failure.condition)
+        if redirect is not None:
+            self._metrics.redirected(call.method.name, redirect)
+            failure = None
+        else:
+            self._metrics.ended(call.method.name, status, seconds)
+        self._log(call, status, seconds, failure)
+        self._tell(lambda hook: hook.after(call, status, seconds))
 
     def _tell(self, tell: Callable[[Hook], object]) -> None:
         for hook in self.hooks:
@@ -431,7 +460,12 @@ def _as_error(name: str, error: Exception) -> TubeMQError:
     return unexpected(error)
 
 
-async def abort(context: grpc.aio.ServicerContext, error: TubeMQError) -> None:
-    """End a call with the status of an error, and the error in its trailers."""
+async def _end(call: Call, error: TubeMQError) -> None:
+    """Give a call the status of an error, and the error in its trailers."""
     status, text, trailers = status_with_trailers(error)
-    await context.abort(_STATUSES[status], text, trailers)
+    if not call.method.gives_stream:
+        await call.context.abort(_STATUSES[status], text, trailers)
+    # This costs less, but a call that is to have a message would get a blank one too.
+    call.context.set_code(_STATUSES[status])
+    call.context.set_details(text)
+    call.context.set_trailing_metadata(trailers)
