@@ -15,6 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from tests.gateway.fleet import attach
 from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
@@ -429,6 +430,19 @@ def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
     config = ClientConfig(masters, group="plain", lease_wait_ms=0)
     with ChannelPool() as pool:
         assert topics_layout(config, pool, ["shared"]).partitions
+
+
+def test_a_gateway_that_stops_gives_the_partitions_of_its_sessions_up(server):
+    """While it has connections: the next reader does not wait for a lease to end."""
+    with gateway(server) as stopped, PlainClient(stopped.address, "first") as reader:
+        reader.open()
+        (taken,) = attach(reader, "demo", 1)
+        assert taken.WhichOneof("result") == "offset"
+        stopped.stop(0)
+    with gateway(server) as other, PlainClient(other.address, "second") as reader:
+        reader.open()
+        (taken,) = attach(reader, "demo", 1)
+        assert taken.WhichOneof("result") == "offset", taken.error.text
 
 
 def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server, monkeypatch):
