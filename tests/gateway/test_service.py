@@ -237,6 +237,14 @@ def test_clients_are_told_the_names_of_a_gateway_and_another_address_than_the_on
         assert running.address.startswith("127.0.0.1:")
 
 
+def test_operators_see_what_program_a_session_belongs_to_and_where_it_runs(client):
+    who = {"client_id": "teapot", "epoch": 1, "secret": client.session.secret}
+    client("OpenSession", settings={"group": "tea"}, language="Tea 7", version="3.2", **who)
+    (seen,) = client("ListSessions").sessions
+    assert (seen.client_id, seen.language, seen.version) == ("teapot", "Tea 7", "3.2")
+    assert seen.peer.startswith("ipv4:127.0.0.1:")
+
+
 def test_a_closed_session_is_gone(client):
     client.open()
     client("CloseSession")
