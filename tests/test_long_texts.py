@@ -37,7 +37,7 @@ from tubemq_spark.embedded.master.bound import parse_starts
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.files import folder_uri, manifests
 from tubemq_spark.gateway import policy
-from tubemq_spark.gateway.handlers import discovery
+from tubemq_spark.gateway.session import upstream
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import tls_errors, visitors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
@@ -83,7 +83,7 @@ def _listed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(text.encode()))
     # The caller expects a ValueError, too.
     with contextlib.suppress(ValueError):
-        discovery._listed_at("http://names/")
+        upstream._listed_at("http://names/")
 
 
 def _alert(text: str) -> str:
@@ -218,7 +218,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
         "cli.embedded", "cli.receipts.verify", "client.consumer.values", "client.producer.outgoing",
         "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
-        "gateway.handlers.discovery", "gateway.policy", "model", "net.tls_errors",
+        "gateway.session.upstream", "gateway.policy", "model", "net.tls_errors",
         "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.names",
         "protocol.partition_strings", "protocol.payload", "protocol.usual_envelopes", "settings.kinds",
     }  # fmt: skip

@@ -1,24 +1,48 @@
-"""A gateway as a process: its log, its signals, its exit code."""
+"""A gateway as a process: its log, its signals, its exit code.
+
+**The log** goes to stderr, or to a file that is replaced when it is large. Names and texts in it come from
+clients, so nothing that they send may look like a line of its own, move the cursor of a terminal, or fill a
+disk:
+
+- characters that are not printable are escaped, among them line ends, ESC, and marks that turn the direction
+  of writing; a traceback is indented;
+- each value in a line is cut at 1,000 characters;
+- of warnings, and of all that has a *kind* (a failed call has its condition), the first in a minute are
+  written and the others counted: "and 1,234 more of TUBEMQ_SESSION_UNKNOWN in 60 s".
+"""
 
 import asyncio
 import contextlib
+import dataclasses
+import json
 import logging
+import logging.handlers
 import os
 import signal
 import sys
+import time
 from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.operate.log import log_handler
 from tubemq_spark.gateway.operate.overview import report
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net.deadline import Clock
 
 STOPPED: Final = 0
 CANNOT_LISTEN: Final = 3
 NO_MASTER: Final = 4
 
 logger = logging.getLogger("tubemq_spark.gateway")
+_FORMAT: Final = "%(asctime)sZ %(levelname)s %(name)s: %(message)s"
+_MOMENT: Final = "%Y-%m-%dT%H:%M:%S"
+_VALUE_CHARACTERS: Final = 1_000
+_LINE_CHARACTERS: Final = 10_000
+"""Of a message with all of its values, and of a traceback."""
+_ALL_OF_A_KIND: Final = 10
+_PERIOD_S: Final = 60.0
+_MOST_KINDS: Final = 500
+"""Others share one count."""
 
 
 def run_gateway(settings: GatewaySettings, report_s: float | None = None) -> int:
@@ -89,3 +113,162 @@ async def _report(server: GatewayServer, every_s: float) -> None:
 def _write(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+# The log.
+
+
+def printable(text: str) -> str:
+    """Return a text with escapes in place of all characters that are not printable."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}... ({len(text):,} characters)"
+
+
+def _value(value: object) -> object:
+    """Return a value of a message as it may be shown; a number keeps the format that the message wants."""
+    return value if isinstance(value, int | float) else _cut(str(value), _VALUE_CHARACTERS)
+
+
+def _message(record: logging.LogRecord) -> str:
+    values = record.args
+    if isinstance(values, tuple):
+        text = str(record.msg) % tuple(map(_value, values)) if values else str(record.msg)
+    else:
+        text = record.getMessage()
+    return _cut(text, _LINE_CHARACTERS)
+
+
+class _UtcFormatter(logging.Formatter):
+    """One line per record, with the time in UTC; a traceback follows below, indented."""
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT, _MOMENT)
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        # A copy: other handlers format the record in their own way.
+        shown = logging.makeLogRecord(record.__dict__)
+        shown.msg, shown.args = printable(_message(record)), None
+        shown.exc_text = shown.stack_info = None
+        return super().format(shown)
+
+    def formatException(self, ei: object) -> str:  # noqa: N802 (logging's name)
+        text = _cut(super().formatException(ei), _LINE_CHARACTERS)  # type: ignore[arg-type]
+        return "\n".join(f"  {printable(line)}" for line in text.split("\n"))
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object per record, always on one line of ASCII."""
+
+    def __init__(self) -> None:
+        super().__init__(datefmt=_MOMENT)
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        record_fields = {
+            "time": f"{self.formatTime(record, _MOMENT)}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _message(record),
+        }
+        if record.exc_info:
+            record_fields["traceback"] = _cut(self.formatException(record.exc_info), _LINE_CHARACTERS)
+        return json.dumps(record_fields)
+
+
+@dataclasses.dataclass(slots=True)
+class _Count:
+    """Entries of a kind since a moment."""
+
+    since: float
+    entries: int = 0
+
+    @property
+    def left_out(self) -> int:
+        return max(0, self.entries - _ALL_OF_A_KIND)
+
+
+class LimitedHandler(logging.Handler):
+    """Passes entries on to another handler, of a kind not more than ten in a minute.
+
+    What was left out is counted in a line of its own, with the first entry after that minute, or when the
+    handler is closed.
+    """
+
+    def __init__(self, target: logging.Handler, clock: Clock = time.monotonic) -> None:
+        super().__init__()
+        self._target = target
+        self._clock = clock
+        self._counts: dict[str, _Count] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write an entry, or count it."""
+        now = self._clock()
+        for ended in [kind for kind, count in self._counts.items() if now - count.since >= _PERIOD_S]:
+            self._tell(ended, self._counts.pop(ended), now)
+        kind = self._kind_of(record)
+        if kind is not None:
+            count = self._counts.setdefault(kind, _Count(now))
+            count.entries += 1
+            if count.left_out:
+                return
+        self._target.handle(record)
+
+    def flush(self) -> None:
+        """Write what the other handler still holds."""
+        self._target.flush()
+
+    def close(self) -> None:
+        """Tell what was left out, and write no longer."""
+        with self.lock:  # type: ignore[union-attr]  # (typed as if it could be missing)
+            for kind, count in self._counts.items():
+                self._tell(kind, count, self._clock())
+            self._counts.clear()
+        self._target.close()
+        super().close()
+
+    def _kind_of(self, record: logging.LogRecord) -> str | None:
+        """Return of which kind an entry is; None: all of them are written."""
+        kind = getattr(record, "kind", None)
+        if kind is None and record.levelno >= logging.WARNING:
+            kind = f'"{_cut(str(record.msg), _VALUE_CHARACTERS)}"'
+        if kind is not None and kind not in self._counts and len(self._counts) >= _MOST_KINDS:
+            kind = "further kinds"
+        return kind
+
+    def _tell(self, kind: str, count: _Count, now: float) -> None:
+        if count.left_out:
+            text = f"and {count.left_out:,} more of {kind} in {now - count.since:.0f} s"
+            self._target.handle(
+                logging.LogRecord("tubemq_spark.gateway", logging.WARNING, __file__, 0, text, (), None)
+            )
+
+
+def log_handler(settings: GatewaySettings) -> logging.Handler:
+    """Return what writes the log.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    handler: logging.Handler
+    if settings.log_file is None:
+        handler = logging.StreamHandler(sys.stderr)
+    else:
+        handler = logging.handlers.RotatingFileHandler(
+            settings.log_file,
+            maxBytes=settings.log_file_bytes,
+            backupCount=settings.log_files,
+            encoding="utf-8",
+        )
+    handler.setFormatter(_JsonFormatter() if settings.log_json else _UtcFormatter())
+    return LimitedHandler(handler)

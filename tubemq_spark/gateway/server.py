@@ -14,8 +14,12 @@ says SERVING; so no call comes before the gateway can serve it. It ends from the
 
 import asyncio
 import contextlib
+import datetime
 import logging
-from collections.abc import Iterable
+import random
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import grpc
@@ -29,7 +33,6 @@ from tubemq_spark.gateway.admission import Admission
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.handlers.consuming import Consuming
 from tubemq_spark.gateway.handlers.control import Control
-from tubemq_spark.gateway.handlers.discovery import Discovery
 from tubemq_spark.gateway.handlers.events import Events
 from tubemq_spark.gateway.handlers.members import Members
 from tubemq_spark.gateway.handlers.operations import Operations
@@ -39,14 +42,13 @@ from tubemq_spark.gateway.handlers.streaming import Streaming
 from tubemq_spark.gateway.handlers.topics import Topics
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
-from tubemq_spark.gateway.operate.periodic import Periodic
 from tubemq_spark.gateway.operate.web import WebServer
 from tubemq_spark.gateway.session.calls import Calls, Handler, Hook
-from tubemq_spark.gateway.session.certificates import Certificates
 from tubemq_spark.gateway.session.sessions import LOST, REMOVED, Sessions
-from tubemq_spark.gateway.session.upstream import Access, RouteRefresh, Upstream
+from tubemq_spark.gateway.session.upstream import Access, Discovery, RouteRefresh, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.gateway.methods import SERVICE
 
 logger = logging.getLogger("tubemq_spark.gateway")
@@ -364,3 +366,118 @@ class GatewayServer:
 
     def _route_changed(self, access: Access, topic: str, partitions: int) -> None:
         self._events.route_changed(access, topic, partitions)
+
+
+class Periodic:
+    """What a gateway does again and again, each concern in a task of its own; used in the event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def every(self, period_ms: int, work: Callable[[], Awaitable[object]], what: str) -> None:
+        """Do something in each period; a mistake in it is logged, and it is done again in the next one."""
+        self._tasks.append(asyncio.create_task(_repeat(period_ms / 1000, work, what)))
+
+    async def stop(self) -> None:
+        """End all tasks."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+async def _repeat(period_s: float, work: Callable[[], Awaitable[object]], what: str) -> None:
+    while True:
+        # Gateways that were started together do not work together.
+        jitter = random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
+        await asyncio.sleep(period_s * jitter)
+        try:
+            await work()
+        except Exception:  # (one mistake must not end it for good)
+            logger.exception("%s failed; the next attempt follows", what)
+
+
+class Certificates:
+    """Reads the files of a listener when they have changed.
+
+    gRPC asks before each handshake, in threads of its own, whether something is new. Connections that are
+    open stay as they are. As long as the files do not fit together, because only one of them has been
+    replaced, what was read before is used, and the log has a warning.
+    """
+
+    def __init__(self, tls: ServerTls) -> None:
+        """Read them.
+
+        Raises:
+            OptionError: they cannot be used.
+        """
+        self._tls = tls
+        self._read: ssl.SSLContext | None = None
+        self.expires_at = 0.0
+        """When the certificate in use expires, in seconds since 1970."""
+        self._first = self._read_now()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return gRPC's credentials of the listener."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._first,
+            self._look,
+            require_client_authentication=self._tls.client_ca_file is not None,
+        )
+
+    def _look(self) -> object | None:
+        """Return what to use from now on; None: as before."""
+        try:
+            if self._tls.context() is self._read:
+                return None
+            files = self._read_now()
+        except Exception:  # (the handshake would fail, and so would all later ones)
+            logger.exception("certificates could not be read again; those of before are used")
+            return None
+        logger.info("the certificate %s was read again", self._tls.cert_file)
+        return files
+
+    def _read_now(self) -> object:
+        tls = self._tls
+        while True:
+            # A context is a new one only when the files have changed and fit together.
+            context = tls.context()
+            cert = Path(tls.cert_file).read_bytes()
+            key = Path(tls.key_file or tls.cert_file).read_bytes()
+            cas = None if tls.client_ca_file is None else Path(tls.client_ca_file).read_bytes()
+            if tls.context() is context:
+                self._read = context
+                self.expires_at = expiry_of(cert)
+                return grpc.ssl_server_certificate_configuration([(key, cert)], cas)
+
+
+def expiry_of(pem: bytes) -> float:
+    """Return when the first certificate of a file expires, in seconds since 1970 (RFC 5280, 4.1)."""
+    start = pem.find(ssl.PEM_HEADER.encode())
+    end = pem.find(ssl.PEM_FOOTER.encode(), start)
+    if start < 0 or end < 0:
+        return 0.0
+    der = ssl.PEM_cert_to_DER_cert(pem[start : end + len(ssl.PEM_FOOTER)].decode("ascii"))
+    ((_, certificate),) = _items(der)
+    _, to_sign = next(_items(certificate))
+    # A version that is not the first one has a field of its own, tagged 0.
+    fields = [content for tag, content in _items(to_sign) if tag != 0xA0]
+    _serial, _algorithm, _issuer, validity, *_ = fields
+    _, (tag, until) = _items(validity)
+    text = until.decode("ascii")
+    if tag == 0x17:  # (a time with two digits for its year)
+        text = ("20" if text < "50" else "19") + text
+    return datetime.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=datetime.UTC).timestamp()
+
+
+def _items(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield tags and contents of the items one behind the other (X.690)."""
+    place = 0
+    while place < len(der):
+        tag, size, place = der[place], der[place + 1], place + 2
+        if size >= 0x80:
+            digits = size & 0x7F
+            size, place = int.from_bytes(der[place : place + digits]), place + digits
+        yield tag, der[place : place + size]
+        place += size

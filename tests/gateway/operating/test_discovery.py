@@ -96,7 +96,7 @@ def test_masters_that_move_are_followed_and_sessions_go_on(server, page, caplog)
         page.text = before.address
         with served_with(server, **by_http(page, before.address)) as client:
             assert topic_is_known(client, "demo")
-            with caplog.at_level(logging.INFO, "tubemq_spark.gateway.handlers.discovery"):
+            with caplog.at_level(logging.INFO, "tubemq_spark.gateway.session.upstream"):
                 page.text = f"{after.address}\n"
                 page.await_more()
             before.close_port()
@@ -119,14 +119,14 @@ def test_the_list_at_the_start_counts_before_anything_is_asked(server, page):
 def test_the_last_good_list_stays_when_the_next_one_is_no_use(server, page, caplog, status, text):
     page.text = server.master
     with (
-        caplog.at_level(logging.WARNING, "tubemq_spark.gateway.handlers.discovery"),
+        caplog.at_level(logging.WARNING, "tubemq_spark.gateway.session.upstream"),
         served_with(server, **by_http(page, server.master)) as client,
     ):
         page.status, page.text = status, text
         page.await_more()
         page.await_more()
         assert topic_is_known(client, "other")
-        told = [record.message for record in caplog.records if "discovery" in record.name]
+        told = [record.message for record in caplog.records if "the masters" in record.message]
     assert len(told) == 1, "once per row of failures"
     assert f"the masters stay {server.master}" in told[0]
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.operate.log import LimitedHandler, log_handler
+from tubemq_spark.gateway.process import LimitedHandler, log_handler
 from tubemq_spark.gateway.settings import load_settings
 
 
