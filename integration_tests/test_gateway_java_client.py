@@ -74,10 +74,17 @@ def run(class_path, gateway, *, publish, read, start):
     return values, [line for line in lines if not line.startswith("read ")]
 
 
-def write(master, *values):
+def in_ranges(others):
+    """Take the lines about records of ranges out of the others; return offsets, values and attributes."""
+    records = [line.split(" ", 1)[1] for line in others if line.startswith("range ")]
+    others[:] = [line for line in others if not line.startswith("range ")]
+    return [re.fullmatch(r"(\d+) (\w+ \d+) (.*)", record).groups() for record in records]
+
+
+def write(master, *values, **how):
     with TubeMQClient.connect(master) as client, client.producer() as producer:
         for value in values:
-            producer.send(TOPIC, value.encode())
+            producer.send(TOPIC, value.encode(), **how)
 
 
 def stored(master):
@@ -97,12 +104,18 @@ def where_the_group_stands(master):
 @pytest.mark.any_server
 def test_a_client_that_has_the_proto_only_publishes_reads_and_commits(master, gateway, class_path):
     python, java = [f"python {number}" for number in range(6)], [f"java {number}" for number in range(10)]
-    write(master, *python)
+    write(master, *python, attributes={"kind": "a"})
 
     values, others = run(class_path, gateway, publish=10, read=16, start="beginning")
 
     assert sorted(values) == sorted(python + java)
-    assert others[1:] == ["attached 4", "closed"]
+    ranges = in_ranges(others)
+    assert others[1:] == ["attached 4", "refused NOT_FOUND TUBEMQ_TOPIC_UNKNOWN", "closed"]
+    assert sorted(value for _, value, _ in ranges) == sorted(python + java)
+    assert all(int(offset) % 28 == 0 for offset, _, _ in ranges)
+    # Python's producer writes the time of a message as an attribute too.
+    assert all(("kind=a" in attributes) == (value in python) for _, value, attributes in ranges)
+    assert {attributes for _, value, attributes in ranges if value in java} == {"none"}
     assert sorted(stored(master)) == sorted(python + java)
     assert all(position == end for position, end in where_the_group_stands(master).values())
 

@@ -156,12 +156,7 @@ grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.GatewayService/DescribeGatew
 - `ListMembers` and `ListGroups` say who consumes, and what administrators have set for a group, as a master
   knows it, up to 5 s late.
 
-A client chooses its id, an epoch that grows with each start, and a secret of 16 to 64 random bytes. It opens
-its session with them where a gateway does not know it, and each call shows them in the metadata
-`tubemq-session-bin`: without the secret the session cannot be used, nor its id be taken. A failed call has a
-gRPC status, a `TubeError` in the trailer `tubemq-error-bin`, and in `grpc-status-details-bin` what gRPC's
-libraries and tools show by themselves: a `google.rpc.Status` with an `ErrorInfo`, whose reason is [the
-condition](../reference/errors.md), and a `RetryInfo` where it is known when to try again.
+How sessions, errors, columns and streams work, with examples in Java: [Protocol](protocol.md).
 
 This reads what a topic holds as a group, and ends. Any language with gRPC does the same with what `protoc`
 makes of the file.

@@ -1,8 +1,12 @@
 import com.google.protobuf.ByteString;
+import com.google.protobuf.InvalidProtocolBufferException;
+import com.google.rpc.ErrorInfo;
 import io.grpc.ClientInterceptor;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
 import io.grpc.Metadata;
+import io.grpc.StatusRuntimeException;
+import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.MetadataUtils;
 import io.grpc.stub.StreamObserver;
 import java.nio.ByteBuffer;
@@ -10,11 +14,14 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.util.concurrent.CompletableFuture;
+import java.util.Iterator;
 import java.util.concurrent.TimeUnit;
 import tubemq.gateway.v1.GatewayServiceGrpc;
 import tubemq.gateway.v1.AttachPartitionsRequest;
 import tubemq.gateway.v1.AttachPartitionsResponse;
+import tubemq.gateway.v1.Bounds;
 import tubemq.gateway.v1.BytesColumn;
+import tubemq.gateway.v1.CheckTopicRequest;
 import tubemq.gateway.v1.CloseSessionRequest;
 import tubemq.gateway.v1.CommitRequest;
 import tubemq.gateway.v1.FetchRequest;
@@ -22,12 +29,18 @@ import tubemq.gateway.v1.FetchResponse;
 import tubemq.gateway.v1.MessageBatch;
 import tubemq.gateway.v1.MessageHeader;
 import tubemq.gateway.v1.OpenSessionRequest;
+import tubemq.gateway.v1.Partition;
 import tubemq.gateway.v1.PublishStreamRequest;
 import tubemq.gateway.v1.PublishStreamResponse;
+import tubemq.gateway.v1.QueryBoundsRequest;
 import tubemq.gateway.v1.QueryRouteRequest;
 import tubemq.gateway.v1.QueryRouteResponse;
+import tubemq.gateway.v1.ReadRangeRequest;
+import tubemq.gateway.v1.ReadRangeResponse;
+import tubemq.gateway.v1.RecordBatch;
 import tubemq.gateway.v1.SessionRef;
 import tubemq.gateway.v1.SessionSettings;
+import tubemq.gateway.v1.Store;
 
 /**
  * A client that knows gateway.proto and nothing else of the project: it publishes some messages, reads until it
@@ -66,6 +79,8 @@ public final class GatewayClient {
       client.publish(arguments[1], Integer.parseInt(arguments[3]));
       client.attach(arguments[1], arguments[5].equals("beginning"));
       client.read(Integer.parseInt(arguments[4]));
+      client.readRanges(arguments[1]);
+      client.askForTopicThatIsNotThere();
       client.close();
     } finally {
       channel.shutdownNow().awaitTermination(10, TimeUnit.SECONDS);
@@ -198,6 +213,110 @@ public final class GatewayClient {
       seen += batch.getMessagesCount();
       within30s()
           .commit(CommitRequest.newBuilder().setBatch(batch.getBatch()).build());
+    }
+  }
+
+  /** Reads all that the topic's partitions hold, without moving the group. */
+  private void readRanges(String topic) {
+    QueryRouteRequest question = QueryRouteRequest.newBuilder().addTopics(topic).build();
+    for (QueryRouteResponse.Located located : within30s().queryRoute(question).getPartitionsList()) {
+      Partition partition = located.getPartition();
+      Store store =
+          Store.newBuilder()
+              .setTopic(topic)
+              .setBrokerId(partition.getBrokerId())
+              .setStore(partition.getPartitionId() / 10_000)
+              .build();
+      Bounds bounds =
+          within30s()
+              .queryBounds(QueryBoundsRequest.newBuilder().addStores(store).build())
+              .getAnswers(0)
+              .getBounds();
+      ReadRangeRequest range =
+          ReadRangeRequest.newBuilder()
+              .setPartition(partition)
+              .setStart(bounds.getEarliest())
+              .setEnd(bounds.getLatest())
+              .setOwnStore(true)
+              .build();
+      Iterator<ReadRangeResponse> events = within30s().readRange(range);
+      while (events.hasNext()) {
+        ReadRangeResponse event = events.next();
+        if (event.hasBatch()) {
+          Records records = new Records(event.getBatch());
+          for (int row = 0; row < records.count(); row++) {
+            ByteString attributes = records.attributes(row);
+            System.out.printf(
+                "range %d %s %s%n",
+                records.offset(row),
+                records.value(row).toStringUtf8(),
+                attributes == null ? "none" : attributes.toStringUtf8());
+          }
+        }
+      }
+    }
+  }
+
+  // The columns of a batch.
+  /** The records of a batch. Numbers in columns are little-endian; what is left out is told in the .proto. */
+  private static final class Records {
+    private final RecordBatch batch;
+    private final ByteBuffer borders;
+    private final ByteBuffer ordinals;
+    private final boolean withAttributes;
+
+    Records(RecordBatch batch) {
+      this.batch = batch;
+      borders = numbers(batch.getBorders());
+      ordinals = numbers(batch.getOrdinals());
+      withAttributes = borders.capacity() == 4 * (2 * count() + 1);
+    }
+
+    int count() {
+      return batch.getCount();
+    }
+
+    ByteString value(int row) {
+      return piece(row);
+    }
+
+    /** The text of attributes as TubeMQ writes it; null where a message has none. */
+    ByteString attributes(int row) {
+      ByteString marks = batch.getHasAttributes();
+      boolean has = withAttributes && (marks.isEmpty() || marks.byteAt(row) != 0);
+      return has ? piece(count() + row) : null;
+    }
+
+    long messageId(int row) {
+      return numbers(batch.getMessageIds()).getLong(8 * row);
+    }
+
+    /** Where a record is, in a batch that is dense. */
+    long offset(int row) {
+      long ordinal = batch.getOrdinals().isEmpty() ? row : ordinals.getLong(8 * row);
+      return batch.getStart() + 28 * ordinal;
+    }
+
+    private ByteString piece(int number) {
+      return batch.getData().substring(borders.getInt(4 * number), borders.getInt(4 * number + 4));
+    }
+
+    private static ByteBuffer numbers(ByteString column) {
+      return column.asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
+    }
+  }
+
+  // What went wrong.
+  private void askForTopicThatIsNotThere() {
+    try {
+      within30s().checkTopic(CheckTopicRequest.newBuilder().setTopic("not_there").build());
+    } catch (StatusRuntimeException failure) {
+      try {
+        ErrorInfo info = StatusProto.fromThrowable(failure).getDetails(0).unpack(ErrorInfo.class);
+        System.out.println("refused " + failure.getStatus().getCode() + " " + info.getReason());
+      } catch (InvalidProtocolBufferException error) {
+        throw new IllegalStateException(error);
+      }
     }
   }
 

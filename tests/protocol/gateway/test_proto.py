@@ -1,4 +1,4 @@
-"""What ``make check-proto`` refuses: names against the rules, and what clients of before cannot read."""
+"""The page about the protocol, and what ``make check-proto`` refuses: what clients of before cannot read."""
 
 import re
 import shutil
@@ -76,3 +76,12 @@ def test_a_new_field_breaks_no_client(buf, changed):
     for command in (["lint"], BREAKING):
         done = run([buf, *command], folder)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_page_about_the_protocol_has_examples_of_a_program_that_a_test_runs():
+    page = (ROOT / "docs" / "gateway" / "protocol.md").read_text(encoding="utf-8")
+    program = ROOT / "integration_tests" / "programs" / "GatewayClient.java"
+    code = "".join(program.read_text(encoding="utf-8").split())
+    examples = re.findall(r"```java\n(.*?)```", page, re.DOTALL)
+    assert examples
+    assert all("".join(example.split()) in code for example in examples)

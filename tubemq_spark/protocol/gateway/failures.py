@@ -145,8 +145,8 @@ def _details(status: Status, text: str, message: pb.TubeError) -> pb.RpcStatus:
     details = pb.RpcStatus(code=status, message=text)
     details.details.add(type_url=f"{_TYPES}ErrorInfo", value=info.SerializeToString())
     if message.retry_after_ms:
-        delay = pb.RpcRetryInfo()
-        delay.retry_delay.FromMilliseconds(message.retry_after_ms)
+        seconds, milliseconds = divmod(message.retry_after_ms, 1000)
+        delay = pb.RpcRetryInfo(retry_delay={"seconds": seconds, "nanos": milliseconds * 1_000_000})
         details.details.add(type_url=f"{_TYPES}RetryInfo", value=delay.SerializeToString())
     return details
 

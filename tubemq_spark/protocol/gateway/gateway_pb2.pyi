@@ -1,5 +1,3 @@
-from google.protobuf import any_pb2 as _any_pb2
-from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -61,13 +59,20 @@ class Parameter(_message.Message):
 
 class RpcStatus(_message.Message):
     __slots__ = ("code", "message", "details")
+    class Any(_message.Message):
+        __slots__ = ("type_url", "value")
+        TYPE_URL_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        type_url: str
+        value: bytes
+        def __init__(self, type_url: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     DETAILS_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
-    details: _containers.RepeatedCompositeFieldContainer[_any_pb2.Any]
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., details: _Optional[_Iterable[_Union[_any_pb2.Any, _Mapping]]] = ...) -> None: ...
+    details: _containers.RepeatedCompositeFieldContainer[RpcStatus.Any]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., details: _Optional[_Iterable[_Union[RpcStatus.Any, _Mapping]]] = ...) -> None: ...
 
 class RpcErrorInfo(_message.Message):
     __slots__ = ("reason", "domain", "metadata")
@@ -88,9 +93,16 @@ class RpcErrorInfo(_message.Message):
 
 class RpcRetryInfo(_message.Message):
     __slots__ = ("retry_delay",)
+    class Duration(_message.Message):
+        __slots__ = ("seconds", "nanos")
+        SECONDS_FIELD_NUMBER: _ClassVar[int]
+        NANOS_FIELD_NUMBER: _ClassVar[int]
+        seconds: int
+        nanos: int
+        def __init__(self, seconds: _Optional[int] = ..., nanos: _Optional[int] = ...) -> None: ...
     RETRY_DELAY_FIELD_NUMBER: _ClassVar[int]
-    retry_delay: _duration_pb2.Duration
-    def __init__(self, retry_delay: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    retry_delay: RpcRetryInfo.Duration
+    def __init__(self, retry_delay: _Optional[_Union[RpcRetryInfo.Duration, _Mapping]] = ...) -> None: ...
 
 class SessionRef(_message.Message):
     __slots__ = ("client_id", "epoch", "secret")
