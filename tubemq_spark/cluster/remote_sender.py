@@ -39,7 +39,7 @@ from tubemq_spark.receipts import Receipt, merged
 
 logger = logging.getLogger(__name__)
 
-_PART_BYTES: Final = 8 << 20
+_PART_BYTES: Final = 3 << 20
 """How many bytes of bodies travel in one message of gRPC; a single longer body travels alone."""
 _FLUSH_BYTES: Final = 32 << 20
 """After how many bytes the sender flushes by itself."""

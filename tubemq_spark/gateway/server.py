@@ -81,9 +81,9 @@ class GatewayServer:
         self._settings = settings
         self.metrics = Metrics()
         self._upstream = Upstream(settings)
-        self._sessions = sessions = Sessions(settings)
-        sessions.on_end.append(lambda session: self.metrics.session_ended(session.end))
         self._admission = admission = Admission(settings)
+        self._sessions = sessions = Sessions(settings, room=admission.sessions)
+        sessions.on_end.append(lambda session: self.metrics.session_ended(session.end))
         self._calls = calls = Calls(settings, sessions, admission, self.metrics)
         calls.hooks.extend(hooks)
         calls.guard.on_failure = self.metrics.policy_failed

@@ -40,6 +40,20 @@ if TYPE_CHECKING:
 ENVIRONMENT_PREFIX: Final = "TUBEMQ_GATEWAY_"
 MIB: Final = 1 << 20
 _HIDDEN: Final = "********"
+_CLIENTS_WAITS: Final = (
+    "rpc_timeout_ms",
+    "connect_timeout_ms",
+    "register_retry_ms",
+    "lease_wait_ms",
+    "fetch_timeout_ms",
+    "delivery_timeout_ms",
+    "confirm_timeout_ms",
+    "not_found_wait_ms",
+    "rebalance_wait_ms",
+)
+"""Settings of clients that say how long the gateway may take."""
+_MOST_ATTEMPTS: Final = 100
+_MOST_IN_FLIGHT: Final = 100_000
 _FEWEST_THREADS: Final = 8
 _QUESTIONS_PER: Final = 8
 """Of how many ranges and batches one has a question at a time."""
@@ -226,6 +240,11 @@ class GatewaySettings:
     stall_ms: int = setting(
         MILLISECONDS, "how long a client may not read what is ready for it while others wait for room", 10_000
     )
+    longest_wait_ms: int = setting(
+        MILLISECONDS,
+        "the largest value of each timeout that a client sets for what the gateway does for it",
+        600_000,
+    )
     drain_ms: int = setting(MILLISECONDS, "how long calls may take to end when the gateway stops", 30_000)
     metrics: Endpoint | None = setting(
         LISTENER,
@@ -310,6 +329,16 @@ class GatewaySettings:
         usable = os.access(path, os.W_OK) if path.exists() else os.access(path.parent, os.W_OK)
         if path.is_dir() or not usable:
             raise bad_setting("log_file", self.log_file, "a file that this process may write")
+
+    @property
+    def most(self) -> Mapping[str, int]:
+        """The largest values that clients get of settings that they choose."""
+        return {
+            **dict.fromkeys(_CLIENTS_WAITS, self.longest_wait_ms),
+            "register_attempts": _MOST_ATTEMPTS,
+            "max_in_flight": _MOST_IN_FLIGHT,
+            "max_in_flight_bytes": self.session_bytes,
+        }
 
     @property
     def question_threads(self) -> int:

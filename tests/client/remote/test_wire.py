@@ -62,6 +62,21 @@ def test_unset_settings_are_those_of_the_gateway():
     )
 
 
+def test_a_client_gets_no_more_of_a_setting_than_the_gateway_allows():
+    asked = pb.SessionSettings(
+        delivery_timeout_ms=86_400_000,
+        max_in_flight_bytes=1 << 62,
+        rpc_timeout_ms=5_000,
+        confirm_timeout_ms=90_000,
+    )
+    most = {"delivery_timeout_ms": 60_000, "max_in_flight_bytes": 1 << 20, "rpc_timeout_ms": 60_000}
+    config = wire.settings_from_proto(asked, BASE, {**most, "confirm_timeout_ms": 60_000})
+    assert (config.delivery_timeout_ms, config.max_in_flight_bytes) == (60_000, 1 << 20)
+    assert (config.rpc_timeout_ms, config.consumer.confirm_timeout_ms) == (5_000, 60_000)
+    # What the gateway itself is set to stays.
+    assert wire.settings_from_proto(pb.SessionSettings(), BASE, {"lease_wait_ms": 1}) == BASE
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -8,6 +8,7 @@ import pytest
 from tests.gateway.fleet import ROW, Fleet, batch_to, place
 from tests.gateway.running import PlainClient, RefusedError, gateway
 from tests.waiting import wait_until
+from tubemq_spark.gateway.admission import Owner
 from tubemq_spark.gateway.session import calls
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.limits import MESSAGE_BYTES
@@ -186,4 +187,30 @@ def test_who_waits_for_a_closed_topic_holds_no_thread(server):
         for call in waiting:
             call.cancel()
         wait_until(lambda: under_way(served) == 0)
+        fleet.close()
+
+
+def test_what_a_client_chooses_is_limited_by_the_settings(server):
+    with gateway(server, longest_wait_ms=30_000, session_bytes=1 << 20) as served:
+        fleet = Fleet(server, served)
+        fleet.client(delivery_timeout_ms=86_400_000, max_in_flight=1 << 31, max_in_flight_bytes=1 << 62)
+        (session,) = served.server._sessions
+        config = session.access.config
+        assert (config.delivery_timeout_ms, config.max_in_flight) == (30_000, 100_000)
+        assert config.max_in_flight_bytes == 1 << 20
+        fleet.close()
+
+
+def test_one_client_does_not_take_all_sessions(server):
+    with gateway(server, sessions=16) as served:
+        fleet = Fleet(server, served)
+        mine = [fleet.client() for _ in range(14)]
+        with pytest.raises(RefusedError) as refused:
+            fleet.client()
+        assert refused.value.condition == "TUBEMQ_GATEWAY_BUSY"
+        room = served.server._admission.sessions
+        assert room.take(Owner("another"))
+        room.give(Owner("another"))
+        mine[0]("CloseSession")
+        fleet.client()
         fleet.close()

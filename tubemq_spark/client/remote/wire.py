@@ -4,6 +4,8 @@ Those of ``protocol`` and ``model`` are converted by ``protocol.gateway``.
 """
 
 import dataclasses
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from tubemq_spark.client.config import ClientConfig
@@ -59,20 +61,30 @@ def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
     )
 
 
-def settings_from_proto(message: pb.SessionSettings, base: ClientConfig) -> ClientConfig:
+def settings_from_proto(
+    message: pb.SessionSettings, base: ClientConfig, most: Mapping[str, int] = MappingProxyType({})
+) -> ClientConfig:
     """Return how the gateway deals with TubeMQ for a client: as ``base``, but for what the client asks for.
+
+    Args:
+        message: what the client asks for.
+        base: how the gateway deals with TubeMQ.
+        most: by the name of a setting, the largest value that a client gets; a larger one becomes that.
 
     Raises:
         OptionError: a setting makes no sense.
     """
-    changes: dict[str, Any] = {name: getattr(message, name) for name in _NUMBERS if message.HasField(name)}
+
+    def asked(names: Iterable[str]) -> dict[str, Any]:
+        values = {name: getattr(message, name) for name in names if message.HasField(name)}
+        return {name: min(value, most.get(name, value)) for name, value in values.items()}
+
+    changes = asked(_NUMBERS)
     if message.username or message.password:
         changes |= {"username": message.username or None, "password": message.password or None}
     if message.partitioner:
         changes["partitioner"] = by_name(message.partitioner)
-    consumer: dict[str, Any] = {
-        name: getattr(message, name) for name in _OF_CONSUMERS if message.HasField(name)
-    }
+    consumer = asked(_OF_CONSUMERS)
     if message.consume_position:
         consumer["consume_position"] = ConsumePosition.of(message.consume_position)
     changes["consumer"] = dataclasses.replace(base.consumer, **consumer)

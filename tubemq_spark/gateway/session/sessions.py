@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Owner, host_of
+from tubemq_spark.gateway.admission import Owner, Room, busy, host_of
 from tubemq_spark.gateway.session.inbox import Inbox
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -150,10 +150,12 @@ ENDS: Final = {
 class Sessions:
     """All sessions of a gateway."""
 
-    def __init__(self, settings: GatewaySettings, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, settings: GatewaySettings, clock: Clock = time.monotonic, room: Room | None = None
+    ) -> None:
         self._gateway = settings.name
         self._lease_s = settings.lease_ms / 1000
-        self._most = settings.sessions
+        self._room = room or Room(settings.sessions)
         self._policy = settings.policy is not None
         self._clock = clock
         self._sessions: dict[str, Session] = {}
@@ -199,13 +201,6 @@ class Sessions:
             raise GatewayError("TUBEMQ_SESSION_TAKEN", gateway=self._gateway, session=client_id)
         if older is not None and older.epoch > request.epoch:
             raise self._fenced(client_id, request.epoch, older)
-        if older is None and len(self._sessions) >= self._most:
-            raise GatewayError(
-                "TUBEMQ_GATEWAY_BUSY",
-                gateway=self._gateway,
-                what=f"it has {self._most} sessions",
-                retry_after_ms=int(self._lease_s * 1000),
-            )
         now, there = self._clock(), access()
         if older is not None and _is_repeat(older, request, there):
             older.seen_at = now
@@ -225,6 +220,9 @@ class Sessions:
         if older is not None:
             fenced = older.epoch < request.epoch
             self.close(older, REPLACED, self._fenced(client_id, older.epoch, opened) if fenced else None)
+        if not self._room.take(opened.who):
+            what = f"it has {len(self._sessions)} sessions"
+            raise busy(self._gateway, what, retry_after_ms=int(self._lease_s * 1000))
         self._in_order = None
         self._sessions[client_id] = opened
         for tell in self.on_open:
@@ -271,6 +269,7 @@ class Sessions:
         session.end = end
         self._in_order = None
         del self._sessions[session.client_id]
+        self._room.give(session.who)
         for call in list(session.under_way):
             call.end(why or self._unknown(session.client_id))
         for tell in self.on_end:

@@ -81,7 +81,7 @@ class Upstream:
         Raises:
             OptionError: a setting makes no sense.
         """
-        config = wire.settings_from_proto(request, self._base)
+        config = wire.settings_from_proto(request, self._base, self._settings.most)
         with self._lock:
             access = self._known.get(config)
             if access is None:
