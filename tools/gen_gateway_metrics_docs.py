@@ -70,8 +70,6 @@ TAIL = """
   do than one core can. Start another.
 - **The certificate.** `0 < tubemq_gateway_certificate_expires_seconds < time() + 7 * 86400`: new connections
   fail in a week. It is that of the files which were read last, as new connections see it.
-- **The policy.** `increase(tubemq_gateway_policy_failures_total[1h]) > 0`: the file has a mistake, and the
-  rights of before count.
 - **Losses.** `increase(tubemq_gateway_losses_total[1h]) > 0`: records were gone before they were read.
 - **Lost clients.** `increase(tubemq_gateway_sessions_ended_total{{end="lost"}}[1h]) > 0`: clients that had
   attached partitions were killed, or could not reach the gateway.

@@ -34,6 +34,11 @@ def test_defaults_then_the_file_then_the_environment_then_flags(tmp_path):
     assert (found.lease_ms, found.heartbeat_ms) == (20_000, 10_000)
 
 
+def test_addresses_to_listen_at_have_usual_ports_that_differ():
+    settings = load_settings(flags={**MASTERS, "listen": "host", "metrics": "host"})
+    assert (settings.listen.port, settings.metrics.port) == (11911, 9191)
+
+
 def test_masters_have_the_usual_ports():
     found = load_settings(flags=MASTERS)
     assert found.client_config().masters == (Endpoint("m1", 8715), Endpoint("m2", 9))

@@ -54,6 +54,7 @@ _CLIENTS_WAITS: Final = (
 """Settings of clients that say how long the gateway may take."""
 _MOST_ATTEMPTS: Final = 100
 _MOST_IN_FLIGHT: Final = 100_000
+_METRICS_PORT: Final = 9191
 _FEWEST_THREADS: Final = 8
 _QUESTIONS_PER: Final = 8
 """Of how many ranges and batches one has a question at a time."""
@@ -75,17 +76,19 @@ _NEEDED: Final = (
 """Settings, each with another one that it needs."""
 
 
-def _parse_listener(text: str) -> Endpoint | None:
-    """Read ``host:port``; unlike that of a peer, the port may be 0, for any free one."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon:
-        host, port = port, str(DEFAULT_GATEWAY_PORT)
-    bracketed = host.startswith("[") and host.endswith("]")
-    host = host[1:-1] if bracketed else host
-    is_port = port.isascii() and port.isdigit() and int(port) < 1 << 16
-    if not host or not is_port or (":" in host) != bracketed:
-        return None
-    return Endpoint(host, int(port))
+def _listener(default_port: int) -> Kind[Endpoint]:
+    """Return the kind of addresses to listen at; their port may be 0, for any free one."""
+
+    def parse(text: str) -> Endpoint | None:
+        host, colon, port = text.strip().rpartition(":")
+        if not colon:
+            host, port = port, str(default_port)
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        is_port = port.isascii() and port.isdigit() and int(port) < 1 << 16
+        return Endpoint(host, int(port)) if host and is_port and (":" in host) == bracketed else None
+
+    return Kind(f"host:port, the port from 0 (any free one) to 65535, by default {default_port}", parse)
 
 
 def _parse_url(text: str) -> str | None:
@@ -105,7 +108,6 @@ def _without_secrets(url: str) -> str:
     return f"{scheme}{slashes}{host}{slash}{path}{mark and f'?{_HIDDEN}'}"
 
 
-LISTENER: Final = Kind("host:port, the port from 0 (any free one) to 65535", _parse_listener)
 URL: Final = Kind(
     "a URL that begins with http:// or https://, without a user and a password",
     _parse_url,
@@ -144,7 +146,7 @@ class GatewaySettings:
     )
     master_discovery_ms: int = setting(MILLISECONDS, "how often to find that out", 120_000)
     listen: Endpoint = setting(
-        LISTENER,
+        _listener(DEFAULT_GATEWAY_PORT),
         "where clients reach the gateway; with 0.0.0.0 on every address",
         Endpoint("127.0.0.1", DEFAULT_GATEWAY_PORT),
     )
@@ -247,7 +249,7 @@ class GatewaySettings:
     )
     drain_ms: int = setting(MILLISECONDS, "how long calls may take to end when the gateway stops", 30_000)
     metrics: Endpoint | None = setting(
-        LISTENER,
+        _listener(_METRICS_PORT),
         "where to serve metrics, a status page and a health check over HTTP (default: nowhere)",
         None,
     )
