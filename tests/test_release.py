@@ -77,3 +77,12 @@ def test_the_changelog_and_the_tag_fit_the_version(check, tag, newest, faults):
 
 def test_the_changelog_of_this_commit_fits(check):
     assert check.faults_of_the_changelog(tubemq_spark.__version__, None) == []
+
+
+@pytest.mark.parametrize(("tag", "text", "faults"), [("v1.2.3", "b", 1), ("v1.2.3", "a", 0), (None, "b", 0)])
+def test_later_changes_are_compared_with_the_proto_of_the_release(check, tmp_path, tag, text, faults):
+    for folder, content in (("tools/released_proto", "a"), ("tubemq_spark/protocol/gateway/proto", text)):
+        place = tmp_path / folder / "tubemq" / "gateway" / "v1"
+        place.mkdir(parents=True)
+        (place / "gateway.proto").write_text(content)
+    assert len(check.faults_of_the_proto(tag, tmp_path)) == faults

@@ -1,7 +1,8 @@
 """Check that what is in dist/ is the release that it is said to be: ``python tools/check_release.py [TAG]``.
 
 The version has one place, ``tubemq_spark.__version__``. Both distributions must have it; with a tag, so must
-the tag, and the newest section of CHANGELOG.md. Without a tag that section may be the unreleased one.
+the tag, and the newest section of CHANGELOG.md. Without a tag that section may be the unreleased one. With a
+tag, what ``make check-proto`` compares later changes with must be the gateway's .proto of the release.
 """
 
 import re
@@ -16,6 +17,7 @@ from typing import Final
 import tubemq_spark
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
+_PROTO: Final = Path("tubemq", "gateway", "v1", "gateway.proto")
 _FIELDS: Final = (
     "Name",
     "Version",
@@ -39,6 +41,7 @@ def main(tag: str | None) -> int:
     faults = [*faults_of_the_changelog(version, tag)]
     for distribution, metadata in _distributions(_ROOT / "dist").items():
         faults += [f"{distribution}: {fault}" for fault in faults_of(metadata, version)]
+    faults += faults_of_the_proto(tag)
     for fault in faults:
         print(f"FAILED: {fault}", file=sys.stderr)
     if not faults:
@@ -72,6 +75,15 @@ def faults_of_the_changelog(version: str, tag: str | None, text: str | None = No
     if not re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", newest):
         faults.append(f"CHANGELOG.md begins with '{newest}', not with '{version} (year-month-day)'")
     return faults
+
+
+def faults_of_the_proto(tag: str | None, root: Path = _ROOT) -> list[str]:
+    """Return what is wrong with the .proto that later changes are compared with; nothing without a tag."""
+    released = root / "tools" / "released_proto" / _PROTO
+    current = root / "tubemq_spark" / "protocol" / "gateway" / "proto" / _PROTO
+    if tag is None or released.read_bytes() == current.read_bytes():
+        return []
+    return ["tools/released_proto has not the .proto of this release: make released-proto"]
 
 
 def _distributions(folder: Path) -> dict[str, Message]:

@@ -39,14 +39,9 @@ from tubemq_spark.gateway.session.inbox import Inbox
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.deadline import Clock
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
 
 logger = logging.getLogger(__name__)
-
-_LONGEST_ID: Final = 1_024
-"""As for TubeMQ's clients (TBaseConstants.META_MAX_CLIENT_ID_LENGTH)."""
-_SECRET_BYTES: Final = range(16, 65)
-"""How long a secret may be."""
 
 
 class CallUnderWay(Protocol):
@@ -314,15 +309,12 @@ def _check(request: pb.OpenSessionRequest) -> None:
     what = None
     if not request.client_id.strip():
         what = "its session has no client_id"
-    elif len(request.client_id) > _LONGEST_ID:
-        what = f"its client_id has {len(request.client_id)} characters, and {_LONGEST_ID} is the most"
     elif not request.client_id.isprintable():
         # Logs and pages show it.
         what = f"its client_id is {request.client_id!r}, and may have printable characters only"
-    elif len(request.secret) not in _SECRET_BYTES:
-        what = (
-            f"its secret has {len(request.secret)} bytes, and needs {_SECRET_BYTES[0]} to {_SECRET_BYTES[-1]}"
-        )
+    elif len(request.secret) not in limits.SECRET_BYTES:
+        least, most = limits.SECRET_BYTES[0], limits.SECRET_BYTES[-1]
+        what = f"its secret has {len(request.secret)} bytes, and needs {least} to {most}"
     if what is not None:
         raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
 
