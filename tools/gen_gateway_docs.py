@@ -149,7 +149,11 @@ grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.GatewayService/DescribeGatew
 - `AttachPartitions`, `Fetch` and `Commit` consume as a group: TubeMQ's broker answers at once when it has
   nothing, and the gateway waits for it, up to 20 s per call. Of all that wait for a partition one asks the
   broker, every `poll_ms`; what is published through the gateway is there at once.
-- `Consume` is the same as one long call: batches come as long as the client gives credit, in bytes.
+- `Subscribe` makes the session a member of its group instead: the master distributes the partitions among its
+  members, and the event `partitions_changed` tells which the session has.
+- `Consume` is a `Fetch` that goes on: batches come as long as the client gives credit, in bytes.
+- A `Commit` may be repeated. What was not committed comes again: after the time that the session's settings
+  name, and at once when the session moves to another gateway, or its stream ends.
 - `SessionEvents` tells what happens to a session: the gateway drains, a partition was lost or has gone on
   behind records that are gone, a topic has other partitions, others of the group came or went. Heartbeats
   tell it too; a session with such a stream needs none, which is cheaper where there are many.
@@ -162,6 +166,8 @@ This reads what a topic holds as a group, and ends. Any language with gRPC does 
 makes of the file.
 
 ```python
+import array
+import itertools
 import os
 import time
 
@@ -191,10 +197,11 @@ with grpc.insecure_channel("gateway1:11911") as channel:
             raise SystemExit(attached.error.text)
     while True:
         batch = call("Fetch", pb.FetchRequest(wait_ms=1_000), pb.FetchResponse)
-        if not batch.messages:
+        if not batch.records.count:
             break
-        for message in batch.messages:
-            print(message.offset, message.value)
+        data, borders = batch.records.data, array.array("i", batch.records.borders)
+        for start, end in itertools.pairwise(borders[: batch.records.count + 1]):
+            print(data[start:end])
         call("Commit", pb.CommitRequest(batch=batch.batch), pb.CommitResponse)
     call("CloseSession", pb.CloseSessionRequest(), pb.CloseSessionResponse)
 ```
@@ -219,10 +226,11 @@ With `metrics` the gateway serves its numbers for Prometheus, a status page for 
 - **Gateways.** Two at least, so that one can stop; each must be able to carry all of the load. A process uses
   little more than one core: on hosts with more, start one for each core with `reuse_port` and the same
   `listen`. The system then spreads connections over them, of which each Python worker of Spark has one.
-- **Threads.** A range that is read and a client that publishes have a thread each, as long as that takes. So
-  `reads` and `publishes` should be as large as the number of tasks that read or write at a time; short calls
-  have one thread for each eight of these. Further ones wait for their turn, for `queue_ms` at most, and then
-  try other gateways. Clients take turns, and one that does not read what it asked for loses its turn.
+- **Threads.** A range that is read and a client that publishes have a thread each, as long as that takes.
+  So `reads` and `publishes` should be as large as the number of tasks that read or write at a time; short
+  calls have one thread for each eight of these. Further ones wait for their turn, for `queue_ms` at most,
+  and then try other gateways. Consumers have no threads: ten thousand may wait in one gateway. Clients take
+  turns, and one that does not read what it asked for loses its turn.
 - **Clients.** One client, by its name in the policy or else by its host, gets all that others leave, but for
   the last eighth of sessions, threads, calls and bytes; while others wait for these, it gets half at most.
 - **Memory.** That of the process, and the messages that wait in it: for each range four batches of half a MiB

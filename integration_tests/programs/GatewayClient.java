@@ -204,13 +204,18 @@ public final class GatewayClient {
     for (int seen = 0; seen < count; ) {
       FetchRequest request = FetchRequest.newBuilder().setWaitMs(5_000).build();
       FetchResponse batch = within30s().fetch(request);
-      if (batch.getMessagesCount() == 0) {
+      RecordBatch records = batch.getRecords();
+      if (records.getCount() == 0) {
         continue;
       }
-      for (FetchResponse.Message message : batch.getMessagesList()) {
-        System.out.println("read " + message.getValue().toStringUtf8());
+      ByteBuffer borders =
+          records.getBorders().asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
+      for (int start = borders.getInt(), row = 0; row < records.getCount(); row++) {
+        int end = borders.getInt();
+        System.out.println("read " + records.getData().substring(start, end).toStringUtf8());
+        start = end;
       }
-      seen += batch.getMessagesCount();
+      seen += records.getCount();
       within30s()
           .commit(CommitRequest.newBuilder().setBatch(batch.getBatch()).build());
     }

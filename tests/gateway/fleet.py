@@ -4,7 +4,8 @@ import contextlib
 import itertools
 
 from tests.gateway.running import PlainClient
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, sends
+from tubemq_spark.protocol.gateway.values import partition_from_proto
 from tubemq_spark.protocol.send_batch import SendBatch
 
 ROW = 28
@@ -73,5 +74,11 @@ def publish(client, topic, *values, broker_id=1):
     client("PublishStream", batch=batch_to(topic, *values, broker_id=broker_id))
 
 
+def columns_of(answer):
+    """The messages of an answer, as columns."""
+    records = answer.records
+    return batches.from_proto(records, records.data, partition_from_proto(answer.partition)).columns
+
+
 def values_of(answer):
-    return [one.value for one in answer.messages]
+    return columns_of(answer).values() if answer.records.count else []

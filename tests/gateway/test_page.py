@@ -21,11 +21,11 @@ def test_the_page_is_up_to_date(name):
 
 def test_the_example_of_a_client_reads_what_there_is_and_ends(capsys):
     page = (ROOT / "docs" / "gateway" / "gateway.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(import os\nimport time\n.*?)```", page, re.DOTALL)
+    (example,) = re.findall(r"```python\n(import array\n.*?)```", page, re.DOTALL)
     with tubemq(clicks=(1, 1)) as server, gateway(server) as served:
         fleet = Fleet(server, served)
         for broker_id in (1, 2, 3):
             fleet.publish("clicks", b"one", b"two", broker_id=broker_id)
         exec(compile(example.replace("gateway1:11911", served.address), "gateway.md", "exec"), {})
-        assert sorted(capsys.readouterr().out.splitlines()) == sorted(["0 b'one'", "28 b'two'"] * 3)
+        assert sorted(capsys.readouterr().out.splitlines()) == sorted(["b'one'", "b'two'"] * 3)
         fleet.close()

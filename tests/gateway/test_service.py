@@ -68,7 +68,7 @@ def publish(client, *values):
 def test_a_client_with_the_proto_alone_publishes_and_reads(client):
     """By the words of the .proto file: no conversion of ours on the way back."""
     answer = client.open(checksums=True)
-    assert set(answer.capabilities) == METHODS.keys() - {"Subscribe"}
+    assert set(answer.capabilities) == METHODS.keys()
     values = [b"value %d" % number for number in range(30)]
     receipts = publish(client, *values).receipts
     assert sum(one.count for one in receipts) == 30
@@ -87,9 +87,7 @@ def test_a_client_with_the_proto_alone_publishes_and_reads(client):
     assert sorted(found) == sorted(values)
 
 
-@pytest.mark.parametrize(
-    "name", sorted(METHODS.keys() - {"OpenSession", "PublishStream", "Consume", "Subscribe"})
-)
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"OpenSession", "PublishStream", "Consume"}))
 def test_every_call_without_a_session_is_refused_but_those_of_operators(client, name):
     if name in {"DescribeGateway", "ListSessions", "CloseSession"}:
         # What is not known has ended.

@@ -13,13 +13,15 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 from tubemq_spark.client.steps import AtMost, Awaited, Blocking, Pause, Started, Steps, advance
 from tubemq_spark.net.pool import StartedChannel
 from tubemq_spark.net.scheduler import Task, process_scheduler
 
 logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 
 class InBackground:
@@ -80,6 +82,20 @@ class InBackground:
             awaited.when_done(go_on)
         else:
             raise TypeError(awaited)
+
+
+def outcome_of(steps: Steps[Value], name: str) -> "Future[Value]":
+    """Carry out a rule in the background, and return what will have its result or its error."""
+    future: Future[Value] = Future()
+
+    def rule() -> Steps[None]:
+        try:
+            future.set_result((yield from steps))
+        except Exception as error:  # noqa: BLE001 (the one who has the future gets it)
+            future.set_exception(error)
+
+    InBackground(rule(), name).start()
+    return future
 
 
 def _in_a_thread(call: Blocking[Any], name: str) -> "Future[Any]":

@@ -38,7 +38,6 @@ from tubemq_spark.gateway.handlers.members import Members
 from tubemq_spark.gateway.handlers.operations import Operations
 from tubemq_spark.gateway.handlers.publishing import Publishing
 from tubemq_spark.gateway.handlers.reading import Ranges
-from tubemq_spark.gateway.handlers.streaming import Streaming
 from tubemq_spark.gateway.handlers.topics import Topics
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
@@ -118,7 +117,6 @@ class GatewayServer:
             calls,
             self._consuming,
         )
-        self._streaming = Streaming(self._consuming, calls)
         self._operations = Operations(settings, sessions, admission, calls, self._upstream)
         self.observer = Observer(settings, sessions, self._upstream, self.metrics)
         """What the gateway is doing."""
@@ -146,7 +144,7 @@ class GatewayServer:
         watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
         watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded))
         watch("waiting_calls", "Calls that wait for a thread", lambda: admission.waiting)
-        watch("endings", "What clients have left behind and is being closed", lambda: len(admission.endings))
+        watch("endings", "What clients have left behind and is being closed", self._endings)
         watch(
             "upstream_connections",
             "Connections to masters and brokers that all sessions share",
@@ -159,6 +157,9 @@ class GatewayServer:
             on_page=False,
         )
         watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
+
+    def _endings(self) -> int:
+        return len(self._admission.endings) + self._consuming.endings
 
     async def start(self) -> None:
         """Begin to serve.
@@ -284,11 +285,12 @@ class GatewayServer:
             "ResetOffsets": control.reset_offsets,
             "ReadRange": self._ranges.read_range,
             "PublishStream": publishing.publish_stream,
+            "Subscribe": self._consuming.subscribe,
             "AttachPartitions": self._consuming.attach_partitions,
             "DetachPartitions": self._consuming.detach_partitions,
             "Fetch": self._consuming.fetch,
             "Commit": self._consuming.commit,
-            "Consume": self._streaming.consume,
+            "Consume": self._consuming.consume,
             "ListMembers": self._members.list_members,
             "ListGroups": self._members.list_groups,
             "DescribeGateway": operations.describe_gateway,

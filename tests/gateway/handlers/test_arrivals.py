@@ -14,7 +14,7 @@ class Waiter:
         self.filter = frozenset(types)
         self.woken = []
 
-    def wake(self, partition=None):
+    def wake(self, partition):
         self.woken.append(partition)
 
 
@@ -25,19 +25,17 @@ def arrivals():
 
 def test_the_first_of_each_partition_asks(arrivals):
     first, second = Waiter(), Waiter()
-    arrivals.wait(first, [A])
-    arrivals.wait(second, [A])
-    assert arrivals.is_first(first)
-    assert not arrivals.is_first(second)
-    arrivals.wait(second, [A, B])
-    assert arrivals.is_first(second)
+    assert arrivals.wait(first, A)
+    assert not arrivals.wait(second, A)
+    assert arrivals.wait(second, B)
+    assert arrivals.wait(first, A), "it keeps its place"
 
 
 def test_all_waiting_fetches_are_woken_but_the_one_that_saw_the_messages(arrivals):
     waiters = [Waiter(), Waiter(), Waiter(["type"]), Waiter()]
     for waiter in waiters[:3]:
-        arrivals.wait(waiter, [A])
-    arrivals.wait(waiters[3], [B])
+        arrivals.wait(waiter, A)
+    arrivals.wait(waiters[3], B)
     arrivals.arrived([A], seen_by=waiters[0])
     assert [waiter.woken for waiter in waiters] == [[], [A], [A], []]
 
@@ -45,33 +43,33 @@ def test_all_waiting_fetches_are_woken_but_the_one_that_saw_the_messages(arrival
 def test_the_next_waiting_fetch_is_woken_when_the_first_leaves(arrivals):
     first, second = Waiter(), Waiter()
     for waiter in (first, second):
-        arrivals.wait(waiter, [A])
+        arrivals.wait(waiter, A)
+        arrivals.wait(waiter, B)
+    arrivals.leave(first, [A])
+    assert second.woken == [A]
     arrivals.leave(first)
-    assert second.woken == [None]
-    assert arrivals.is_first(second)
+    assert second.woken == [A, B]
+    assert arrivals.wait(second, A)
 
 
 def test_fetches_with_a_filter_ask_for_themselves(arrivals):
     plain, filtered = Waiter(), Waiter(["type"])
-    for waiter in (plain, filtered):
-        arrivals.wait(waiter, [A])
-    assert arrivals.is_first(plain)
-    assert arrivals.is_first(filtered)
+    assert arrivals.wait(plain, A)
+    assert arrivals.wait(filtered, A)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.sampled_from([A, B])))))
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([A, B]), st.booleans())))
 def test_each_partition_that_is_waited_for_has_one_first_who_came_first(steps):
     arrivals, waiters = Arrivals(), [Waiter() for _ in range(4)]
     queues = {A: [], B: []}
-    for number, partitions in steps:
-        arrivals.wait(waiters[number], partitions)
-        for partition, queue in queues.items():
-            if number in queue and partition not in partitions:
-                queue.remove(number)
-            elif number not in queue and partition in partitions:
-                queue.append(number)
-        firsts = {queue[0] for queue in queues.values() if queue}
-        assert {number for number in range(4) if arrivals.is_first(waiters[number])} == firsts
+    for number, partition, comes in steps:
+        queue = queues[partition]
+        if comes:
+            queue += [] if number in queue else [number]
+            assert arrivals.wait(waiters[number], partition) is (queue[0] == number)
+        else:
+            arrivals.leave(waiters[number], [partition])
+            queue[:] = [other for other in queue if other != number]
     for waiter in waiters:
         arrivals.leave(waiter)
     assert not arrivals._waiting

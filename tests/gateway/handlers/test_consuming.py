@@ -2,14 +2,14 @@
 
 import contextlib
 import threading
-import time
 
 import pytest
 
+from tests.gateway.fleet import columns_of, values_of
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
-from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
 
@@ -79,12 +79,11 @@ def test_messages_come_in_order_with_attributes_and_offsets(served, client):
 
     answer = fetch(client)
 
-    assert [(one.value, one.offset) for one in answer.messages] == [(b"one", 0), (b"two", ROW)]
-    assert [[(pair.name, pair.value) for pair in one.attributes] for one in answer.messages] == [
-        [("z", "1"), ("a", "2")]
-    ] * 2
-    assert (answer.partition, answer.offset, answer.latest) == (place(), 0, 2 * ROW)
-    assert (answer.next, answer.lag, answer.bytes_behind, answer.slow) == (2 * ROW, 2, 0, False)
+    columns, records = columns_of(answer), answer.records
+    assert columns.values() == [b"one", b"two"]
+    assert [list(one.items()) for one in columns.attributes()] == [[("z", "1"), ("a", "2")]] * 2
+    assert (answer.partition, records.start, records.next, records.dense) == (place(), 0, 2 * ROW, True)
+    assert (answer.latest, answer.lag, records.bytes_behind, answer.slow) == (2 * ROW, 2, 0, False)
     assert 'tubemq_gateway_behind_bytes_bucket{le="0.0"} 1.0' in served.server.metrics.text()
 
 
@@ -93,14 +92,14 @@ def test_a_fetch_waits_for_messages_of_any_attached_partition(served, client):
     thread, found = in_background(lambda: fetch(client))
     publish(served, b"late", broker_id=3)
     thread.join(20)
-    assert [one.value for one in found[0].messages] == [b"late"]
+    assert values_of(found[0]) == [b"late"]
     assert found[0].partition == place(3)
 
 
 def test_a_fetch_without_messages_is_answered_after_its_wait(client):
     attach(client, place())
     answer = fetch(client, wait_ms=50)
-    assert (list(answer.messages), answer.batch) == ([], "")
+    assert (answer.records.count, answer.batch) == (0, "")
     assert answer.reason == pb.FetchResponse.REASON_AT_ENDS
 
 
@@ -110,13 +109,13 @@ def test_a_commit_moves_the_group_and_uncommitted_messages_come_again(served, cl
     first = fetch(client)
     assert client("Commit", batch=first.batch).offset == ROW
     publish(served, b"two")
-    assert [one.value for one in fetch(client).messages] == [b"two"]
+    assert values_of(fetch(client)) == [b"two"]
 
     assert list(client("DetachPartitions", partitions=[place(), place(2)]).partitions) == [place()]
     wanted = pb.AttachPartitionsRequest.Wanted(partition=place())
     (again,) = client("AttachPartitions", partitions=[wanted]).partitions
     assert again.offset == ROW
-    assert [one.value for one in fetch(client).messages] == [b"two"]
+    assert values_of(fetch(client)) == [b"two"]
 
 
 def test_a_commit_rides_on_the_next_fetch(served, client):
@@ -126,8 +125,32 @@ def test_a_commit_rides_on_the_next_fetch(served, client):
     assert fetch(client, wait_ms=0).reason == pb.FetchResponse.REASON_UNCOMMITTED
     publish(served, b"two")
     second = fetch(client, commit=[first.batch])
-    assert [one.value for one in second.messages] == [b"two"]
-    assert refused(client, "Commit", batch=first.batch).status in {"INVALID_ARGUMENT", "NOT_FOUND"}
+    assert values_of(second) == [b"two"]
+    assert client("Commit", batch=first.batch).offset == ROW, "a repeat"
+
+
+def test_a_commit_may_be_repeated_and_two_at_once_are_one(server, served, client):
+    attach(client, place())
+    publish(served, b"one")
+    first = fetch(client)
+    with server.faults.hold(Method.COMMIT_OFFSET) as held:
+        request = client.request("Commit", batch=first.batch)
+        calls = [client.method("Commit").future(request, timeout=10) for _ in range(2)]
+        assert held.wait_for_hits()
+    assert [call.result(10).offset for call in calls] == [ROW, ROW]
+    assert client("Commit", batch=first.batch).offset == ROW
+    assert held.hits == 1
+    assert refused(client, "Commit", batch=first.batch, roll_back=True).condition == "TUBEMQ_CONFIRM_LATE"
+
+
+def test_a_commit_whose_broker_did_not_answer_may_be_tried_again(server, served, client):
+    attach(client, place())
+    publish(served, b"one")
+    first = fetch(client)
+    server.faults.answer(Method.COMMIT_OFFSET, ErrCode.INTERNAL_SERVER_ERROR, times=1)
+    refusal = refused(client, "Commit", batch=first.batch)
+    assert refusal.condition != "TUBEMQ_CONFIRM_LATE"
+    wait_until(lambda: values_of(fetch(client)) == [b"one"])
 
 
 def test_a_batch_that_is_taken_back_comes_again(served, client):
@@ -135,7 +158,7 @@ def test_a_batch_that_is_taken_back_comes_again(served, client):
     publish(served, b"one")
     first = fetch(client)
     assert client("Commit", batch=first.batch, roll_back=True).offset == 0
-    assert [one.value for one in fetch(client).messages] == [b"one"]
+    assert values_of(fetch(client)) == [b"one"]
 
 
 def test_a_parked_fetch_holds_no_thread(server):
@@ -153,42 +176,32 @@ def test_a_parked_fetch_holds_no_thread(server):
         publish(served, b"for all")
         for thread, _ in parked:
             thread.join(20)
-        assert [found[0].messages[0].value for _, found in parked] == [b"for all"] * 30
+        assert [values_of(found[0]) for _, found in parked] == [[b"for all"]] * 30
 
 
-def test_messages_fetched_after_the_client_had_gone_come_again(served, client, monkeypatch):
+def test_messages_fetched_after_the_client_had_gone_come_again(server, served, client):
+    """The broker answers only when the client has gone, and the gateway knows it."""
     attach(client, place())
     publish(served, b"one")
-    (attached,) = served.server._consuming._consumers.values()
-    consumer = attached.consumer
-    usual, asked, gone = consumer.fetch, threading.Event(), threading.Event()
-
-    def slow(timeout_ms):
-        asked.set()
-        gone.wait(10)
-        return usual(timeout_ms)
-
-    monkeypatch.setattr(consumer, "fetch", slow)
-    call = client.method("Fetch").future(client.request("Fetch", wait_ms=5_000), timeout=10)
-    assert asked.wait(10)
-    call.cancel()
-    wait_until(lambda: next(iter(served.server._sessions)).running == 0)
-    gone.set()
-
-    assert [one.value for one in fetch(client).messages] == [b"one"]
+    with server.faults.hold(Method.GET_MESSAGE) as held:
+        call = client.method("Fetch").future(client.request("Fetch", wait_ms=5_000), timeout=10)
+        assert held.wait_for_hits()
+        call.cancel()
+        wait_until(lambda: next(iter(served.server._sessions)).running == 0)
+    assert values_of(fetch(client)) == [b"one"]
 
 
 def test_the_same_client_takes_its_partitions_over_at_another_gateway(server, served, client):
     """Without a word to the first one, as after a cut of the network."""
     attach(client, place())
     publish(served, b"one", b"two")
-    assert len(fetch(client).messages) == 2
+    assert len(values_of(fetch(client))) == 2
     with gateway(server) as other, PlainClient(other.address, "reader") as moved:
         moved.open()
         wanted = pb.AttachPartitionsRequest.Wanted(partition=place())
         (attached,) = moved("AttachPartitions", partitions=[wanted]).partitions
         assert attached.offset == 0
-        assert [one.value for one in fetch(moved).messages] == [b"one", b"two"]
+        assert values_of(fetch(moved)) == [b"one", b"two"]
 
 
 def test_another_client_of_the_group_is_told_who_has_a_partition(served, client):
@@ -200,20 +213,9 @@ def test_another_client_of_the_group_is_told_who_has_a_partition(served, client)
 
 
 @pytest.fixture
-def slow_to_close(monkeypatch):
-    """Consumers leave their brokers only after a while, as with many brokers or busy threads.
-
-    Gives those that have left.
-    """
-    usual, gone = AssignedConsumer.close, []
-
-    def slowly(consumer):
-        time.sleep(0.3)
-        usual(consumer)
-        gone.append(consumer)
-
-    monkeypatch.setattr(AssignedConsumer, "close", slowly)
-    return gone
+def slow_to_close(server):
+    """Partitions are given up only after a while, as with brokers that are busy. Counts those that were."""
+    return server.faults.delay(Method.PARTITION_REGISTER, 300)
 
 
 @pytest.mark.usefixtures("slow_to_close")
@@ -253,7 +255,7 @@ def test_a_client_that_opens_its_session_again_does_not_hear_that_it_has_gone(se
     client.session.epoch += 1
     client.open()
     attach(client, place())
-    wait_until(lambda: slow_to_close)
+    assert slow_to_close.hits == 3, "the older consumer was closed before the newer one came"
     assert not client("Heartbeat").events
 
 
@@ -321,7 +323,7 @@ def test_a_parked_fetch_is_answered_when_the_gateway_drains(server):
         served.stop(10_000)
         thread.join(20)
         assert found[0].draining
-        assert not found[0].messages
+        assert not found[0].records.count
 
 
 def test_only_so_many_fetches_wait_and_the_next_is_told_when_to_try_again(server):

@@ -23,6 +23,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import ClassVar, Final, Protocol, Self
 
 from tubemq_spark.client.config import ClientConfig
@@ -50,6 +51,9 @@ _LOOK_S: Final = 0.1
 
 class Keeping(Protocol):
     """What goes on for a consumer beside its user's calls; see ``upkeep``."""
+
+    ended: "Future[None]"
+    """Done when the consumer has closed."""
 
     def start(self) -> object:
         """Begin."""
@@ -292,6 +296,18 @@ class Consumer(ConsumerBase, abc.ABC):
         finally:
             self._life.release()
         return self._upkeep.join(None if deadline is None else deadline.remaining())
+
+    def begin_to_close(self) -> "Future[None]":
+        """Close as ``close`` does, and return at once what is done when the consumer has closed.
+
+        For event loops; not while another thread opens it.
+        """
+        self._state.stop()
+        with self._life:
+            self._begin_to_close()
+            if self._upkeep.join(0) and not self._upkeep.ended.done():  # it was never open
+                self._upkeep.ended.set_result(None)
+        return self._upkeep.ended
 
     def _begin_to_close(self) -> None:
         """Refuse everything from now on, and begin to close; hold ``_life``."""

@@ -19,6 +19,7 @@ What goes wrong with one partition holds up no other:
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from tubemq_spark.client.broker.cursor import Step
@@ -39,6 +40,7 @@ from tubemq_spark.errors import (
     TubeMQError,
     TubeMQTimeoutError,
 )
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -74,6 +76,10 @@ class Fetching:
 
     def __init__(self, state: ConsumerState) -> None:
         self.state = state
+        self.as_columns = False
+        """Whether batches have columns and no records; for those that pass them on."""
+        self.rest_at_end: Callable[[TopicPartition], int] = lambda _: state.config.consumer.not_found_wait_ms
+        """Returns how long a partition rests in which nothing was found, in ms, unless the broker says it."""
 
     def confirm(self, context: str, *, consumed: bool) -> Confirmed:
         """Confirm a batch or roll it back; see ``Consumer.confirm``."""
@@ -187,11 +193,12 @@ class Fetching:
             partition.partition,
             start,
             header.max_offset,
-            tuple(records_of(whole, exact_offsets=partition.own_store)),
+            () if self.as_columns else tuple(records_of(whole, exact_offsets=partition.own_store)),
             partition.endpoint,
             booking.context,
             bytes_behind=header.data_lag if header.data_lag >= 0 else None,
             slow=header.require_slow,
+            columns=whole if self.as_columns else None,
         )
 
     def _book(
@@ -208,7 +215,7 @@ class Fetching:
                 latest = state.cache.position(booking.partition).latest
             # Without a batch everything before the position is confirmed, also after a refusal.
             position = Position(partition.position, latest)
-            state.cache.record(booking, self._outcome(answer), position)
+            state.cache.record(booking, self._outcome(booking, answer), position)
             if batch is not None:
                 return Booked(booking, batch)
             self._put_back(booking, position)
@@ -225,14 +232,14 @@ class Fetching:
         self.state.cache.release(booking, consumed=False)
         self.state.changed.notify_all()
 
-    def _outcome(self, answer: Fetched | Step) -> FetchOutcome:
+    def _outcome(self, booking: Booking, answer: Fetched | Step) -> FetchOutcome:
         if isinstance(answer, Fetched):
             header, columns = answer.header, answer.columns
             return FetchOutcome(ErrCode.SUCCESS, columns.nbytes, 0, header.data_lag, slow=header.require_slow)
         if answer.next != answer.start:
             # The broker passed over records of others, and there may be more.
             return FetchOutcome(ErrCode.SUCCESS)
-        wait_ms = answer.pause_ms or self.state.config.consumer.not_found_wait_ms
+        wait_ms = answer.pause_ms or self.rest_at_end(booking.partition)
         return FetchOutcome(answer.fetched.header.err_code, 0, wait_ms)
 
     def _fail(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:

@@ -113,6 +113,12 @@ class Turns:
             is_round = self._ended - seat.since >= len(self._state.connected)
             return not is_round and self._fresh(self._clock()) > 0
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether no partition is being fetched, and no outcome waits to be taken."""
+        with self._guard:
+            return not self._turns and not self._outcomes
+
     # At home.
 
     def move_on(self) -> None:

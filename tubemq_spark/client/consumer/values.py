@@ -11,6 +11,7 @@ from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
@@ -96,12 +97,14 @@ class Batch:
     """How much data the store's log held behind these messages, in bytes; None if the broker did not say."""
     slow: bool = False
     """Whether the broker asks to be asked less often."""
+    columns: FetchedBatch | None = dataclasses.field(default=None, repr=False, compare=False)
+    """The messages as columns, in place of ``records``; only for those that pass them on."""
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
 
     def __len__(self) -> int:
-        return len(self.records)
+        return len(self.records) if self.columns is None else len(self.columns.columns)
 
     @property
     def topic(self) -> str:

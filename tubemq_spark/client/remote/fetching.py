@@ -169,7 +169,7 @@ class RemoteFetching(Fetching):
                 self._out.pop(replaced, None)
             self._out[booking] = out
             latest = answer.latest if answer.HasField("latest") else None
-            cache.book_position(booking, Position(answer.offset, latest))
+            cache.book_position(booking, Position(answer.records.start, latest))
             broker = self.state.connected[partition].endpoint
         return Booked(booking, self._batch_of(answer, partition, booking, broker))
 
@@ -182,12 +182,12 @@ class RemoteFetching(Fetching):
             raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
         return Batch(
             partition,
-            answer.offset,
+            answer.records.start,
             answer.latest if answer.HasField("latest") else None,
             tuple(records_of(columns, exact_offsets=columns.dense)),
             broker,
             booking.context,
-            bytes_behind=answer.bytes_behind if answer.HasField("bytes_behind") else None,
+            bytes_behind=answer.records.bytes_behind if answer.records.HasField("bytes_behind") else None,
             slow=answer.slow,
         )
 

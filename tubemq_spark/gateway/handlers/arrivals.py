@@ -1,8 +1,8 @@
 """Who waits for messages of which partition, so that one asks the broker for all.
 
 A broker answers at once that it has nothing, and never later that it has something. Of the consumers that
-wait for one partition, of any group, only the *first* asks its broker again and again. When it, or a
-publisher of this gateway, has seen messages there, all of them are woken and ask once.
+wait at the end of one partition, of any group, only the *first* asks its broker again and again. When it, or
+a publisher of this gateway, has seen messages there, all of them are woken and ask once.
 
 A consumer that filters messages says nothing about those of others, so consumers wait beside those with equal
 filters. One that waits is not woken where the first one is held up by a rule of flow control, or reads
@@ -26,8 +26,8 @@ class Waiter(Protocol):
     def filter(self) -> Filter:
         """The message types that it reads; none: all."""
 
-    def wake(self, partition: TopicPartition | None = None) -> None:
-        """Look again, at this partition too if it waits at its end."""
+    def wake(self, partition: TopicPartition) -> None:
+        """Ask for this partition at once, if it waits at its end."""
 
 
 class Arrivals:
@@ -35,30 +35,26 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, dict[Filter, dict[Waiter, None]]] = {}
-        self._partitions: dict[Waiter, frozenset[TopicPartition]] = {}
+        self._partitions: dict[Waiter, set[TopicPartition]] = {}
 
-    def wait(self, waiter: Waiter, partitions: Collection[TopicPartition]) -> None:
-        """Note for which partitions a consumer waits now; those that it waits for already keep its place."""
-        now, before = frozenset(partitions), self._partitions.get(waiter, frozenset())
-        for partition in before - now:
+    def wait(self, waiter: Waiter, partition: TopicPartition) -> bool:
+        """Note that a consumer waits for a partition; return whether it is the first."""
+        line = self._waiting.setdefault(partition, {}).setdefault(waiter.filter, {})
+        line[waiter] = None
+        self._partitions.setdefault(waiter, set()).add(partition)
+        return next(iter(line)) is waiter
+
+    def leave(self, waiter: Waiter, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Forget that a consumer waits for partitions, by default for any.
+
+        Where it was the first, the next one takes its place at once.
+        """
+        waits_for = self._partitions.get(waiter, set())
+        for partition in sorted(waits_for if partitions is None else waits_for.intersection(partitions)):
+            waits_for.discard(partition)
             self._remove(waiter, partition)
-        for partition in sorted(now - before):
-            self._waiting.setdefault(partition, {}).setdefault(waiter.filter, {})[waiter] = None
-        if now:
-            self._partitions[waiter] = now
-        else:
+        if not waits_for:
             self._partitions.pop(waiter, None)
-
-    def leave(self, waiter: Waiter) -> None:
-        """Forget a consumer; where it was the first, the next one takes its place at once."""
-        self.wait(waiter, ())
-
-    def is_first(self, waiter: Waiter) -> bool:
-        """Whether a consumer is the first of those that wait for a partition, for at least one."""
-        return any(
-            next(iter(self._waiting[partition][waiter.filter])) is waiter
-            for partition in self._partitions.get(waiter, ())
-        )
 
     def arrived(self, partitions: Iterable[TopicPartition], seen_by: Waiter | None = None) -> None:
         """Wake all that wait for partitions in which there are messages now."""
@@ -74,7 +70,7 @@ class Arrivals:
         was_first = next(iter(waiters)) is waiter
         del waiters[waiter]
         if waiters and was_first:
-            next(iter(waiters)).wake()
+            next(iter(waiters)).wake(partition)
         if not waiters:
             del by_filter[waiter.filter]
         if not by_filter:

@@ -1,39 +1,52 @@
-"""Consumers of sessions: partitions that a client names, fetched with a wait, and committed.
+"""Consumers of sessions: partitions that a client names, or that the master gives to it as a member.
 
-A session that attaches partitions has a consumer, which registers at the master and at the brokers under the
-session's client id. So another gateway, where the client opens its session again, takes its partitions over.
+A session that attaches partitions, or subscribes, has a consumer, which registers at the master and at the
+brokers under the session's client id. So another gateway, where the client opens its session again, takes its
+partitions over.
 
 **States of a session's consumer.**
 
-- *none*: until the session attaches for the first time;
+- *none*: until the session attaches or subscribes for the first time;
+- *opening*: in ``_opening``, carried out to its end also when the call is cut; if the session has ended by
+  then, it is closed;
 - *open*: in ``_consumers``; its heartbeats go on without the client, as long as the session lives;
-- *closing*: in ``_ending``; the session has ended, or the gateway stops. Its partitions are given up at the
-  brokers, which may take a while;
+- *closing*: in ``_ending``, by its client id; the session has ended, or the gateway stops. Its partitions
+  are given up at the brokers, which may take a while. That needs no thread and no place, so it is never
+  refused. A new consumer of the same client id waits for it: servers know both by one name;
 - *closed*: the partitions are free, and the group's members are told so. What was not committed comes again,
   to the session that reads them next.
 
-**A fetch that waits** uses a thread only while a broker is asked (``parking``). It is answered once: with
-messages, or empty after its wait, when nothing is attached, or when the gateway drains. What a broker gave
-after its client had gone is rolled back, so it comes again.
+``Fetch`` (with a wait) and ``Consume`` (with credit) are two faces of one engine (``fetching``). A fetch is
+answered once: with messages, or empty after its wait, when nothing is attached, or when the gateway drains.
+
+**States of a stream.**
+
+- *flowing*: there is credit, so the stream waits for messages as a fetch does, and sends them;
+- *without credit*, or *without partitions*: nothing is fetched, so a client that does not read makes no
+  gateway keep messages for it;
+- *over*: the client ended its side or has gone, its session has ended, or the gateway drains. What was sent
+  and not committed by then is taken back, and comes again.
+
+Two tasks serve a stream: one reads and carries out commands, one sends batches. What either writes, it writes
+under ``_writing``. The end of one is the end of both.
 """
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
-import weakref
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer.values import Batch, ConsumeStatus
-from tubemq_spark.client.reader.records import Record
-from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Turns
+from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.errors import GatewayError, TubeMQError
+from tubemq_spark.gateway.admission import Turns, busy
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.handlers.events import Events
+from tubemq_spark.gateway.handlers.fetching import SessionConsumer
 from tubemq_spark.gateway.handlers.members import Members
-from tubemq_spark.gateway.handlers.parking import Parking
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session, Sessions
@@ -42,7 +55,9 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.gateway import batches, failures, gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +65,10 @@ _LONGEST_WAIT_S: Final = 20.0
 _LONGEST_CLOSE_S: Final = 2.0
 _RESERVE_S: Final = 0.3
 """How much earlier than its client's deadline a call that waits is answered."""
+_SHORTLY_MS: Final = 500
+"""When to try again after too many fetches waited."""
+_SIGN_S: Final = 1.0
+"""After how long the client of a stream is told that there is nothing yet."""
 _REASONS: Final[Mapping[ConsumeStatus, pb.FetchResponse.Reason]] = {
     ConsumeStatus.READY: pb.FetchResponse.REASON_READY,
     ConsumeStatus.NOTHING_ASSIGNED: pb.FetchResponse.REASON_NOTHING_ATTACHED,
@@ -57,25 +76,13 @@ _REASONS: Final[Mapping[ConsumeStatus, pb.FetchResponse.Reason]] = {
     ConsumeStatus.ALL_RESTING: pb.FetchResponse.REASON_AT_ENDS,
     ConsumeStatus.ALL_IN_USE: pb.FetchResponse.REASON_UNCOMMITTED,
 }
-_SHORTLY_MS: Final = 500
-"""When to try again after too many fetches waited."""
+_NOTHING_NAMED: Final = pb.ConsumeRequest()
 
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Attached:
-    """The consumer of a session, and what belongs to it."""
-
-    session: Session
-    consumer: AssignedConsumer
-    parking: Parking
-    partitions: set[TopicPartition] = dataclasses.field(default_factory=set)
-    """What the client has attached, and was not told to be lost."""
-    out: dict[TopicPartition, str] = dataclasses.field(default_factory=dict)
-    """The batch of each partition that the client may still commit."""
+AnyConsumer = AssignedConsumer | GroupConsumer
 
 
 class Consuming:
-    """Serves ``AttachPartitions``, ``DetachPartitions``, ``Fetch`` and ``Commit``."""
+    """Serves ``Subscribe``, ``Attach-`` and ``DetachPartitions``, ``Fetch``, ``Commit`` and ``Consume``."""
 
     def __init__(
         self,
@@ -93,7 +100,6 @@ class Consuming:
         self._most = settings.fetches
         self.waiting = 0
         """How many fetches wait for messages."""
-        self._sessions = sessions
         self._upstream = upstream
         self._workers = workers
         self._metrics = metrics
@@ -101,22 +107,57 @@ class Consuming:
         self._events = events
         self._arrivals = arrivals
         self._members = members
-        self._consumers: dict[Session, Attached] = {}
-        self._attaching: weakref.WeakKeyDictionary[Session, asyncio.Lock] = weakref.WeakKeyDictionary()
+        self._consumers: dict[Session, SessionConsumer] = {}
+        self._subscribed: dict[Session, bytes] = {}
+        """What the sessions that are members of their group have asked for."""
+        self._opening: dict[Session, asyncio.Task[SessionConsumer]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
         self._taking_back: set[asyncio.Task[None]] = set()
-        self._ending: dict[Session, asyncio.Task[None]] = {}
-        """What closes the consumers of sessions that have ended."""
+        self._closing = False
         sessions.on_end.append(self._end)
 
     def __len__(self) -> int:
         """How many consumers there are."""
         return len(self._consumers)
 
+    @property
+    def endings(self) -> int:
+        """How many consumers are closing."""
+        return len(self._ending)
+
+    # Partitions.
+
+    async def subscribe(self, request: pb.SubscribeRequest, call: Call) -> pb.SubscribeResponse:
+        """Make a session a member of its group."""
+        session, asked = call.owner(), request.SerializeToString(deterministic=True)
+        is_known = session in self._consumers or session in self._opening
+        if is_known and self._subscribed.get(session) != asked:
+            raise _refusal("the session has attached partitions, or subscribed otherwise")
+        start = None
+        if request.HasField("start"):
+            asked_start = request.start
+            offsets = {values.partition_from_proto(one.partition): one.offset for one in asked_start.offsets}
+            start = BoundStart(
+                asked_start.session_key,
+                asked_start.source_count,
+                offsets,
+                select_big=not asked_start.smallest,
+            )
+        on_loss = self._loss_policy(session, accept=request.accept_losses)
+        subscription = self._subscription(session, request.topics, request.filters, start)
+        if not is_known:
+            self._subscribed[session] = asked
+        member = await self._opened(
+            session, lambda: self._upstream.member(session.access, subscription, session.client_id, on_loss)
+        )
+        session.attached.update(subscription.topics)
+        return pb.SubscribeResponse(partitions=_positions(member.consumer))
+
     async def attach_partitions(
         self, request: pb.AttachPartitionsRequest, call: Call
     ) -> pb.AttachPartitionsResponse:
         """Take partitions for a session; say of each where it stands or why it was not taken."""
-        attached = await self._opened(call.owner(), request)
+        attached = await self._attaching(call.owner(), request)
         response = pb.AttachPartitionsResponse()
         for place in request.partitions:
             partition = values.partition_from_proto(place.partition)
@@ -134,108 +175,80 @@ class Consuming:
         self, request: pb.DetachPartitionsRequest, call: Call
     ) -> pb.DetachPartitionsResponse:
         """Give partitions up."""
-        attached = self.attached(call.owner())
+        attached = self.consumer_of(call.owner())
         partitions = [values.partition_from_proto(place) for place in request.partitions]
         given_up = [partition for partition in partitions if await self.detach(attached, partition)]
         return pb.DetachPartitionsResponse(partitions=map(values.partition_to_proto, given_up))
 
-    async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
-        """Return messages as soon as there are some."""
-        session = call.owner()
-        attached = self.attached(session)
-        for context in request.commit:
-            await self.commit_batch(attached, context)
-        with self.place():
-            batch = await attached.parking.fetch(_in_time(min(request.wait_ms / 1000, _LONGEST_WAIT_S), call))
-        if batch is not None:
-            return self.response(attached, batch, call)
-        return pb.FetchResponse(
-            reason=_REASONS[attached.consumer.consume_status], draining=self._calls.draining
-        )
-
-    async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
-        """Confirm a batch, or take it back."""
-        attached = self.attached(call.owner())
-        return await self.commit_batch(attached, request.batch, consumed=not request.roll_back)
-
-    # For streams too.
-
-    def attached(self, session: Session) -> Attached:
-        """Return the consumer of a session.
-
-        Raises:
-            GatewayError: it has attached no partition.
-        """
-        attached = self._consumers.get(session)
-        if attached is None:
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what="the session has attached no partition")
-        return attached
-
-    async def attach(self, attached: Attached, partition: TopicPartition, offset: int | None) -> int:
+    async def attach(self, attached: SessionConsumer, partition: TopicPartition, offset: int | None) -> int:
         """Take a partition; return where it stands.
 
         Raises:
             TubeMQError: as ``AssignedConsumer.connect``.
         """
-        stands = await self._workers.run(lambda: attached.consumer.connect(partition, offset))
-        attached.partitions.add(partition)
+        consumer = _assigned(attached)
+        stands = await self._workers.run(lambda: consumer.connect(partition, offset), attached.session.who)
+        attached.attached.add(partition)
         attached.session.attached.add(partition.topic)
-        self._look_for_lost(attached)
-        attached.parking.wake(partition)
+        self._changed(attached)
         return stands.offset
 
-    async def detach(self, attached: Attached, partition: TopicPartition) -> bool:
+    async def detach(self, attached: SessionConsumer, partition: TopicPartition) -> bool:
         """Give a partition up; return whether it was attached.
 
         Raises:
             TubeMQError: as ``AssignedConsumer.disconnect``.
         """
-        attached.partitions.discard(partition)
-        # What is taken back must not be handed out again.
-        attached.consumer.pause([partition])
-        try:
-            if (context := attached.out.get(partition)) is not None:
-                # Otherwise the consumer would wait for it.
-                with contextlib.suppress(TubeMQError):
-                    await self.commit_batch(attached, context, consumed=False)
-            given_up = await self._workers.run(lambda: attached.consumer.disconnect(partition))
-        finally:
-            with contextlib.suppress(TubeMQError):  # it has closed
-                attached.consumer.resume([partition])
-        attached.parking.wake()
-        return given_up
+        _assigned(attached)
+        return await attached.detach(partition)
 
-    async def commit_batch(
-        self, attached: Attached, context: str, *, consumed: bool = True
-    ) -> pb.CommitResponse:
-        """Confirm a batch, or take it back.
+    # Messages.
+
+    async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
+        """Return messages as soon as there are some."""
+        attached = self.consumer_of(call.owner())
+        for context in request.commit:
+            await attached.commit(context, consumed=True)
+        attached.pause_only([values.partition_from_proto(one) for one in request.paused])
+        with self.place():
+            # A call may have come before the gateway began to drain, and its message only after that.
+            wait_s = 0.0 if self._calls.draining else min(request.wait_ms / 1000, _LONGEST_WAIT_S)
+            batch = await attached.fetch(_in_time(wait_s, call))
+        if batch is not None:
+            return self.response(batch, call)
+        return pb.FetchResponse(reason=_REASONS[attached.status], draining=self._calls.draining)
+
+    async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
+        """Confirm a batch, or take it back."""
+        return await _commit(self.consumer_of(call.owner()), request)
+
+    async def consume(self, _: object, call: Call) -> None:
+        """Send batches of what a session has, and carry out its commands."""
+        command = await call.read()
+        if not isinstance(command, pb.ConsumeRequest):
+            return
+        if not command.HasField("begin"):
+            raise MalformedMessageError("the first command of a consume stream is not begin")
+        call.judge(command)
+        with self.place():
+            await _Stream(self.consumer_of(call.owner()), self, self._calls, call).run()
+
+    def consumer_of(self, session: Session) -> SessionConsumer:
+        """Return the consumer of a session.
 
         Raises:
-            TubeMQError: as ``Consumer.confirm``.
+            GatewayError: it has none.
         """
-        try:
-            confirmed = await self._workers.run(lambda: attached.consumer.confirm(context, consumed=consumed))
-        finally:
-            for partition in [place for place, out in attached.out.items() if out == context]:
-                del attached.out[partition]
-            attached.parking.wake()
-        return pb.CommitResponse(offset=confirmed.offset, latest=confirmed.latest)
+        attached = self._consumers.get(session)
+        if attached is None:
+            raise _refusal("the session has attached no partition, and has not subscribed")
+        return attached
 
-    def take_back(self, attached: Attached, contexts: Iterable[str]) -> None:
+    def take_back(self, attached: SessionConsumer, contexts: list[str]) -> None:
         """Take batches back whose client does not go on; they come again."""
-        self._keep(self._take_back(attached, tuple(contexts)))
-
-    def _keep(self, work: Coroutine[None, None, None]) -> None:
-        """Carry on with what no call waits for."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(attached.take_back(contexts))
         self._taking_back.add(task)
         task.add_done_callback(self._taking_back.discard)
-
-    async def _take_back(self, attached: Attached, contexts: tuple[str, ...]) -> None:
-        for context in contexts:
-            # Another call may have committed it, or its session may have ended.
-            with contextlib.suppress(TubeMQError):
-                await self.commit_batch(attached, context, consumed=False)
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
@@ -245,39 +258,29 @@ class Consuming:
             GatewayError: there is none left.
         """
         if self.waiting >= self._most:
-            raise GatewayError(
-                "TUBEMQ_GATEWAY_BUSY",
-                gateway=self._gateway,
-                what=f"{self.waiting} fetches wait already",
-                retry_after_ms=_SHORTLY_MS,
-            )
+            raise busy(self._gateway, f"{self.waiting} fetches wait already", _SHORTLY_MS)
         self.waiting += 1
         try:
             yield
         finally:
             self.waiting -= 1
 
-    def response(self, attached: Attached, batch: Batch, call: Call) -> pb.FetchResponse:
+    def response(self, batch: Batch, call: Call) -> pb.FetchResponse:
         """Return a batch as a message, and count it."""
-        attached.out[batch.partition] = batch.context
         fetched = pb.FetchResponse(
             reason=pb.FetchResponse.REASON_READY,
             partition=values.partition_to_proto(batch.partition),
-            offset=batch.offset,
             latest=batch.latest,
-            messages=map(_message, batch.records),
             batch=batch.context,
             draining=self._calls.draining,
             lag=batch.lag,
-            bytes_behind=batch.bytes_behind,
             slow=batch.slow,
         )
-        if (last := batch.records[-1].offset) is not None:
-            fetched.next = last + INDEX_ENTRY_BYTES
+        size = _add_records(fetched.records, batch)
         if batch.bytes_behind is not None:
             self._metrics.behind(batch.bytes_behind)
         call.rows += len(batch)
-        self._metrics.passed("read", len(batch), sum(len(record.value) for record in batch.records))
+        self._metrics.passed("read", len(batch), size)
         return fetched
 
     # Life.
@@ -285,13 +288,14 @@ class Consuming:
     def release(self) -> None:
         """Answer all fetches that wait, for a gateway that drains."""
         for attached in self._consumers.values():
-            attached.parking.release()
+            attached.release()
 
     async def close(self) -> None:
         """Close all consumers, for the end of the gateway."""
+        self._closing = True
         for session in list(self._consumers):
             self._end(session)
-        if under_way := self._taking_back.union(self._ending.values()):
+        while under_way := self._taking_back.union(self._ending.values(), self._opening.values()):
             await asyncio.wait(under_way)
 
     async def closed(self, session: Session, call: Call) -> None:
@@ -299,43 +303,81 @@ class Consuming:
 
         A broker that does not answer is waited for no longer than ``_LONGEST_CLOSE_S``.
         """
-        if (ending := self._ending.get(session)) is not None:
+        if (ending := self._ending.get(session.client_id)) is not None:
             await asyncio.wait({ending}, timeout=_in_time(_LONGEST_CLOSE_S, call))
 
-    async def _opened(self, session: Session, request: pb.AttachPartitionsRequest) -> Attached:
+    async def _attaching(self, session: Session, request: pb.AttachPartitionsRequest) -> SessionConsumer:
+        """Return the consumer of a session that attaches partitions.
+
+        Raises:
+            TubeMQError: it does not fit what the session has done before, or cannot be opened.
+        """
         topics = set(request.topics) or {place.partition.topic for place in request.partitions}
-        async with self._attaching.setdefault(session, asyncio.Lock()):
-            attached = self._consumers.get(session)
-            if attached is None:
-                return await self._open(session, sorted(topics), accept_losses=request.accept_losses)
+        if session in self._subscribed:
+            raise _refusal("the session has subscribed: the master gives it partitions")
+        attached = self._consumers.get(session)
+        if attached is None:
+            subscription = self._subscription(session, sorted(topics), request.filters)
+            node = Node(request.node.source_count, request.node.node_id) if request.HasField("node") else None
+            on_loss = self._loss_policy(session, accept=request.accept_losses)
+            attached = await self._opened(
+                session,
+                lambda: self._upstream.consumer(
+                    session.access, subscription, session.client_id, on_loss, node
+                ),
+            )
         if missing := topics - set(attached.consumer.subscription.topics):
-            what = f"the session reads other topics than {', '.join(sorted(missing))}"
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
+            raise _refusal(f"the session reads other topics than {', '.join(sorted(missing))}")
         return attached
 
-    async def _open(self, session: Session, topics: list[str], *, accept_losses: bool) -> Attached:
+    def _subscription(
+        self,
+        session: Session,
+        topics: Iterable[str],
+        filters: Iterable[pb.TopicFilter],
+        start: BoundStart | None = None,
+    ) -> Subscription:
+        topics, usual = list(topics), session.access.config.message_types
+        types = {topic: usual for topic in topics if usual}
+        types |= {one.topic: tuple(one.message_types) for one in filters}
+        return Subscription.of(topics, types, start)
+
+    async def _opened(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
+        """Return the consumer of a session, which is opened once, and to its end."""
+        if (known := self._consumers.get(session)) is not None:
+            return known
+        opening = self._opening.get(session)
+        if opening is None:
+            opening = self._opening[session] = asyncio.ensure_future(self._open(session, make))
+            opening.add_done_callback(lambda ended: self._opened_or_not(session, ended))
+        return await asyncio.shield(opening)
+
+    def _opened_or_not(self, session: Session, ended: "asyncio.Future[SessionConsumer]") -> None:
+        del self._opening[session]
+        if (ended.cancelled() or ended.exception() is not None) and session not in self._consumers:
+            self._subscribed.pop(session, None)
+
+    async def _open(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
         await self._members.admit(session.access)
-        on_loss = self._loss_policy(session, accept=accept_losses)
-        consumer = self._upstream.consumer(session.access, topics, session.client_id, on_loss)
-        opening = asyncio.ensure_future(self._workers.run(consumer.open))
-        try:
-            await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            self._keep(self._close_unused(consumer, opening))
-            raise
-        parking = Parking(consumer, self._workers, self._arrivals)
-        attached = self._consumers[session] = Attached(session, consumer, parking)
-        consumer.on_given_up(lambda: self._events.from_thread(lambda: self._look_for_lost(attached)))
-        self._events.members_changed(session.access.config.group, session)
+        await self._gone_before(session)
+        consumer = make()
+        await self._workers.run(consumer.open, session.who)
+        attached = SessionConsumer(session, consumer, self._arrivals, self._changed)
+        if session.ended or self._closing:
+            self._begin_to_end(attached)
+            raise _refusal("its session has ended")
+        self._consumers[session] = attached
+        self._changed(attached)
+        self._events.members_changed(session.group, session)
         return attached
 
-    async def _close_unused(
-        self, consumer: AssignedConsumer, opening: "asyncio.Future[AssignedConsumer]"
-    ) -> None:
-        """Close a consumer whose call has ended while it was opened."""
-        with contextlib.suppress(TubeMQError):
-            await opening
-            await self._workers.run(consumer.close)
+    async def _gone_before(self, session: Session) -> None:
+        """Return when no older consumer has the name of a session's client."""
+        name = session.client_id
+        while older := [task for other, task in self._opening.items() if _is_older(other, session)] + [
+            task for task in (self._ending.get(name),) if task is not None
+        ]:
+            await asyncio.wait(older)
 
     def _loss_policy(self, session: Session, *, accept: bool) -> LossPolicy:
         def tell(loss: LossRecord) -> None:
@@ -347,50 +389,193 @@ class Consuming:
 
         return tell
 
-    def _look_for_lost(self, attached: Attached) -> None:
-        """Tell the client of partitions that were given up, and not by it."""
-        lost = attached.partitions - set(attached.consumer.connected)
-        if lost:
-            status = attached.consumer.status()
+    def _changed(self, attached: SessionConsumer) -> None:
+        """Tell the client of partitions that have come or gone, and not by it."""
+        session, consumer = attached.session, attached.consumer
+        if self._consumers.get(session) is not attached or consumer.closed:
+            return
+        if isinstance(consumer, GroupConsumer):
+            self._events.partitions_changed(session, _positions(consumer))
+        elif lost := attached.attached - set(consumer.connected):
+            status = consumer.status()
             for partition in sorted(lost):
-                attached.partitions.discard(partition)
-                self._events.partition_lost(attached.session, partition, status[partition].trouble)
-            attached.parking.wake()
+                attached.attached.discard(partition)
+                trouble = status[partition].trouble if partition in status else None
+                self._events.partition_lost(session, partition, trouble)
 
     def _end(self, session: Session) -> None:
+        self._subscribed.pop(session, None)
         attached = self._consumers.pop(session, None)
         if attached is not None:
-            task = asyncio.ensure_future(self._close(attached))
-            self._ending[session] = task
-            task.add_done_callback(lambda _: self._ending.pop(session))
+            self._begin_to_end(attached)
 
-    async def _close(self, attached: Attached) -> None:
-        await attached.parking.close()
-        try:
-            await self._workers.run(attached.consumer.close)
-        except (GatewayError, ConsumeError) as error:
-            logger.warning(
-                "the consumer %s was not closed; its leases end by themselves: %s",
-                attached.consumer.client_id,
-                error,
-            )
+    def _begin_to_end(self, attached: SessionConsumer) -> None:
+        name = attached.session.client_id
+        task = self._ending[name] = asyncio.ensure_future(self._close(attached))
+        task.add_done_callback(lambda _: self._ending.pop(name))
+
+    async def _close(self, attached: SessionConsumer) -> None:
+        await attached.close()
         # Only now: who hears it may take the partitions.
-        self._events.members_changed(attached.session.access.config.group, attached.session)
+        self._events.members_changed(attached.session.group, attached.session)
+
+
+class _Stream:
+    """One stream."""
+
+    def __init__(self, attached: SessionConsumer, consuming: Consuming, calls: Calls, call: Call) -> None:
+        self._attached = attached
+        self._consuming = consuming
+        self._calls = calls
+        self._call = call
+        self._credit = 0
+        self._writing = asyncio.Lock()
+        self._sent: set[str] = set()
+        """The batches that were sent, and neither committed nor taken back."""
+
+    async def run(self) -> None:
+        """Serve until one side ends it."""
+        tasks = {asyncio.create_task(self._obey()), asyncio.create_task(self._send())}
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            self._consuming.take_back(self._attached, list(self._sent))
+        for result in ended:
+            if isinstance(result, Exception):
+                raise result
+
+    # Sending.
+
+    async def _send(self) -> None:
+        attached = self._attached
+        while not attached.session.ended:
+            self._calls.refuse_when_draining()
+            if not self._flows():
+                await attached.changes.until(
+                    lambda: attached.session.ended or self._calls.draining or self._flows()
+                )
+                continue
+            self._call.judge(_NOTHING_NAMED)
+            try:
+                batch = await attached.fetch(_SIGN_S)
+            except TubeMQError as error:
+                await self._write(pb.ConsumeResponse(error=failures.to_proto(error)))
+                continue
+            if batch is not None:
+                self._sent.add(batch.context)
+                answer = self._consuming.response(batch, self._call)
+                self._credit -= answer.ByteSize()
+                await self._write(pb.ConsumeResponse(batch=answer))
+            elif self._flows():
+                await self._write(pb.ConsumeResponse(waiting=pb.Waiting()))
+
+    def _flows(self) -> bool:
+        return self._credit > 0 and not self._attached.has_nothing
+
+    async def _write(self, event: pb.ConsumeResponse) -> None:
+        async with self._writing:
+            await self._call.context.write(event)
+
+    # Commands.
+
+    async def _obey(self) -> None:
+        # What read returns at the end of a stream is no command.
+        while isinstance(command := await self._call.read(), pb.ConsumeRequest):
+            self._call.judge(command)
+            which = command.WhichOneof("command")
+            if which == "credit":
+                self._credit += command.credit
+                self._attached.changes.note()
+            elif which == "commit":
+                await self._write(pb.ConsumeResponse(committed=await self._commit(command.commit)))
+            elif which == "seek":
+                await self._write(pb.ConsumeResponse(sought=await self._seek(command.seek)))
+            elif which in ("pause", "resume"):
+                await self._write(pb.ConsumeResponse(paused=self._pause(command)))
+            else:
+                raise MalformedMessageError("a command of a consume stream is none of those that there are")
+
+    async def _commit(self, request: pb.CommitRequest) -> pb.ConsumeResponse.Committed:
+        answer = pb.ConsumeResponse.Committed(batch=request.batch)
+        with _told(answer.error):
+            # Not before: a stream that ends here takes back what was not committed.
+            answer.position.CopyFrom(await _commit(self._attached, request))
+        self._sent.discard(request.batch)
+        return answer
+
+    async def _seek(self, command: pb.ConsumeRequest.Seek) -> pb.ConsumeResponse.Sought:
+        answer = pb.ConsumeResponse.Sought(partition=command.partition)
+        partition = values.partition_from_proto(command.partition)
+        with _told(answer.error):
+            await self._consuming.detach(self._attached, partition)
+            offset = command.offset if command.HasField("offset") else None
+            answer.offset = await self._consuming.attach(self._attached, partition, offset)
+        return answer
+
+    def _pause(self, command: pb.ConsumeRequest) -> pb.ConsumeResponse.Paused:
+        consumer = self._attached.consumer
+        if command.HasField("pause"):
+            consumer.pause([values.partition_from_proto(one) for one in command.pause.partitions])
+        else:
+            consumer.resume([values.partition_from_proto(one) for one in command.resume.partitions])
+        return pb.ConsumeResponse.Paused(partitions=map(values.partition_to_proto, sorted(consumer.paused)))
+
+
+@contextlib.contextmanager
+def _told(place: pb.TubeError) -> Iterator[None]:
+    """Write an error into an answer."""
+    try:
+        yield
+    except TubeMQError as error:
+        place.CopyFrom(failures.to_proto(error))
+
+
+async def _commit(attached: SessionConsumer, request: pb.CommitRequest) -> pb.CommitResponse:
+    confirmed = await attached.commit(request.batch, consumed=not request.roll_back)
+    return pb.CommitResponse(offset=confirmed.offset, latest=confirmed.latest)
+
+
+def _assigned(attached: SessionConsumer) -> AssignedConsumer:
+    if not isinstance(attached.consumer, AssignedConsumer):
+        raise _refusal("the session has subscribed: the master gives it partitions")
+    return attached.consumer
+
+
+def _positions(consumer: AnyConsumer) -> list[pb.PartitionOffset]:
+    return [
+        pb.PartitionOffset(partition=values.partition_to_proto(partition), offset=position.offset)
+        for partition, position in sorted(consumer.positions().items())
+    ]
+
+
+def _add_records(records: pb.RecordBatch, batch: Batch) -> int:
+    """Write a batch's messages into a message; return how many bytes they are."""
+    fetched = batch.columns
+    if fetched is None:
+        return 0
+    if fetched.dense and len(fetched.columns):
+        end = fetched.start + INDEX_ENTRY_BYTES * (int(fetched.columns.ordinals[-1]) + 1)
+        fetched = FetchedBatch(fetched.partition, fetched.start, end, fetched.columns, dense=True)
+    proto, data = batches.to_proto(fetched)
+    proto.data = data
+    if batch.bytes_behind is not None:
+        proto.bytes_behind = batch.bytes_behind
+    records.CopyFrom(proto)
+    return len(data)
+
+
+def _is_older(other: Session, session: Session) -> bool:
+    return other is not session and other.client_id == session.client_id
+
+
+def _refusal(what: str) -> GatewayError:
+    return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
 
 
 def _in_time(wait_s: float, call: Call) -> float:
     """Return how long a call may wait and still be answered before its client's deadline."""
     remaining: float | None = call.context.time_remaining()
     return wait_s if remaining is None else max(0.0, min(wait_s, remaining - _RESERVE_S))
-
-
-def _message(record: Record) -> pb.FetchResponse.Message:
-    proto = pb.FetchResponse.Message(
-        value=record.value,
-        message_id=record.message_id,
-        offset=record.offset,
-        has_attributes=record.attributes is not None,
-    )
-    for name, value in (record.attributes or {}).items():
-        proto.attributes.add(name=name, value=value)
-    return proto

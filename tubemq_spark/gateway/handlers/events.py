@@ -4,7 +4,7 @@ Events come from the event loop and from threads; ``from_thread`` brings the lat
 
 - *draining*: all sessions;
 - *route changed*: sessions with the settings under which the change was noticed;
-- *partition lost*, *offset corrected*: the session whose partition it is;
+- *partition lost*, *partitions changed*, *offset corrected*: the session whose partitions they are;
 - *members changed*: the other sessions of the group on this gateway. Those elsewhere learn it from the
   master.
 
@@ -14,7 +14,7 @@ access, and one for each group. So such an event costs what has changed, and not
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import GatewayError, TubeMQError
@@ -75,6 +75,11 @@ class Events:
             error=None if error is None else failures.to_proto(error),
         )
         self._put(session, ("lost", str(partition)), pb.SessionEvent(partition_lost=lost))
+
+    def partitions_changed(self, session: Session, partitions: Iterable[pb.PartitionOffset]) -> None:
+        """Tell a member of a group which partitions it has now."""
+        changed = pb.SessionEvent.PartitionsChanged(partitions=partitions)
+        self._put(session, ("partitions",), pb.SessionEvent(partitions_changed=changed))
 
     def offset_corrected(self, session: Session, loss: LossRecord) -> None:
         """Tell that records of an attached partition are gone."""

@@ -25,9 +25,10 @@ from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.remote import wire
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
@@ -108,16 +109,23 @@ class Upstream:
         return any(access.routes.degraded for access in self.accesses())
 
     def consumer(
-        self, access: Access, topics: Iterable[str], client_id: str, on_loss: LossPolicy
+        self,
+        access: Access,
+        subscription: Subscription,
+        client_id: str,
+        on_loss: LossPolicy,
+        node: Node | None = None,
     ) -> AssignedConsumer:
-        """Return a new consumer under the settings and the client id of a session; asks no server.
+        """Return a new consumer under the settings and the client id of a session; asks no server."""
+        return AssignedConsumer(
+            access.config, self._pool, subscription, node=node, client_id=client_id, on_loss=on_loss
+        )
 
-        Raises:
-            OptionError: a topic's name cannot be one.
-        """
-        types = {topic: access.config.message_types for topic in topics if access.config.message_types}
-        subscription = Subscription.of(topics, types)
-        return AssignedConsumer(access.config, self._pool, subscription, client_id=client_id, on_loss=on_loss)
+    def member(
+        self, access: Access, subscription: Subscription, client_id: str, on_loss: LossPolicy
+    ) -> GroupConsumer:
+        """Return a new member of a session's group, as ``consumer`` does."""
+        return GroupConsumer(access.config, self._pool, subscription, client_id=client_id, on_loss=on_loss)
 
     def _telling(self, access: Access) -> Callable[[str, int], None]:
         # Not a reference that would keep it: the access has the routes.

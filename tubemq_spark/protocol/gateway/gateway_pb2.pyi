@@ -858,7 +858,7 @@ class FetchRequest(_message.Message):
     def __init__(self, commit: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ..., paused: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("reason", "partition", "offset", "latest", "messages", "records", "batch", "draining", "next", "lag", "bytes_behind", "slow")
+    __slots__ = ("reason", "partition", "records", "latest", "batch", "draining", "lag", "slow")
     class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         REASON_UNSPECIFIED: _ClassVar[FetchResponse.Reason]
@@ -873,44 +873,23 @@ class FetchResponse(_message.Message):
     REASON_AT_ENDS: FetchResponse.Reason
     REASON_UNCOMMITTED: FetchResponse.Reason
     REASON_PAUSED: FetchResponse.Reason
-    class Message(_message.Message):
-        __slots__ = ("value", "message_id", "offset", "has_attributes", "attributes")
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
-        OFFSET_FIELD_NUMBER: _ClassVar[int]
-        HAS_ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
-        ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
-        value: bytes
-        message_id: int
-        offset: int
-        has_attributes: bool
-        attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
-        def __init__(self, value: _Optional[bytes] = ..., message_id: _Optional[int] = ..., offset: _Optional[int] = ..., has_attributes: bool = ..., attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ...) -> None: ...
     REASON_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    LATEST_FIELD_NUMBER: _ClassVar[int]
-    MESSAGES_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
-    NEXT_FIELD_NUMBER: _ClassVar[int]
     LAG_FIELD_NUMBER: _ClassVar[int]
-    BYTES_BEHIND_FIELD_NUMBER: _ClassVar[int]
     SLOW_FIELD_NUMBER: _ClassVar[int]
     reason: FetchResponse.Reason
     partition: Partition
-    offset: int
-    latest: int
-    messages: _containers.RepeatedCompositeFieldContainer[FetchResponse.Message]
     records: RecordBatch
+    latest: int
     batch: str
     draining: bool
-    next: int
     lag: int
-    bytes_behind: int
     slow: bool
-    def __init__(self, reason: _Optional[_Union[FetchResponse.Reason, str]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., offset: _Optional[int] = ..., latest: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FetchResponse.Message, _Mapping]]] = ..., records: _Optional[_Union[RecordBatch, _Mapping]] = ..., batch: _Optional[str] = ..., draining: bool = ..., next: _Optional[int] = ..., lag: _Optional[int] = ..., bytes_behind: _Optional[int] = ..., slow: bool = ...) -> None: ...
+    def __init__(self, reason: _Optional[_Union[FetchResponse.Reason, str]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., records: _Optional[_Union[RecordBatch, _Mapping]] = ..., latest: _Optional[int] = ..., batch: _Optional[str] = ..., draining: bool = ..., lag: _Optional[int] = ..., slow: bool = ...) -> None: ...
 
 class CommitRequest(_message.Message):
     __slots__ = ("batch", "roll_back")

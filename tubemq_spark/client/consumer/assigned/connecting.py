@@ -93,9 +93,17 @@ class Connecting:
         Returns:
             Whether it was connected.
         """
-        with self._intent(partition):
-            run(self._state.waiting_for_batches([partition]))
-            return run(self._give_up(partition))
+        return run(self.disconnecting(partition))
+
+    def disconnecting(self, partition: TopicPartition) -> Steps[bool]:
+        """Give a partition up, as ``disconnect`` does."""
+        intent = self._intent(partition)
+        yield from _taken(intent)
+        try:
+            yield from self._state.waiting_for_batches([partition])
+            return (yield from self._give_up(partition))
+        finally:
+            intent.release()
 
     def follow_master(self) -> None:
         """Give up what cannot be read any more, and follow resets: whenever the master has answered.
@@ -117,8 +125,7 @@ class Connecting:
         yield from self._state.waiting_for_batches(unsubscribable)
         for partition in unsubscribable:
             intent = self._intent(partition)
-            while not intent.acquire(blocking=False):
-                yield from wait_for(Pause(_LOOK_S))
+            yield from _taken(intent)
             try:
                 reason = self._not_subscribable(partition)
                 if (yield from self._give_up(partition, reason)):
@@ -232,6 +239,11 @@ class Connecting:
 def is_subscribable(layout: Layout, partition: TopicPartition) -> bool:
     """Whether the master lists a partition and says that it can be read."""
     return partition in layout.partitions and partition not in layout.not_subscribable
+
+
+def _taken(intent: threading.Lock) -> Steps[None]:
+    while not intent.acquire(blocking=False):
+        yield from wait_for(Pause(_LOOK_S))
 
 
 def _may_pass(error: TubeMQError) -> bool:

@@ -1,7 +1,9 @@
 """A consumer that reads the partitions its user names, from the offsets its user names."""
 
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 
+from tubemq_spark.client.background import outcome_of
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subscribable
 from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
@@ -156,6 +158,19 @@ class AssignedConsumer(Consumer):
         """
         self.check_open()
         return self._connecting.disconnect(partition)
+
+    def begin_to_disconnect(self, partition: TopicPartition) -> "Future[bool]":
+        """Give a partition up as ``disconnect`` does, in the background; for event loops.
+
+        Nothing more of it is handed out from now on.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.check_open()
+        with self._state.guard:
+            self._state.cache.hold_back([partition])
+        return outcome_of(self._connecting.disconnecting(partition), f"{self.client_id} gives {partition} up")
 
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks no server."""

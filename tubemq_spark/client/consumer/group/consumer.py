@@ -45,6 +45,7 @@ class GroupConsumer(Consumer):
         *,
         on_loss: LossPolicy = fail_on_loss,
         wait: Wait = SLEEP,
+        client_id: str | None = None,
     ) -> None:
         """Reach no server; ``TubeMQClient.group_consumer`` makes consumers.
 
@@ -54,6 +55,8 @@ class GroupConsumer(Consumer):
             subscription: the topics, with the message types that are wanted, and where a bound group starts.
             on_loss: what to do about records that are gone or damaged.
             wait: how to wait between attempts to register.
+            client_id: the name under which servers know it; by default a new one. A member with the name of
+                one that has gone takes its place.
         """
         super().__init__(config, subscription)
         state = self._state
@@ -65,6 +68,7 @@ class GroupConsumer(Consumer):
             partitions=state.infos,
             on_event=lambda event: rebalancing.put(event),  # noqa: PLW0108 (it is made below)
             wait=wait,
+            client_id=client_id,
         )
         reader = Reader(config, pool, session, self._control, on_loss, state.endpoint_of)
         self._rebalancing = rebalancing = Rebalancing(state, reader, session)

@@ -55,6 +55,7 @@ class GroupSession(MasterSession):
         partitions: Callable[[], Iterable[PartitionInfo]],
         on_event: Callable[[RebalanceEvent], object],
         wait: Wait = SLEEP,
+        client_id: str | None = None,
     ) -> None:
         """Reach no master; ``open`` registers.
 
@@ -66,8 +67,9 @@ class GroupSession(MasterSession):
             partitions: returns the partitions that are held.
             on_event: takes an event; called in the thread of heartbeats.
             wait: how to wait between attempts to register.
+            client_id: the name under which servers know the member; by default a new one.
         """
-        super().__init__(config, pool, identity.consumer_id(config.group, "Pull"), wait)
+        super().__init__(config, pool, client_id or identity.consumer_id(config.group, "Pull"), wait)
         self.not_allocated = True
         """Whether no member of the group has had a partition yet, as far as the master has told."""
         self.first_round = True

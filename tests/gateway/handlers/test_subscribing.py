@@ -1,0 +1,153 @@
+"""Sessions that are members of their group: the master gives them partitions, and events tell which."""
+
+import contextlib
+import dataclasses
+
+import pytest
+
+from tests.gateway.fleet import place, values_of
+from tests.gateway.handlers.test_consuming import ROW, fetch, publish, refused
+from tests.gateway.running import PlainClient, gateway
+from tests.waiting import wait_until
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.values import partition_from_proto
+
+QUICK = {"poll_ms": 20}
+
+
+@pytest.fixture
+def server():
+    settings = EmbeddedSettings(balance_period_ms=50)
+    with EmbeddedTubeMQ(topics={"demo": (1, 1), "other": (1, 1)}, brokers=3, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture
+def served(server, monkeypatch):
+    quick_heartbeats(monkeypatch)
+    with gateway(server, **QUICK) as running:
+        yield running
+
+
+def quick_heartbeats(monkeypatch):
+    """Members hear of their partitions by heartbeats."""
+    usual = GatewaySettings.client_config
+
+    def quick(settings):
+        return dataclasses.replace(usual(settings), heartbeat_period_ms=50)
+
+    monkeypatch.setattr(GatewaySettings, "client_config", quick)
+
+
+@contextlib.contextmanager
+def member(served, name, epoch=1, **asked):
+    with PlainClient(served.address, name, epoch) as client:
+        client.open(consume_position="first")
+        client("Subscribe", **{"topics": ["demo"], **asked})
+        yield client
+
+
+class Told:
+    """What the events of a session say, in their order."""
+
+    def __init__(self, client):
+        self._client = client
+        self._seen = 0
+        self.partitions = set()
+
+    def look(self):
+        for event in self._client("Heartbeat", seen=self._seen).events:
+            self._seen = event.number
+            if event.WhichOneof("event") == "partitions_changed":
+                self.partitions = {
+                    partition_from_proto(one.partition) for one in event.partitions_changed.partitions
+                }
+        return self.partitions
+
+
+def shared(*told):
+    """Whether all three partitions are held, each by one, as the members were told."""
+    held = [one for each in told for one in each.look()]
+    return len(held) == len(set(held)) == 3 and all(each.partitions for each in told)
+
+
+def test_a_member_is_told_its_partitions_and_reads_them(served):
+    with member(served, "first") as client:
+        told = Told(client)
+        wait_until(lambda: len(told.look()) == 3, 20)
+        publish(served, b"one", broker_id=2)
+        answer = fetch(client)
+        assert (values_of(answer), answer.partition) == ([b"one"], place("demo", 2))
+        assert client("Commit", batch=answer.batch).offset == ROW
+        assert client("Commit", batch=answer.batch).offset == ROW, "a repeat"
+
+
+def test_members_of_two_gateways_share_and_closing_leaves_the_group(server, served):
+    with gateway(server, **QUICK) as other, member(served, "first") as first:
+        ones = Told(first)
+        wait_until(lambda: shared(ones), 20)
+        with member(other, "second") as second:
+            twos = Told(second)
+            wait_until(lambda: shared(ones, twos), 20)
+            second("CloseSession")
+            wait_until(lambda: shared(ones), 20)
+
+
+def test_a_member_goes_on_at_another_gateway_at_once(server, served, monkeypatch):
+    """The first gateway dies without a word: nothing of it reaches a server any more."""
+    with gateway(server, **QUICK) as other, member(served, "moves") as client:
+        told = Told(client)
+        wait_until(lambda: shared(told), 20)
+        publish(served, b"one", b"two")
+        assert len(values_of(fetch(client))) == 2
+        kill(served)
+        with member(other, "moves", epoch=2) as moved:
+            there = Told(moved)
+            wait_until(lambda: shared(there), 5)
+            assert values_of(fetch(moved)) == [b"one", b"two"], "it was not committed"
+
+
+def kill(served):
+    (attached,) = served.server._consuming._consumers.values()
+    attached.consumer._session.stop_heartbeats()
+    attached.consumer._upkeep.run_once = lambda: None
+
+
+def test_an_equal_request_may_be_repeated_and_another_is_refused(served):
+    with member(served, "twice") as client:
+        told = Told(client)
+        wait_until(lambda: len(told.look()) == 3, 20)
+        again = client("Subscribe", topics=["demo"])
+        assert len(again.partitions) == 3
+        assert refused(client, "Subscribe", topics=["demo", "other"]).status == "INVALID_ARGUMENT"
+        wanted = pb.AttachPartitionsRequest.Wanted(partition=place("demo"))
+        assert refused(client, "AttachPartitions", partitions=[wanted]).condition == "TUBEMQ_GATEWAY_REQUEST"
+        assert refused(client, "DetachPartitions", partitions=[place("demo")]).status == "INVALID_ARGUMENT"
+
+
+def test_a_session_that_has_attached_partitions_cannot_subscribe(served):
+    with PlainClient(served.address, "attached") as client:
+        client.open()
+        wanted = pb.AttachPartitionsRequest.Wanted(partition=place("demo"))
+        client("AttachPartitions", partitions=[wanted])
+        assert refused(client, "Subscribe", topics=["demo"]).condition == "TUBEMQ_GATEWAY_REQUEST"
+
+
+def test_a_bound_group_starts_at_the_offsets_that_its_members_name(served):
+    publish(served, b"one", b"two", b"three")
+    start = pb.SubscribeRequest.BoundStart(
+        session_key="once",
+        source_count=1,
+        offsets=[pb.PartitionOffset(partition=place("demo"), offset=2 * ROW)],
+    )
+    with member(served, "bound", start=start) as client:
+        assert values_of(fetch(client)) == [b"three"]
+
+
+def test_a_member_whose_topic_does_not_exist_is_refused_and_may_ask_for_another(served):
+    with PlainClient(served.address, "wrong") as client:
+        client.open()
+        assert refused(client, "Subscribe", topics=["missing"]).error.code == 431
+        client("Subscribe", topics=["demo"])
