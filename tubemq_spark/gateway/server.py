@@ -30,6 +30,7 @@ from grpc_reflection.v1alpha import reflection
 from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.admission import Admission
+from tubemq_spark.gateway.data.reading import Ranges
 from tubemq_spark.gateway.handlers.arrivals import Arrivals
 from tubemq_spark.gateway.handlers.consuming import Consuming
 from tubemq_spark.gateway.handlers.control import Control
@@ -37,7 +38,6 @@ from tubemq_spark.gateway.handlers.events import Events
 from tubemq_spark.gateway.handlers.members import Members
 from tubemq_spark.gateway.handlers.operations import Operations
 from tubemq_spark.gateway.handlers.publishing import Publishing
-from tubemq_spark.gateway.handlers.reading import Ranges
 from tubemq_spark.gateway.handlers.topics import Topics
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
