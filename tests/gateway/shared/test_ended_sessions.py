@@ -225,6 +225,21 @@ def test_sessions_that_are_lost_are_told_apart_from_those_that_had_nothing(serve
         fleet.close()
 
 
+def test_a_session_that_has_detached_everything_is_not_lost(server):
+    settings = {"lease_ms": 300, "heartbeat_ms": 100, "housekeeping_ms": 20}
+    with gateway(server, **settings) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        reader = fleet.reader(topic, 1, 2)
+        reader("DetachPartitions", partitions=[place(topic, 1)])
+        (session,) = served.server._sessions
+        assert session.attached == {topic}
+        reader("DetachPartitions", partitions=[place(topic, 2)])
+        wait_until(lambda: not len(served.server._sessions))
+        assert counted(served, "sessions_ended") == {'tubemq_gateway_sessions_ended_total{end="idle"}'}
+        fleet.close()
+
+
 @pytest.mark.parametrize("rests", ["begun", "stored"])
 def test_a_gateway_that_drains_ends_a_publish_stream_at_rest(server, begin, rests):
     with gateway(server, drain_ms=3_600_000) as served:

@@ -200,7 +200,10 @@ class Consuming:
             TubeMQError: as ``AssignedConsumer.disconnect``.
         """
         _assigned(attached)
-        return await attached.detach(partition)
+        given_up = await attached.detach(partition)
+        if all(place.topic != partition.topic for place in attached.attached):
+            attached.session.attached.discard(partition.topic)
+        return given_up
 
     # Messages.
 
