@@ -1,17 +1,19 @@
 """What the way through a gateway costs, and how many clients one gateway carries.
 
-    make bench-gateway                       # everything, in about three minutes
+    make bench-gateway                       # everything, in about five minutes
     python benchmarks/gateway.py --only read idle
 
 - *read*: rows a second of one task that reads as the source does, directly and through a gateway in turns,
   and the gateway's own processor time per row;
+- *write*: the same of one task that writes as the sink does;
 - *idle*: processor time and memory of sessions that do nothing: those that send heartbeats, and those that
   have a stream of events instead;
 - *parked*: how long heartbeats take while thousands of fetches wait for messages, and how much processor time
   that waiting takes;
 - *sessions*: connections upstream of sessions that read at the same time, and how evenly they are served.
 
-The server and the gateway are processes of their own. Best of ``--repeat`` runs; JSON is the last line.
+The server and the gateway are processes of their own. Rates are the best of ``--repeat`` runs; JSON is the
+last line.
 """
 
 import argparse
@@ -24,7 +26,7 @@ import sys
 import tempfile
 import time
 import zoneinfo
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -47,19 +49,25 @@ from tubemq_spark.model import Endpoint, OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import default_schema
 
 KIB: Final = 1 << 10
 SIZES: Final = {"100 B": 100, "1 KiB": KIB}
-PARTS: Final = ("read", "idle", "parked", "sessions")
+PARTS: Final = ("read", "write", "idle", "parked", "sessions")
 _CHANNELS: Final = 8
 _ROWS_OF_SESSIONS: Final = 2_000
 """Of the range that each of many sessions reads."""
 _WARM_S: Final = 5.0
 """How long they read before that counts."""
 
+_BATCH: Final = 500
+"""Rows of each batch that is written."""
+
 Figures = dict[str, float]
+Work = Callable[[Cluster], int]
+"""What a task does with a cluster; returns how many rows went through."""
 screen = Console(stderr=True)
 
 
@@ -79,36 +87,76 @@ def read_as_a_task(cluster: Cluster, topic: str) -> int:
     return rows + sum(int(made.num_rows) for made in builder.finish())
 
 
-def measure_reading(server: ServerProcess, gateway: GatewayProcess, repeat: int, megabytes: int) -> Figures:
-    """Read topics of small and of larger messages in both ways, in turns."""
+def write_as_a_task(cluster: Cluster, batch: SendBatch, count: int) -> int:
+    """Send a batch so often that it makes so many rows; return how many are stored."""
+    with cluster.sender("bench") as sender:
+        for _ in range(count // len(batch)):
+            sender.send_batch(batch)
+        sender.flush()
+        return sum(receipt.count for receipt in sender.receipts())
+
+
+def measure_ways(
+    server: ServerProcess, gateway: GatewayProcess, repeat: int, count: int, label: str, work: Work
+) -> Figures:
+    """Do the work of a task in both ways, in turns; a ratio is that of two runs, one after the other."""
     config = client_config(server.master, "bench")
-    ways = {
-        "directly": open_cluster(ClusterConfig(config).validate()),
-        "through a gateway": open_cluster(
-            ClusterConfig(ClientConfig((), "bench"), (Endpoint.parse(gateway.address),)).validate()
-        ),
+    through = ClusterConfig(ClientConfig((), "bench"), (Endpoint.parse(gateway.address),))
+    direct, remote = open_cluster(ClusterConfig(config).validate()), open_cluster(through.validate())
+    rates: dict[str, list[float]] = {"directly": [], "through a gateway": []}
+    cpu_us = []
+    for turn in range(repeat):
+        ways = [("directly", direct), ("through a gateway", remote)]
+        for name, cluster in ways[:: -1 if turn % 2 else 1]:
+            cpu, began = gateway.cpu_s, time.perf_counter()
+            rows = work(cluster)
+            rates[name].append(rows / (time.perf_counter() - began))
+            if rows != count:
+                raise RuntimeError(f"{rows} rows of {count} came {name}")
+            if cluster is remote:
+                cpu_us.append((gateway.cpu_s - cpu) / rows * 1e6)
+    ratios = [100 * one / other for other, one in zip(*rates.values(), strict=True)]
+    return {
+        **{f"{label}: rows/s {name}": max(found) for name, found in rates.items()},
+        f"{label}: through a gateway, % of directly, median": statistics.median(ratios),
+        f"{label}: through a gateway, % of directly, best runs": 100
+        * max(rates["through a gateway"])
+        / max(rates["directly"]),
+        f"{label}: gateway's CPU us/row": min(cpu_us),
     }
+
+
+def measure_reading(server: ServerProcess, gateway: GatewayProcess, repeat: int, megabytes: int) -> Figures:
+    """Read topics of small and of larger messages."""
     figures: Figures = {}
     for label, size in SIZES.items():
         topic, count = f"read_{size}", megabytes * (1 << 20) // max(size, 400)
         fill(server.master, topic, size, count)
-        best: dict[str, float] = dict.fromkeys(ways, 0.0)
-        cpu_us = float("inf")
-        for _ in range(repeat):
-            for name, cluster in ways.items():
-                cpu, began = gateway.cpu_s, time.perf_counter()
-                rows = read_as_a_task(cluster, topic)
-                best[name] = max(best[name], rows / (time.perf_counter() - began))
-                if rows != count:
-                    raise RuntimeError(f"{rows} rows of {count} came {name}")
-                if name != "directly":
-                    cpu_us = min(cpu_us, (gateway.cpu_s - cpu) / rows * 1e6)
-        for name, rate in best.items():
-            figures[f"{label}: rows/s {name}"] = rate
-        figures[f"{label}: through a gateway, % of directly"] = (
-            100 * best["through a gateway"] / best["directly"]
+        figures |= measure_ways(
+            server,
+            gateway,
+            repeat,
+            count,
+            f"read {label}",
+            lambda cluster, topic=topic: read_as_a_task(cluster, topic),
         )
-        figures[f"{label}: gateway's CPU us/row"] = cpu_us
+    return figures
+
+
+def measure_writing(server: ServerProcess, gateway: GatewayProcess, repeat: int, megabytes: int) -> Figures:
+    """Write small and larger messages."""
+    figures: Figures = {}
+    for label, size in SIZES.items():
+        batch = SendBatch.of(f"write_{size}", [os.urandom(size) for _ in range(_BATCH)])
+        count = megabytes * (1 << 20) // max(size, 400) // _BATCH * _BATCH
+        figures |= measure_ways(
+            server,
+            gateway,
+            repeat,
+            count,
+            f"write {label}",
+            lambda cluster, batch=batch, count=count: write_as_a_task(cluster, batch, count),
+        )
     return figures
 
 
@@ -262,7 +310,8 @@ async def measure_sessions(
 
 def measure(parts: list[str], arguments: argparse.Namespace, folder: Path) -> Iterator[Figures]:
     """Measure some parts."""
-    topics = {"parked": (1, 1), **{f"read_{size}": (1, 1) for size in SIZES.values()}}
+    topics = {"parked": (1, 1)}
+    topics |= {f"{work}_{size}": (1, 1) for size in SIZES.values() for work in ("read", "write")}
     with (
         ServerProcess(folder / "data", topics, folder / "log") as server,
         GatewayProcess(server.master, "--log-level=WARNING") as gateway,
@@ -271,6 +320,8 @@ def measure(parts: list[str], arguments: argparse.Namespace, folder: Path) -> It
             screen.print(part)
             if part == "read":
                 yield measure_reading(server, gateway, arguments.repeat, arguments.megabytes)
+            elif part == "write":
+                yield measure_writing(server, gateway, arguments.repeat, arguments.megabytes)
             elif part == "idle":
                 yield asyncio.run(measure_idle(gateway, arguments.idle, arguments.seconds))
             elif part == "parked":

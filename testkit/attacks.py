@@ -49,7 +49,7 @@ _ROW_BYTES: Final = 200 << 10
 _INDEX_BYTES: Final = 28
 _LOG_BYTES: Final = 256 << 10
 _THREADS_OF_PAGE: Final = 64
-_SLOW_LINES: Final = 15
+_SLOW_LINES: Final = 9
 _FINISH: Final = [pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish()).SerializeToString()]
 
 
@@ -239,11 +239,10 @@ def hijack(stage: Stage) -> list[str]:
         mallory.session = pb.SessionRef(client_id="ann", epoch=1, secret=secret)
         if not refused(lambda: publish(mallory, b"forged")):
             reached.append("a message was stored as somebody else")
-        reached += [
-            f"{name} of a session of somebody else"
-            for name in ("Heartbeat", "CloseSession")
-            if not refused(lambda name=name: mallory(name))
-        ]
+        if not refused(lambda: mallory("Heartbeat")):
+            reached.append("a sign of life of somebody else")
+        # Who closes a session that is not there is told that it is closed.
+        mallory("CloseSession")
     for epoch in (1, 2):
         mallory.session = pb.SessionRef(client_id="ann", epoch=epoch, secret=bytes(32))
         if not refused(lambda: mallory.open("mallory")):
@@ -487,7 +486,7 @@ def page(stage: Stage) -> list[str]:
                     connection.sendall(b"X-Slow: 1\r\n")
         alive = sum(map(_is_open, slow))
     if alive:
-        reached.append(f"{alive} of {len(slow)} requests go on for half a minute")
+        reached.append(f"{alive} of {len(slow)} requests go on although they say little")
     return reached
 
 
