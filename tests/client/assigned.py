@@ -2,6 +2,7 @@
 
 import contextlib
 
+from tests.client.ways import client_by_its_way
 from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.config import ClientConfig
@@ -24,7 +25,7 @@ def client_of(server, group="etl", **changes):
     consumer |= {name: changes.pop(name) for name in set(changes) & set(ConsumerConfig.__dataclass_fields__)}
     position = consumer.pop("consume_position", ConsumePosition.FIRST)
     settings = {**QUICK, **changes, "consumer": ConsumerConfig(consume_position=position, **consumer)}
-    return TubeMQClient(ClientConfig((Endpoint.parse(server.master),), group, **settings))
+    return client_by_its_way(server, group, **settings)
 
 
 @contextlib.contextmanager
@@ -58,7 +59,8 @@ def partition(broker=1, number=0, topic=TOPIC):
 
 
 def produce(server, values, topic=TOPIC, where=None, **more):
-    with client_of(server) as client, client.producer() as producer:
+    config = ClientConfig((Endpoint.parse(server.master),), "etl", **QUICK)
+    with TubeMQClient(config) as client, client.producer() as producer:
         for value in values:
             producer.send(topic, value, partition=where and (where.broker_id, where.partition_id), **more)
 

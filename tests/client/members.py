@@ -3,10 +3,9 @@
 import contextlib
 
 from tests.client.assigned import TOPIC
+from tests.client.ways import client_by_its_way
 from tests.waiting import wait_until
-from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.model import Endpoint
+from tubemq_spark.client import ConsumePosition, ConsumerConfig
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -24,7 +23,7 @@ def client_of(server, group="etl", **changes):
     consumer.setdefault("consume_position", ConsumePosition.FIRST)
     quick = {"heartbeat_period_ms": 100, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
     settings = {**quick, **changes, "consumer": ConsumerConfig(**consumer)}
-    return TubeMQClient(ClientConfig((Endpoint.parse(server.master),), group, **settings))
+    return client_by_its_way(server, group, **settings)
 
 
 @contextlib.contextmanager

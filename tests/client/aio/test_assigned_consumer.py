@@ -9,6 +9,7 @@ from testkit.children import forks, in_child
 from tests.client.aio.consuming import PARTITIONS, assigned, client_of, take, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
+from tests.client.ways import WAYS, only_direct, reached
 from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -20,9 +21,12 @@ SETTINGS = EmbeddedSettings(max_entries=10)
 """A fetch brings at most ten messages."""
 
 
-@pytest.fixture
-def server():
-    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=SETTINGS) as running:
+@pytest.fixture(params=WAYS)
+def server(request):
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=SETTINGS) as running,
+        reached(running, request.param),
+    ):
         yield running
 
 
@@ -32,6 +36,7 @@ async def connect_all(consumer):
     return partitions
 
 
+@only_direct
 @coroutine
 async def test_everything_comes_once_and_in_order(server):
     produce(server, numbered(300), where=partition(1))
@@ -231,6 +236,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
         assert consumer.status()[partition(1)].state is PartitionState.IN_USE
 
 
+@only_direct
 @coroutine
 async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
     produce(server, numbered(5), where=partition(1))
@@ -290,6 +296,7 @@ async def test_flow_control_lets_a_coroutine_wait_and_nobody_else(server):
         assert limited.hits == 3
 
 
+@only_direct
 @coroutine
 async def test_a_broker_that_is_away_comes_back(server):
     produce(server, numbered(10), where=partition(1))
@@ -464,6 +471,7 @@ async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
         assert await take(consumer, 10) == numbered(10)
 
 
+@only_direct
 @coroutine
 async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(server):
     produce(server, numbered(10), where=partition(1))
@@ -477,6 +485,7 @@ async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(serve
         assert consumer.connected == ()
 
 
+@only_direct
 @coroutine
 async def test_a_frozen_broker_costs_a_request_its_time_and_nobody_else_anything(server):
     """Requests time out one by one, in the event loop, which does other things meanwhile."""
@@ -494,6 +503,7 @@ async def test_a_frozen_broker_costs_a_request_its_time_and_nobody_else_anything
         assert [record.value for record in await fetch] == numbered(10, 10)
 
 
+@only_direct
 @coroutine
 async def test_a_loss_is_raised_and_the_partition_is_given_up(server):
     produce(server, numbered(30), where=partition(1))

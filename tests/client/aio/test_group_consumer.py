@@ -9,13 +9,14 @@ from tests.client.aio.consuming import PARTITIONS, client_of, member, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
+from tests.client.ways import WAYS, only_direct, reached
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError
 
 
-@pytest.fixture
-def server():
+@pytest.fixture(params=WAYS)
+def server(request):
     settings = EmbeddedSettings(
         balance_period_ms=50,
         max_entries=10,
@@ -23,7 +24,10 @@ def server():
         lease_timeout_ms=2_000,
         scan_period_ms=50,
     )
-    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running,
+        reached(running, request.param),
+    ):
         yield running
 
 
@@ -97,6 +101,7 @@ async def test_nothing_is_lost_while_members_come_and_go(server):
     assert reading.confirmed == set(numbered(600))
 
 
+@only_direct
 @coroutine
 async def test_a_partition_waits_for_its_batch_before_it_goes(server):
     async with member(server, rebalance_wait_ms=5_000) as first:
@@ -144,6 +149,7 @@ async def test_a_broker_that_is_killed_comes_back(server):
     assert reading.confirmed == set(numbered(240))
 
 
+@only_direct
 @coroutine
 async def test_a_master_that_refuses_later_takes_everything_back(server):
     async with member(server) as consumer:

@@ -46,7 +46,7 @@ milliseconds = st.integers(1, 86_400_000)
             consume_position=st.sampled_from(ConsumePosition),
             confirm_timeout_ms=milliseconds,
             rollback=st.booleans(),
-            not_found_wait_ms=milliseconds,
+            not_found_wait_ms=st.integers(400, 86_400_000),
             rebalance_wait_ms=milliseconds,
         ),
     )
@@ -54,6 +54,15 @@ milliseconds = st.integers(1, 86_400_000)
 def test_settings_arrive(config):
     message = pb.SessionSettings.FromString(wire.settings_to_proto(config).SerializeToString())
     assert wire.settings_from_proto(message, BASE) == config
+
+
+def test_clients_do_not_have_masters_and_brokers_asked_without_a_pause():
+    eager = ClientConfig(
+        BASE.masters, "etl", heartbeat_period_ms=1, consumer=ConsumerConfig(not_found_wait_ms=1)
+    )
+    config = wire.settings_from_proto(wire.settings_to_proto(eager), BASE)
+    assert config.heartbeat_period_ms == 1_000
+    assert config.consumer.not_found_wait_ms == BASE.consumer.not_found_wait_ms
 
 
 def test_unset_settings_are_those_of_the_gateway():

@@ -1,5 +1,6 @@
 """What a ``TubeMQClient`` does through gateways; it imports this only where gateways are named."""
 
+import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator
 
@@ -37,12 +38,14 @@ class RemoteClient:
         self._token = token
         self._gateways = Gateways(addresses, config, token)
         self._queries = Queries(self._gateways)
+        self._closed = False
         self._of_others: weakref.WeakSet[Gateways] = weakref.WeakSet()
 
     def close(self) -> None:
-        """Close all sessions and connections."""
+        """Close all sessions and connections; what uses them is refused from now on."""
+        self._closed = True
         for gateways in (*self._of_others, self._gateways):
-            gateways.close()
+            gateways.end()
 
     def gateways(self, config: ClientConfig) -> Gateways:
         """Return the gateways for a producer with these settings."""
@@ -50,10 +53,12 @@ class RemoteClient:
             return self._gateways
         return self.own_gateways(config)
 
-    def own_gateways(self, config: ClientConfig) -> Gateways:
+    def own_gateways(self, config: ClientConfig, kind: str = "Pull") -> Gateways:
         """Return gateways with a session of their own."""
-        gateways = Gateways(self._addresses, config, self._token)
+        gateways = Gateways(self._addresses, config, self._token, kind=kind)
         self._of_others.add(gateways)
+        if self._closed:
+            gateways.end()
         return gateways
 
     def layout(self, topics: Iterable[str]) -> TopicsLayout:
@@ -76,11 +81,19 @@ class RemoteClient:
         self, config: ClientConfig, subscription: Subscription, on_loss: LossPolicy
     ) -> GroupConsumer:
         """Return a new member of a group."""
-        return RemoteGroupConsumer(config, self.own_gateways(config), subscription, on_loss=on_loss)
+        return RemoteGroupConsumer(
+            config, self.own_gateways(config, "Balance"), subscription, on_loss=on_loss
+        )
 
     def assigned_consumer(
         self, config: ClientConfig, subscription: Subscription, node: Node | None, on_loss: LossPolicy
     ) -> AssignedConsumer:
         """Return a new consumer of partitions that its user names."""
-        gateways = self.own_gateways(config)
-        return RemoteAssignedConsumer(config, gateways, subscription, node=node, on_loss=on_loss)
+        gateways = self.own_gateways(config, "Balance")
+        queries = None
+        if node is not None:  # a question without a number would not fit the group's members
+            probing = dataclasses.replace(config, group=config.probe_groups[0], reader_groups=())
+            queries = Queries(self.own_gateways(probing))
+        return RemoteAssignedConsumer(
+            config, gateways, subscription, node=node, on_loss=on_loss, queries=queries
+        )

@@ -45,7 +45,7 @@ from tubemq_spark.client.master.identity import RUNTIME, consumer_id
 from tubemq_spark.client.remote import credentials, wire
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.steps import Blocking, Pause, Steps, run, wait_for
-from tubemq_spark.errors import GatewayError, OptionError
+from tubemq_spark.errors import GatewayError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.net.retry import LEAVE_MS, SLEEP, Wait
@@ -125,6 +125,7 @@ class Gateways:
         config: ClientConfig,
         token: str | None = None,
         *,
+        kind: str = "Pull",
         clock: Clock = time.monotonic,
     ) -> None:
         """Make no connection; the first call does.
@@ -133,6 +134,7 @@ class Gateways:
             addresses: where they are.
             config: how they deal with TubeMQ, and how they are reached.
             token: what shows them who calls.
+            kind: what kind of client the session's id tells of.
             clock: returns the time.
 
         Raises:
@@ -146,6 +148,8 @@ class Gateways:
             credentials.credentials(self._grpc, config.tls.validate())
         self._token = () if token is None else (("authorization", f"Bearer {token}"),)
         self._named = addresses
+        self._kind = kind
+        self._ended = False
         self._lock = threading.Lock()
         self._start()
         _all.add(self)
@@ -160,7 +164,7 @@ class Gateways:
         self._sweeping: Task | None = None
         # A client of its own, also in a forked child: two must never share an id.
         self.session = pb.SessionRef(
-            client_id=consumer_id(self.config.group, "Pull"),
+            client_id=consumer_id(self.config.group, self._kind),
             epoch=time.time_ns(),
             secret=secrets.token_bytes(_SECRET_BYTES),
         )
@@ -192,6 +196,11 @@ class Gateways:
         )
         for connection in connections.values():
             connection.channel.close()
+
+    def end(self, timeout_s: float = LEAVE_MS / 1000) -> None:
+        """Close, and refuse all later calls."""
+        self._ended = True
+        self.close(timeout_s)
 
     @property
     def several(self) -> bool:
@@ -545,6 +554,8 @@ class Gateways:
     # Connections.
 
     def _connection(self, gateway: int) -> _Connection:
+        if self._ended:
+            raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
         tls = self.config.tls
         context = None if tls is None else tls.context()
         with self._lock:

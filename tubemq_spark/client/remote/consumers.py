@@ -67,8 +67,9 @@ class _Parts:
         self.upkeep = RemoteUpkeep(
             state, self.link, fetching, self.partitions, on_loss, lambda stay: more(self, stay)
         )
-        fetching.on_draining = self.upkeep.hasten
-        self._queries = Queries(gateways)
+        fetching.on_news = self.upkeep.hasten
+        fetching.on_lost = self.upkeep.lose
+        self.queries = Queries(gateways)
         self._layout_at: float | None = None
         self.keeps_partitions = False
         """Whether they are still those of the consumer when its gateway was lost."""
@@ -85,7 +86,8 @@ class _Parts:
             return self.link.join_at(gateway)
 
         try:
-            self.refresh_layout()
+            if self.keeps_partitions:  # for members, a master would ask for no layout under this group
+                self.refresh_layout()
             run(self.gateways.with_any(join, "registering a consumer", self.gateways.patience_s))
         except BaseException:
             self.gateways.close(0)
@@ -101,7 +103,7 @@ class _Parts:
         """
         period_s = self.state.config.consumer.layout_period_ms / 1000
         if self._layout_at is None or time.monotonic() - self._layout_at >= period_s:
-            self.layout = self._queries.layout(self.state.subscription.topics)
+            self.layout = self.queries.layout(self.state.subscription.topics)
             self._layout_at = time.monotonic()
 
     def ask(self, name: str, request: Message, answer: type[Answer]) -> Steps[Answer]:
@@ -135,8 +137,8 @@ class _Parts:
                     ) from error
                 time.sleep(_LOOK_S)
 
-    def _endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
-        return self.layout.partitions.get(partition)
+    def _endpoint_of(self, partition: TopicPartition) -> Endpoint:
+        return self.layout.partitions.get(partition) or self.link.endpoint
 
     def _lost(self) -> None:
         self.fetching.forget_batches()
@@ -177,6 +179,7 @@ class RemoteGroupConsumer(GroupConsumer):
     @property
     def consume_status(self) -> ConsumeStatus:
         """Whether messages can be had now, and if not, why."""
+        self.check_process()
         return _status(self._state, self._parts.fetching)
 
     def _start(self) -> None:
@@ -217,6 +220,7 @@ class RemoteAssignedConsumer(AssignedConsumer):
         *,
         node: Node | None = None,
         on_loss: LossPolicy = fail_on_loss,
+        queries: Queries | None = None,
     ) -> None:
         """Reach no gateway; ``TubeMQClient.assigned_consumer`` makes consumers.
 
@@ -226,6 +230,7 @@ class RemoteAssignedConsumer(AssignedConsumer):
             subscription: the topics, with the message types that are wanted.
             node: which of how many consumers of the group this one is.
             on_loss: what to do about records that are gone or damaged. It is told when they were passed over.
+            queries: tells where partitions are; by default ``gateways``, under the consumer's group.
         """
         Consumer.__init__(self, config, subscription, RemoteFetching)
         self._node = node
@@ -234,11 +239,13 @@ class RemoteAssignedConsumer(AssignedConsumer):
         self._attaching = attaching = _Attaching(node)
         self._parts = _Parts(self._state, fetching, gateways, on_loss, attaching.join, attaching.attach_rest)
         self._parts.keeps_partitions = True
+        self._parts.queries = queries or self._parts.queries
         self._upkeep = self._parts.upkeep
 
     @property
     def consume_status(self) -> ConsumeStatus:
         """Whether messages can be had now, and if not, why."""
+        self.check_process()
         return _status(self._state, self._parts.fetching)
 
     @property
@@ -274,6 +281,7 @@ class RemoteAssignedConsumer(AssignedConsumer):
         if stands.HasField("error"):
             raise from_proto(stands.error)
         parts.partitions.add(partition, stands.offset)
+        parts.upkeep.hasten()  # to hear what was lost, if something was
         with self._state.guard:
             position = self._state.cache.positions().get(partition)
         return position or ConsumedPosition(stands.offset, None, time.time())
@@ -290,6 +298,8 @@ class RemoteAssignedConsumer(AssignedConsumer):
             while state.cache.state(partition) is PartitionState.IN_USE and not deadline.expired:
                 state.changed.wait(min(_LOOK_S, deadline.remaining()))
                 state.check_open()
+        if not state.config.consumer.rollback:  # what is out counts as consumed; the gateway takes it back
+            self._parts.fetching.confirm_out(partition)
         request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(partition)])
         during = f"disconnecting from {partition}"
         self._parts.call("DetachPartitions", request, pb.DetachPartitionsResponse, during)
@@ -389,8 +399,6 @@ def _filters(subscription: Subscription) -> list[pb.TopicFilter]:
 def _status(state: ConsumerState, fetching: RemoteFetching) -> ConsumeStatus:
     with state.guard:
         status = state.cache.status()
-    # What is idle here may wait at its end at the gateway.
-    return fetching.reason if status is ConsumeStatus.READY and fetching.reason in _WAITING else status
-
-
-_WAITING: Final = frozenset({ConsumeStatus.ALL_RESTING})
+        # What is idle here may wait at its end at the gateway.
+        is_idle = status is ConsumeStatus.READY and not state.cache.being_fetched()
+        return ConsumeStatus.ALL_RESTING if is_idle and fetching.found_nothing else status

@@ -22,14 +22,13 @@ from tubemq_spark.client.consumer.values import (
     Batch,
     Booking,
     Confirmed,
-    ConsumeStatus,
     PartitionState,
     parse_context,
 )
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.link import Link
-from tubemq_spark.client.steps import PartitionLock, Steps
+from tubemq_spark.client.steps import PartitionLock, Steps, run
 from tubemq_spark.errors import ConsumeError, RemoteProtocolError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Clock
@@ -72,10 +71,14 @@ class RemoteFetching(Fetching):
     def __init__(self, state: ConsumerState, clock: Clock = time.monotonic) -> None:
         super().__init__(state)
         self.link: Link
-        self.on_draining: Callable[[], object] = lambda: None
-        """Called when the gateway says that it is about to stop."""
-        self.reason = ConsumeStatus.NOTHING_ASSIGNED
-        """What the gateway said last about a fetch without messages."""
+        self.on_news: Callable[[], object] = lambda: None
+        """Called when the gateway may have more to tell."""
+        self.on_lost: Callable[[TopicPartition, TubeMQError], object] = lambda _partition, _error: None
+        """Called when a fetch has failed since a partition was given up."""
+        self.refused: TubeMQError | None = None
+        """Why a fetch failed while nothing was held."""
+        self.commits = 0
+        """How many batches are being confirmed."""
         self._clock = clock
         self._out: dict[Booking, _Out] = {}
         self._lost: collections.OrderedDict[Booking, None] = collections.OrderedDict()
@@ -84,6 +87,7 @@ class RemoteFetching(Fetching):
         self._paused: dict[int, frozenset[TopicPartition]] = {}
         """What was paused when each call began that waits, by the number of its turn."""
         self._nothing_until = 0.0
+        self._looks = False
 
     # What turns ask.
 
@@ -106,8 +110,11 @@ class RemoteFetching(Fetching):
                 self.take_back(booking)
             if self._clock() < self._rest_until() or self.link.is_draining:
                 return None
-            if self.link.gateway is not None and not state.cache.at_rest:
+            if self.link.gateway is not None and not state.cache.at_rest and not self._looks:
+                if self.refused is not None and not state.connected:
+                    raise self.refused
                 return None
+            self._looks = False
             self._numbers += 1
             return Turn(Booking(_ANY, self._numbers), False, self._place)  # type: ignore[arg-type]
 
@@ -133,24 +140,39 @@ class RemoteFetching(Fetching):
             yield from self.link.joined()
             stay = self.link.stay
             with self.state.guard:
-                if not self.state.cache.at_rest:
-                    return None
                 paused = self._paused[number] = self.state.cache.paused
             request = pb.FetchRequest(wait_ms=_WAIT_MS, paused=map(values.partition_to_proto, sorted(paused)))
             answer = yield from self.link.ask("Fetch", request, pb.FetchResponse, _WAIT_MS / 1000, stay)
         except AwayError as error:
             logger.debug("%s waits: %s", self.state.client_id, error)
             return None
+        except TubeMQError as error:
+            self._note_failure(error)
+            raise
         finally:
             self._paused.pop(number, None)
         return self._book(answer, stay)
 
+    def look(self) -> None:
+        """Ask once whether the gateway refuses: everything was taken from this consumer."""
+        self._looks = True
+        with self.state.guard:
+            self.state.changed.notify_all()
+
+    def _note_failure(self, error: TubeMQError) -> None:
+        """Give the partition up that an error is about; the gateway has done so."""
+        about = str(error.parameters.get("partition"))
+        for partition in self.state.held():
+            if str(partition) == about:
+                self.on_lost(partition, error)
+        self.refused = error
+        self.on_news()
+
     def _book(self, answer: pb.FetchResponse, stay: int) -> Booked | None:  # type: ignore[override]
         if answer.draining and not self.link.is_draining:
             self.link.is_draining = True
-            self.on_draining()
+            self.on_news()
         if not answer.batch:
-            self.reason = _REASONS.get(answer.reason, ConsumeStatus.ALL_RESTING)
             if answer.reason != pb.FetchResponse.REASON_AT_ENDS:
                 # It knows of other partitions than this consumer, which the next heartbeat will mend.
                 self._nothing_until = self._clock() + MOVED_REST_MS / 1000
@@ -167,6 +189,7 @@ class RemoteFetching(Fetching):
             booking, replaced = cache.book(partition)
             if replaced is not None:
                 self._out.pop(replaced, None)
+            self.refused = None
             self._out[booking] = out
             latest = answer.latest if answer.HasField("latest") else None
             cache.book_position(booking, Position(answer.records.start, latest))
@@ -182,12 +205,12 @@ class RemoteFetching(Fetching):
             raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
         return Batch(
             partition,
-            answer.records.start,
+            columns.start,
             answer.latest if answer.HasField("latest") else None,
             tuple(records_of(columns, exact_offsets=columns.dense)),
             broker,
             booking.context,
-            bytes_behind=answer.records.bytes_behind if answer.records.HasField("bytes_behind") else None,
+            bytes_behind=columns.bytes_behind,
             slow=answer.slow,
         )
 
@@ -263,12 +286,24 @@ class RemoteFetching(Fetching):
         """Commit at the gateway that gave a batch."""
         request = pb.CommitRequest(batch=out.name, roll_back=not consumed)
         timeout_s = self.state.config.rpc_timeout_ms / 1000
-        return (yield from self.link.ask("Commit", request, pb.CommitResponse, timeout_s, out.stay))
+        self.commits += 1
+        try:
+            return (yield from self.link.ask("Commit", request, pb.CommitResponse, timeout_s, out.stay))
+        finally:
+            self.commits -= 1
 
     def _free(self, booking: Booking) -> None:
         with self.state.guard:
             self.state.cache.release(booking, consumed=False, rest_ms=0)
             self.state.changed.notify_all()
+
+    def confirm_out(self, partition: TopicPartition) -> None:
+        """Confirm the batch of a partition that is given up, if there is one; errors are logged."""
+        for booking in [booking for booking in self._out if booking.partition == partition]:
+            try:
+                run(self.end_batch(booking.context, consumed=True))
+            except TubeMQError as error:
+                logger.warning("a batch of %s comes again: %s", partition, error)
 
     # What the link tells.
 
@@ -285,6 +320,11 @@ class RemoteFetching(Fetching):
             state.changed.notify_all()
 
     @property
+    def found_nothing(self) -> bool:
+        """Whether the gateway has looked for messages, and waits for some."""
+        return bool(self._paused)
+
+    @property
     def has_batches(self) -> bool:
         """Whether there are batches that may be confirmed at the gateway where this is."""
         return bool(self._out)
@@ -292,11 +332,3 @@ class RemoteFetching(Fetching):
 
 def _late(booking: Booking, code: ErrCode, what: str) -> ConsumeError:
     return ConsumeError("TUBEMQ_CONFIRM_LATE", code=int(code), partition=booking.partition, what=what)
-
-
-_REASONS: Final = {
-    pb.FetchResponse.REASON_NOTHING_ATTACHED: ConsumeStatus.NOTHING_ASSIGNED,
-    pb.FetchResponse.REASON_AT_ENDS: ConsumeStatus.ALL_RESTING,
-    pb.FetchResponse.REASON_UNCOMMITTED: ConsumeStatus.ALL_IN_USE,
-    pb.FetchResponse.REASON_PAUSED: ConsumeStatus.ALL_PAUSED,
-}

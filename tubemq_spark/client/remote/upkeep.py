@@ -20,7 +20,7 @@ from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.fetching import RemoteFetching, RemotePartition
 from tubemq_spark.client.remote.link import Link
-from tubemq_spark.client.steps import Blocking, Steps, wait_for
+from tubemq_spark.client.steps import Blocking, Pause, Steps, wait_for
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
@@ -32,12 +32,12 @@ from tubemq_spark.protocol.partition_strings import PartitionInfo
 
 logger = logging.getLogger(__name__)
 
-_SOMEWHERE: Final = Endpoint("gateway", 0)
-"""The broker of a partition of which the gateway has not told it."""
 _SHORTEST_S: Final = 0.2
 """Before the first heartbeat after something has changed."""
 _LONGEST_S: Final = 10.0
 """Between two heartbeats, if the gateway does not want them more often."""
+_LOOK_S: Final = 0.02
+"""How often closing looks whether batches are still being confirmed."""
 _CLOSE_S: Final = 3.0
 """How long a gateway may take to close a session with its consumer."""
 
@@ -45,9 +45,7 @@ _CLOSE_S: Final = 3.0
 class Partitions:
     """The partitions of a consumer at a gateway, as the gateway tells."""
 
-    def __init__(
-        self, state: ConsumerState, endpoint_of: Callable[[TopicPartition], Endpoint | None]
-    ) -> None:
+    def __init__(self, state: ConsumerState, endpoint_of: Callable[[TopicPartition], Endpoint]) -> None:
         self._state = state
         self._endpoint_of = endpoint_of
 
@@ -57,7 +55,7 @@ class Partitions:
         with state.guard:
             if partition in state.connected:
                 return
-            endpoint = self._endpoint_of(partition) or _SOMEWHERE
+            endpoint = self._endpoint_of(partition)
             state.connected[partition] = RemotePartition(partition, endpoint)  # type: ignore[assignment]
             info = PartitionInfo(partition.broker_id, endpoint, partition.topic, partition.partition_id)
             state.cache.add(info, Position(offset, None))
@@ -119,6 +117,8 @@ class RemoteUpkeep:
         """Done when the consumer has closed."""
         self._seen = 0
         self._stay = 0
+        self._lost: set[TopicPartition] = set()
+        """Partitions of which an event will tell that they were given up, which is known."""
         self._task: Task | None = None
         self._is_unwanted = False
         """Whether the consumer is to close."""
@@ -139,6 +139,11 @@ class RemoteUpkeep:
         if self._task is not None:
             self._task.period_s = _SHORTEST_S
             self._task.hasten()
+
+    def lose(self, partition: TopicPartition, error: TubeMQError) -> None:
+        """Give up a partition that the gateway has given up, before its event comes."""
+        self._lost.add(partition)
+        self._partitions.remove(partition, error)
 
     def close(self) -> None:
         """Close the consumer in the background; returns at once, takes no lock, and may be repeated."""
@@ -176,9 +181,12 @@ class RemoteUpkeep:
         InBackground(self._closing(), f"closing {self._state.client_id}").start()
 
     def _closing(self) -> Steps[None]:
+        deadline = Deadline.after_ms(round(_CLOSE_S * 1000))
+        while self._fetching.commits and not deadline.expired:
+            yield from wait_for(Pause(_LOOK_S))
         try:
             # Waiting for gateways is not for the scheduler.
-            yield from wait_for(Blocking(functools.partial(self._link.gateways.close, _CLOSE_S)))
+            yield from wait_for(Blocking(functools.partial(self._link.gateways.end, _CLOSE_S)))
         finally:
             for partition in self._state.held():
                 self._partitions.remove(partition)
@@ -194,6 +202,7 @@ class RemoteUpkeep:
             stay = link.stay
             if stay != self._stay:  # whose events have numbers of their own
                 self._stay, self._seen = stay, 0
+                self._lost.clear()
             request = pb.HeartbeatRequest(seen=self._seen)
             answer = yield from link.ask("Heartbeat", request, pb.HeartbeatResponse, timeout_s, stay)
             self._state.note_answer(link.endpoint)
@@ -231,10 +240,16 @@ class RemoteUpkeep:
                 continue
             which = event.WhichOneof("event")
             if which == "partition_lost":
-                reason = from_proto(event.partition_lost.error)
-                self._partitions.remove(values.partition_from_proto(event.partition_lost.partition), reason)
+                partition = values.partition_from_proto(event.partition_lost.partition)
+                if partition in self._lost:  # a fetch has said so, and it may be held again
+                    self._lost.discard(partition)
+                else:
+                    self._partitions.remove(partition, from_proto(event.partition_lost.error))
             elif which == "partitions_changed":
-                self._partitions.replace(values.offsets_from_proto(event.partitions_changed.partitions))
+                positions = values.offsets_from_proto(event.partitions_changed.partitions)
+                self._partitions.replace(positions)
+                if not positions:
+                    self._fetching.look()
                 self.hasten()
             elif which == "offset_corrected":
                 partition = values.partition_from_proto(event.offset_corrected.partition)

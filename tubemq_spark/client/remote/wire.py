@@ -34,6 +34,8 @@ _NUMBERS: Final = (
 _OF_CONSUMERS: Final = ("confirm_timeout_ms", "rollback", "not_found_wait_ms", "rebalance_wait_ms")
 """The same, of consumers; those that are as usual are left to the gateway."""
 _USUAL: Final = ConsumerConfig()
+_SHORTEST_PERIOD_MS: Final = 1_000
+"""How often a client may have heartbeats sent to masters and brokers."""
 
 
 def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
@@ -52,6 +54,7 @@ def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
         message_types=config.message_types,
         partitioner=config.partitioner.value,
         consume_position=config.consumer.consume_position.value,
+        heartbeat_period_ms=config.heartbeat_period_ms,
         **{name: getattr(config, name) for name in _NUMBERS},
         **{
             name: getattr(config.consumer, name)
@@ -87,6 +90,11 @@ def settings_from_proto(
     consumer = asked(_OF_CONSUMERS)
     if message.consume_position:
         consumer["consume_position"] = ConsumePosition.of(message.consume_position)
+    # What costs brokers and masters is not the client's choice alone.
+    if "not_found_wait_ms" in consumer:
+        consumer["not_found_wait_ms"] = max(consumer["not_found_wait_ms"], base.consumer.not_found_wait_ms)
+    if message.HasField("heartbeat_period_ms"):
+        changes["heartbeat_period_ms"] = max(message.heartbeat_period_ms, _SHORTEST_PERIOD_MS)
     changes["consumer"] = dataclasses.replace(base.consumer, **consumer)
     group = message.group or base.group
     return dataclasses.replace(

@@ -131,7 +131,7 @@ class OpenSessionRequest(_message.Message):
     def __init__(self, client_id: _Optional[str] = ..., epoch: _Optional[int] = ..., secret: _Optional[bytes] = ..., settings: _Optional[_Union[SessionSettings, _Mapping]] = ..., language: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class SessionSettings(_message.Message):
-    __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums", "keep_order", "consume_position", "confirm_timeout_ms", "rollback", "not_found_wait_ms", "rebalance_wait_ms")
+    __slots__ = ("group", "username", "password", "reader_groups", "message_types", "rpc_timeout_ms", "connect_timeout_ms", "register_attempts", "register_retry_ms", "lease_wait_ms", "fetch_timeout_ms", "delivery_timeout_ms", "retry_ambiguous", "partitioner", "max_in_flight", "max_in_flight_bytes", "checksums", "keep_order", "consume_position", "confirm_timeout_ms", "rollback", "not_found_wait_ms", "rebalance_wait_ms", "heartbeat_period_ms")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     USERNAME_FIELD_NUMBER: _ClassVar[int]
     PASSWORD_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class SessionSettings(_message.Message):
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     NOT_FOUND_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     REBALANCE_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
     group: str
     username: str
     password: str
@@ -178,7 +179,8 @@ class SessionSettings(_message.Message):
     rollback: bool
     not_found_wait_ms: int
     rebalance_wait_ms: int
-    def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ..., keep_order: bool = ..., consume_position: _Optional[str] = ..., confirm_timeout_ms: _Optional[int] = ..., rollback: bool = ..., not_found_wait_ms: _Optional[int] = ..., rebalance_wait_ms: _Optional[int] = ...) -> None: ...
+    heartbeat_period_ms: int
+    def __init__(self, group: _Optional[str] = ..., username: _Optional[str] = ..., password: _Optional[str] = ..., reader_groups: _Optional[_Iterable[str]] = ..., message_types: _Optional[_Iterable[str]] = ..., rpc_timeout_ms: _Optional[int] = ..., connect_timeout_ms: _Optional[int] = ..., register_attempts: _Optional[int] = ..., register_retry_ms: _Optional[int] = ..., lease_wait_ms: _Optional[int] = ..., fetch_timeout_ms: _Optional[int] = ..., delivery_timeout_ms: _Optional[int] = ..., retry_ambiguous: bool = ..., partitioner: _Optional[str] = ..., max_in_flight: _Optional[int] = ..., max_in_flight_bytes: _Optional[int] = ..., checksums: bool = ..., keep_order: bool = ..., consume_position: _Optional[str] = ..., confirm_timeout_ms: _Optional[int] = ..., rollback: bool = ..., not_found_wait_ms: _Optional[int] = ..., rebalance_wait_ms: _Optional[int] = ..., heartbeat_period_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSessionResponse(_message.Message):
     __slots__ = ("lease_ms", "heartbeat_ms", "max_message_bytes", "gateway", "capabilities", "max_batch_bytes", "protocol_revision")

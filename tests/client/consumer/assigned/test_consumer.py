@@ -20,6 +20,7 @@ from tests.client.assigned import (
     produce,
     take,
 )
+from tests.client.ways import WAYS, only_direct, reached
 from tests.embedded.web import TOKEN, ask, change
 from tests.waiting import wait_until
 from tubemq_spark.client import Batch, Confirmed, ConsumePosition, PartitionStatus, TubeMQClient
@@ -38,9 +39,9 @@ from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
-@pytest.fixture
-def server():
-    with EmbeddedTubeMQ(topics={TOPIC: (2, 1)}, brokers=3) as running:
+@pytest.fixture(params=WAYS)
+def server(request):
+    with EmbeddedTubeMQ(topics={TOPIC: (2, 1)}, brokers=3) as running, reached(running, request.param):
         yield running
 
 
@@ -119,6 +120,7 @@ def test_a_layout_that_does_not_come_leaves_no_member_behind(server):
             pass
 
 
+@only_direct
 def test_closing_gives_everything_back_and_wakes_who_waits(server):
     produce(server, numbered(60))
     errors = []
@@ -310,6 +312,7 @@ def test_two_consumers_split_all_partitions_by_number(server):
         assert all(shares)
 
 
+@only_direct
 def test_partitions_tells_which_can_be_read(server):
     with consumer_of(server) as consumer:
         assert set(consumer.partitions().values()) == {True}
@@ -371,6 +374,7 @@ def test_connecting_again_changes_nothing_and_says_so(server):
         assert take(consumer, 3) == numbered(3, 2)
 
 
+@only_direct
 @pytest.mark.parametrize("offset", [0, 20 * ROW])
 def test_an_offset_outside_of_the_store_is_a_loss(server, offset):
     produce(server, numbered(10), where=partition())
@@ -388,6 +392,7 @@ def test_an_offset_outside_of_the_store_is_a_loss(server, offset):
     assert losses.records[0].rows == abs(ends - offset // ROW)
 
 
+@only_direct
 def test_another_consumer_of_the_group_is_not_pushed_away(server):
     with consumer_of(server) as first, consumer_of(server) as second:
         first.connect(partition())
@@ -448,6 +453,7 @@ def test_waiting_until_a_partition_is_connected(server):
         assert consumer.wait_until_ready(0)
 
 
+@only_direct
 def test_connected_partitions_and_positions_are_told(server):
     produce(server, numbered(4), where=partition(3))
     with consumer_of(server) as consumer:
@@ -481,6 +487,7 @@ def test_the_status_of_each_partition_is_told(server):
         )
 
 
+@only_direct
 def test_what_cannot_be_read_any_more_is_released_by_itself(server):
     with consumer_of(server, heartbeat_period_ms=20) as consumer:
         for one in consumer.share():
@@ -621,6 +628,7 @@ def test_a_context_that_is_none_is_refused(server, context):
             consumer.confirm(context)
 
 
+@only_direct
 def test_local_confirmations_go_out_with_the_next_fetch_or_with_the_partition(server):
     produce(server, numbered(3), where=partition())
     commits = server.faults.delay(Method.COMMIT_OFFSET, 0)
@@ -688,6 +696,7 @@ def test_the_reason_for_waiting_is_told(server):
         ]
 
 
+@only_direct
 def test_flow_control_of_the_group_makes_partitions_rest(server):
     rules = '[{"type": 1, "rule": [{"zeroCnt": 1, "freqInMs": 3600000}]}]'
     ask(
@@ -708,6 +717,7 @@ def test_flow_control_of_the_group_makes_partitions_rest(server):
         assert consumer.consume_status is ConsumeStatus.ALL_RESTING
 
 
+@only_direct
 def test_a_group_with_limits_of_its_own_asks_brokers_to_leave_theirs_out(server):
     limit = {"start": "00:00", "end": "23:59", "dltInM": 21, "limitInM": 12, "freqInMs": 900}
     with consumer_of(server) as consumer:
@@ -719,6 +729,7 @@ def test_a_group_with_limits_of_its_own_asks_brokers_to_leave_theirs_out(server)
         wait_until(lambda: consumer.fetch(0) is None and own.hits > 0)
 
 
+@only_direct
 def test_a_broker_that_asks_to_wait_is_waited_for(server):
     with consumer_of(server) as consumer:
         consumer.connect(partition())
@@ -736,6 +747,7 @@ def let_consume_from_max(server, consumer):
     assert ask(server.master_web, method=method, groupName="etl", **TOKEN)["result"]
 
 
+@only_direct
 def test_an_administrators_reset_is_followed(server):
     produce(server, numbered(5), where=partition())
     with consumer_of(server, heartbeat_period_ms=20, follow_resets=True) as consumer:
@@ -751,6 +763,7 @@ def test_an_administrators_reset_is_followed(server):
         assert take(consumer, 1) == [b"new"]
 
 
+@only_direct
 def test_an_administrators_reset_is_ignored_with_a_warning_by_default(server, caplog):
     produce(server, numbered(5), where=partition())
     with consumer_of(server, heartbeat_period_ms=20) as consumer:

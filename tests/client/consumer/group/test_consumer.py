@@ -8,6 +8,7 @@ import pytest
 
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import PARTITIONS, client_of, member, refuse, shares
+from tests.client.ways import WAYS, only_direct, reached
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart, ConsumePosition
 from tubemq_spark.client.consumer.values import ConsumeStatus
@@ -20,10 +21,13 @@ from tubemq_spark.protocol.errcodes import ErrCode
 ROW = 28
 
 
-@pytest.fixture
-def server():
+@pytest.fixture(params=WAYS)
+def server(request):
     settings = EmbeddedSettings(balance_period_ms=100)
-    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running,
+        reached(running, request.param),
+    ):
         yield running
 
 
@@ -246,6 +250,7 @@ def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
         server.faults.clear()
 
 
+@only_direct
 def test_closing_waits_for_no_rebalance_longer_than_it_may(server):
     """One broker is frozen in the middle of the first rebalance."""
     server.faults.freeze_broker(1)
@@ -262,6 +267,7 @@ def test_closing_waits_for_no_rebalance_longer_than_it_may(server):
         assert shares(other) == [set(other.connected)], "what came too late was given back"
 
 
+@only_direct
 def test_closing_waits_for_no_confirmation(server):
     """A member that gives a partition up waits for its batch, unless it is closed meanwhile."""
     with member(server, rebalance_wait_ms=600_000, shutdown_wait_ms=600_000) as first:

@@ -1,0 +1,193 @@
+"""Consumers through gateways that are lost in turn: only what was not confirmed comes again."""
+
+import asyncio
+import collections
+import contextlib
+import re
+import threading
+
+import pytest
+
+from tests.client.assigned import TOPIC, client_of, numbered, produce
+from tests.client.members import client_of as client_of_members
+from tests.gateway.running import settings
+from tests.waiting import wait_until
+from tubemq_spark.client import AssignedConsumer, GroupConsumer
+from tubemq_spark.client.aio import AsyncTubeMQClient
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.errors import ConsumeError, TubeMQError
+from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.model import Endpoint
+
+OF_SERVERS = re.compile("gateway|serve|reader|steps|scheduler")
+"""Threads of the gateways and brokers of this process."""
+
+
+class Gateways:
+    """Two gateways before three brokers, which a test stops and starts."""
+
+    def __init__(self, server):
+        self.server = server
+        self.running = [self._started() for _ in range(2)]
+        server.gateways = list(self.running)
+
+    def _started(self, **changes):
+        made = BackgroundGateway(settings(self.server, poll_ms=20, **changes))
+        made.start()
+        return made
+
+    def used_by(self, consumer):
+        link = consumer._parts.link
+        wait_until(lambda: link.gateway is not None)
+        name = link.gateways.name(link.gateway)
+        return next(number for number, one in enumerate(self.running) if one.address == name)
+
+    def kill(self, number, drain_ms=0):
+        self.running[number].stop(drain_ms)
+
+    def restart(self, number):
+        self.running[number] = self._started(listen=Endpoint.parse(self.running[number].address))
+
+    def close(self):
+        for one in self.running:
+            one.stop(0)
+
+
+@pytest.fixture
+def gateways():
+    made = EmbeddedSettings(balance_period_ms=100)
+    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=made) as server:
+        running = Gateways(server)
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+@contextlib.contextmanager
+def assigned(server):
+    with client_of(server) as client, client.assigned_consumer(TOPIC) as consumer:
+        for partition in consumer.share():
+            consumer.connect(partition)
+        yield consumer
+
+
+@contextlib.contextmanager
+def member(server):
+    with client_of_members(server) as client, client.group_consumer(TOPIC) as consumer:
+        assert consumer.wait_until_ready(30_000)
+        yield consumer
+
+
+class Reading:
+    """What a consumer has read, and what it has confirmed."""
+
+    def __init__(self):
+        self.read = collections.Counter()
+        self.confirmed = collections.Counter()
+
+    def one(self, consumer, timeout_ms=500):
+        batch = consumer.fetch(timeout_ms)
+        if batch is None:
+            return
+        values = [record.value for record in batch]
+        self.read.update(values)
+        with contextlib.suppress(TubeMQError):
+            consumer.confirm(batch)
+            self.confirmed.update(values)
+
+    def until(self, consumer, count):
+        wait_until(lambda: self.one(consumer) or len(self.confirmed) >= count, seconds=60)
+
+    def is_sound(self, count):
+        assert set(self.confirmed) == set(numbered(count))
+        assert not {value for value, times in self.confirmed.items() if times > 1}
+
+
+@pytest.mark.parametrize("kind", [assigned, member])
+@pytest.mark.parametrize("drain_ms", [0, 10_000])
+def test_two_gateways_that_are_stopped_in_turn_lose_and_repeat_nothing(gateways, kind, drain_ms):
+    reading = Reading()
+    with kind(gateways.server) as consumer:
+        assert isinstance(consumer, AssignedConsumer if kind is assigned else GroupConsumer)
+        for turn in range(3):
+            produce(gateways.server, numbered(200, 200 * turn))
+            reading.until(consumer, 200 * turn + 100)
+            used = gateways.used_by(consumer)
+            gateways.kill(used, drain_ms)
+            reading.until(consumer, 200 * (turn + 1))
+            gateways.restart(used)
+    reading.is_sound(600)
+
+
+def test_a_batch_of_a_gateway_that_was_lost_says_that_it_comes_again(gateways):
+    produce(gateways.server, numbered(100))
+    with assigned(gateways.server) as consumer:
+        batch = consumer.fetch()
+        gateways.kill(gateways.used_by(consumer))
+        with pytest.raises(TubeMQError, match="comes again"):
+            consumer.confirm(batch)
+        again = Reading()
+        again.until(consumer, 100)
+        assert {record.value for record in batch} <= set(again.confirmed)
+        with pytest.raises(ConsumeError, match=r"gateway was lost|confirmed before"):
+            consumer.confirm(batch)
+    again.is_sound(100)
+
+
+def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
+    produce(gateways.server, numbered(100))
+    reading = Reading()
+    with assigned(gateways.server) as consumer:
+        reading.until(consumer, 100)
+        gateways.kill(gateways.used_by(consumer))
+        assert consumer.fetch(1_000) is None
+        positions = {one: at.offset for one, at in consumer.positions().items()}
+    with assigned(gateways.server) as after:
+        assert {one: at.offset for one, at in after.positions().items()} == positions
+
+
+def test_a_consumer_that_does_not_fetch_moves_to_the_next_gateway_all_the_same(gateways):
+    with assigned(gateways.server) as consumer:
+        used = gateways.used_by(consumer)
+        gateways.kill(used)
+        wait_until(lambda: consumer._parts.link.stay == 2, seconds=40)
+        assert gateways.used_by(consumer) != used
+
+
+def test_coroutines_go_on_at_the_next_gateway(gateways):
+    async def read():
+        client = AsyncTubeMQClient(client_of(gateways.server))
+        confirmed = collections.Counter()
+        async with client, client.assigned_consumer(TOPIC) as consumer:
+            for partition in await consumer.share():
+                await consumer.connect(partition)
+            while len(confirmed) < 200:
+                batch = await consumer.fetch(500)
+                if batch is None:
+                    continue
+                with contextlib.suppress(TubeMQError):
+                    await consumer.confirm(batch)
+                    confirmed.update(record.value for record in batch)
+                if len(confirmed) >= 50 and len(gateways.running) == 2:
+                    used = gateways.used_by(consumer._inner)
+                    await asyncio.to_thread(gateways.kill, used)
+                    gateways.running.append(gateways.running[used])
+        return confirmed
+
+    produce(gateways.server, numbered(200))
+    confirmed = asyncio.run(asyncio.wait_for(read(), 60))
+    assert set(confirmed) == set(numbered(200))
+    assert set(confirmed.values()) == {1}
+
+
+def test_consumers_have_no_threads(gateways):
+    with client_of(gateways.server) as client, contextlib.ExitStack() as opened:
+        opened.enter_context(client.assigned_consumer(TOPIC))
+        before = {thread.name for thread in threading.enumerate()}
+        for _ in range(8):
+            opened.enter_context(client.assigned_consumer(TOPIC))
+        new = {thread.name for thread in threading.enumerate()} - before
+    assert not {
+        name for name in new if name.startswith("tubemq-") and "gateway" not in name and "serve" not in name
+    }

@@ -1,0 +1,35 @@
+"""The two ways to a TubeMQ: tests of what users see run over both."""
+
+import contextlib
+
+import pytest
+
+from tests.gateway.running import gateway
+from tubemq_spark.client import TubeMQClient
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.model import Endpoint
+
+WAYS = ["direct", "gateways"]
+
+only_direct = pytest.mark.parametrize("server", ["direct"], indirect=True)
+"""For tests that look inside, or whose rule is another one through gateways (which the pages say)."""
+
+
+@contextlib.contextmanager
+def reached(server, way, **settings):
+    """Make clients of this server go that way."""
+    if way == "direct":
+        yield server
+        return
+    settings = {"poll_ms": 20, **settings}
+    with gateway(server, **settings) as first, gateway(server, **settings) as second:
+        server.gateways = [first, second]
+        yield server
+
+
+def client_by_its_way(server, group, **settings):
+    gateways = getattr(server, "gateways", ())
+    if not gateways:
+        return TubeMQClient(ClientConfig((Endpoint.parse(server.master),), group, **settings))
+    addresses = tuple(Endpoint.parse(running.address) for running in gateways)
+    return TubeMQClient(ClientConfig((), group, **settings), gateways=addresses)
