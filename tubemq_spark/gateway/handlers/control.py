@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
 """Errors of a broker after which a master is asked again where it is."""
-_SETTLE_S: Final = 2.0
+_SETTLE_S: Final = 5.0
 """How long is waited for the calls of a session that has ended."""
 
 
