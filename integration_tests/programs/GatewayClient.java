@@ -204,18 +204,14 @@ public final class GatewayClient {
     for (int seen = 0; seen < count; ) {
       FetchRequest request = FetchRequest.newBuilder().setWaitMs(5_000).build();
       FetchResponse batch = within30s().fetch(request);
-      RecordBatch records = batch.getRecords();
-      if (records.getCount() == 0) {
+      Records records = new Records(batch.getRecords());
+      if (records.count() == 0) {
         continue;
       }
-      ByteBuffer borders =
-          records.getBorders().asReadOnlyByteBuffer().order(ByteOrder.LITTLE_ENDIAN);
-      for (int start = borders.getInt(), row = 0; row < records.getCount(); row++) {
-        int end = borders.getInt();
-        System.out.println("read " + records.getData().substring(start, end).toStringUtf8());
-        start = end;
+      for (int row = 0; row < records.count(); row++) {
+        System.out.println("read " + records.value(row).toStringUtf8());
       }
-      seen += records.getCount();
+      seen += records.count();
       within30s()
           .commit(CommitRequest.newBuilder().setBatch(batch.getBatch()).build());
     }
