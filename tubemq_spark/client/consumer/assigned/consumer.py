@@ -1,6 +1,6 @@
 """A consumer that reads the partitions its user names, from the offsets its user names."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 
 from tubemq_spark.client.background import outcome_of
@@ -177,36 +177,6 @@ class AssignedConsumer(Consumer):
         self.check_process()
         layout = self._session.known_layout
         return statuses(self._state, layout.partitions, layout.not_subscribable)
-
-    # For those who wait for messages without a thread.
-
-    def on_given_up(self, note: Callable[[], object]) -> None:
-        """Call a function when a partition was given up for an error, which ``status`` tells.
-
-        It may be called in any thread, and must only note that.
-        """
-        self._state.on_loss = note
-
-    def wait_s(self) -> float | None:
-        """Return after how many seconds ``fetch`` may find something; None: not by itself."""
-        return self.fetching.wait_s()
-
-    @property
-    def at_rest(self) -> tuple[TopicPartition, ...]:
-        """What waits for messages, and has no batch out."""
-        with self._state.changed:
-            return self._state.cache.at_rest
-
-    def hasten(self, partition: TopicPartition) -> bool:
-        """Make the next ``fetch`` ask for a partition that waits at its end; return whether it does so.
-
-        For those that hear otherwise that messages have come: they need not wait for ``not_found_wait_ms``.
-        """
-        with self._state.changed:
-            hastened = self._state.cache.hasten(partition)
-            if hastened:
-                self._state.changed.notify_all()
-        return hastened
 
     # Inside.
 
