@@ -213,10 +213,10 @@ class ConsumerState:
         """
         if partition.standing is Standing.RELEASED:
             return
-        consumed = self.remove(partition)
-        if reason is not None:
-            with self.guard:
+        with self.guard:
+            if reason is not None:  # first: who is told that it has gone asks why
                 self.troubles[partition.partition] = reason
+            consumed = self.remove(partition)
         if reason is not None and is_taken(reason):
             partition.abandon()
         else:

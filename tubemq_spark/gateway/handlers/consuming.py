@@ -28,7 +28,8 @@ answered once: with messages, or empty after its wait, when nothing is attached,
   and not committed by then is taken back, and comes again.
 
 Two tasks serve a stream: one reads and carries out commands, one sends batches. What either writes, it writes
-under ``_writing``. The end of one is the end of both.
+under ``_writing``. The end of one is the end of both. What is fetched of a partition after a command about it
+is written after the answer; what a seek has taken back is not written at all.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from typing import Final
 
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
-from tubemq_spark.client.consumer.values import Batch, ConsumeStatus
+from tubemq_spark.client.consumer.values import Batch, ConsumeStatus, parse_context
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Turns, busy
@@ -435,6 +436,10 @@ class _Stream:
         self._writing = asyncio.Lock()
         self._sent: set[str] = set()
         """The batches that were sent, and neither committed nor taken back."""
+        self._commanded: TopicPartition | None = None
+        """What the command is about that is carried out."""
+        self._answered = asyncio.Event()
+        """Set when that is answered."""
 
     async def run(self) -> None:
         """Serve until one side ends it."""
@@ -469,6 +474,11 @@ class _Stream:
                 continue
             if batch is not None:
                 self._sent.add(batch.context)
+                while self._commanded == batch.partition:
+                    await self._answered.wait()
+                if attached.out.get(batch.partition) != batch.context:
+                    self._sent.discard(batch.context)
+                    continue
                 answer = self._consuming.response(batch, self._call)
                 self._credit -= answer.ByteSize()
                 await self._write(pb.ConsumeResponse(batch=answer))
@@ -493,13 +503,27 @@ class _Stream:
                 self._credit += command.credit
                 self._attached.changes.note()
             elif which == "commit":
-                await self._write(pb.ConsumeResponse(committed=await self._commit(command.commit)))
+                with self._about(lambda: parse_context(command.commit.batch).partition):
+                    await self._write(pb.ConsumeResponse(committed=await self._commit(command.commit)))
             elif which == "seek":
-                await self._write(pb.ConsumeResponse(sought=await self._seek(command.seek)))
+                with self._about(lambda: values.partition_from_proto(command.seek.partition)):
+                    await self._write(pb.ConsumeResponse(sought=await self._seek(command.seek)))
             elif which in ("pause", "resume"):
                 await self._write(pb.ConsumeResponse(paused=self._pause(command)))
             else:
                 raise MalformedMessageError("a command of a consume stream is none of those that there are")
+
+    @contextlib.contextmanager
+    def _about(self, partition: Callable[[], TopicPartition]) -> Iterator[None]:
+        """Write nothing of a partition until a command about it is answered."""
+        with contextlib.suppress(TubeMQError):  # which the answer tells
+            self._commanded = partition()
+        self._answered.clear()
+        try:
+            yield
+        finally:
+            self._commanded = None
+            self._answered.set()
 
     async def _commit(self, request: pb.CommitRequest) -> pb.ConsumeResponse.Committed:
         answer = pb.ConsumeResponse.Committed(batch=request.batch)
