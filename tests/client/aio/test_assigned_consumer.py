@@ -503,7 +503,6 @@ async def test_a_frozen_broker_costs_a_request_its_time_and_nobody_else_anything
         assert [record.value for record in await fetch] == numbered(10, 10)
 
 
-@only_direct
 @coroutine
 async def test_a_loss_is_raised_and_the_partition_is_given_up(server):
     produce(server, numbered(30), where=partition(1))

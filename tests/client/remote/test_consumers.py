@@ -8,16 +8,17 @@ import threading
 
 import pytest
 
-from tests.client.assigned import TOPIC, client_of, numbered, produce
+from tests.client.assigned import ROW, TOPIC, client_of, numbered, produce
 from tests.client.members import client_of as client_of_members
 from tests.gateway.running import settings
 from tests.waiting import wait_until
 from tubemq_spark.client import AssignedConsumer, GroupConsumer
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, TubeMQError
+from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.gateway.background import BackgroundGateway
 from tubemq_spark.model import Endpoint
+from tubemq_spark.offsets.loss import LossRecorder
 
 OF_SERVERS = re.compile("gateway|serve|reader|steps|scheduler")
 """Threads of the gateways and brokers of this process."""
@@ -179,6 +180,27 @@ def test_coroutines_go_on_at_the_next_gateway(gateways):
     confirmed = asyncio.run(asyncio.wait_for(read(), 60))
     assert set(confirmed) == set(numbered(200))
     assert set(confirmed.values()) == {1}
+
+
+def test_a_loss_that_was_raised_takes_no_partition_that_is_connected_again(gateways):
+    with client_of(gateways.server) as client, client.assigned_consumer(TOPIC) as consumer:
+        where = next(iter(consumer.partitions()))
+        with pytest.raises(DataLossError):
+            consumer.connect(where, 40 * ROW)
+        consumer.connect(where, 0)
+        seen = consumer._upkeep._seen
+        wait_until(lambda: consumer._upkeep._seen > seen or consumer._upkeep._seen > 0)
+        assert consumer.connected == (where,)
+
+
+def test_a_policy_hears_of_losses_that_a_gateway_has_passed_over(gateways):
+    recorder = LossRecorder()
+    produce(gateways.server, numbered(40))
+    with client_of(gateways.server) as client, client.assigned_consumer(TOPIC, on_loss=recorder) as consumer:
+        where = next(iter(consumer.partitions()))
+        consumer.connect(where, 400 * ROW)
+        wait_until(lambda: recorder.records)
+        assert consumer.connected == (where,)
 
 
 def test_consumers_have_no_threads(gateways):

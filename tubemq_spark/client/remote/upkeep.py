@@ -6,6 +6,7 @@ They come quickly at first, and soon as often as the gateway wants: while a new 
 and after something has changed.
 """
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.scheduler import Task, process_scheduler
-from tubemq_spark.offsets.loss import LossPolicy, LossRecord
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.failures import from_proto
 from tubemq_spark.protocol.partition_strings import PartitionInfo
@@ -112,6 +113,7 @@ class RemoteUpkeep:
         self._fetching = fetching
         self._partitions = partitions
         self._on_loss = on_loss
+        self._accepts_losses = on_loss is not fail_on_loss
         self._more = more
         self.ended: Future[None] = Future()
         """Done when the consumer has closed."""
@@ -207,7 +209,7 @@ class RemoteUpkeep:
             answer = yield from link.ask("Heartbeat", request, pb.HeartbeatResponse, timeout_s, stay)
             self._state.note_answer(link.endpoint)
             if stay == link.stay:
-                yield from self._take(answer)
+                yield from self._take(answer, stay)
             if answer.draining or link.is_draining:
                 self._leave(stay)
             else:
@@ -234,7 +236,7 @@ class RemoteUpkeep:
             self._link.lost(stay, AwayError("it is about to stop"))
         self.hasten()
 
-    def _take(self, answer: pb.HeartbeatResponse) -> Steps[None]:
+    def _take(self, answer: pb.HeartbeatResponse, stay: int) -> Steps[None]:
         for event in answer.events:
             if event.number <= self._seen:
                 continue
@@ -251,15 +253,27 @@ class RemoteUpkeep:
                 if not positions:
                     self._fetching.look()
                 self.hasten()
-            elif which == "offset_corrected":
+            elif which == "offset_corrected" and self._accepts_losses:  # otherwise a call has failed
                 partition = values.partition_from_proto(event.offset_corrected.partition)
-                loss = wire.loss_from_proto(event.offset_corrected.loss, partition)
-                # It is code of the user.
-                yield from wait_for(Blocking(functools.partial(self._tell_loss, loss)))
+                yield from self._take_loss(wire.loss_from_proto(event.offset_corrected.loss, partition), stay)
             self._seen = event.number
 
-    def _tell_loss(self, loss: LossRecord) -> None:
+    def _take_loss(self, loss: LossRecord, stay: int) -> Steps[None]:
+        """Ask the policy about a loss that was passed over; give the partition up if it raises."""
+        error = yield from wait_for(Blocking(functools.partial(self._judge, loss)))
+        if error is None:
+            return
+        self._partitions.remove(loss.partition, error)
+        request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(loss.partition)])
+        timeout_s = self._state.config.rpc_timeout_ms / 1000
+        with contextlib.suppress(TubeMQError):  # a member cannot, and gets nothing of it
+            yield from self._link.ask(
+                "DetachPartitions", request, pb.DetachPartitionsResponse, timeout_s, stay
+            )
+
+    def _judge(self, loss: LossRecord) -> TubeMQError | None:
         try:
-            self._on_loss(loss)
+            self._on_loss(loss)  # it is code of the user
         except TubeMQError as error:
-            self._partitions.remove(loss.partition, error)
+            return error
+        return None
