@@ -17,7 +17,7 @@ from integration_tests.rig.steady_load import steady_load
 from integration_tests.rig.truth import assert_same_rows
 from testkit.certificates import Authority
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb

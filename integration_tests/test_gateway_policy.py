@@ -9,7 +9,7 @@ import pytest
 from integration_tests.rig.queries import refusal
 from integration_tests.rig.truth import assert_same_rows
 from testkit.certificates import Authority
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 

@@ -56,7 +56,7 @@ def pictures():
 def test_the_pictures_of_layers_are_the_contracts():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
     layers = {c["containers"][0]: c["layers"] for c in contracts["contracts"] if c["type"] == "layers"}
-    drawn = [layers[f"tubemq_spark{part}"] for part in ("", ".client", ".embedded")]
+    drawn = [layers[f"tubemq_spark{part}"] for part in ("", ".client", ".gateway", ".embedded")]
     assert list(pictures()) == drawn
 
 
@@ -72,3 +72,11 @@ def test_no_folder_of_the_package_has_more_than_25_modules():
 def test_the_client_has_at_most_twenty_rooms_on_one_level():
     rooms = [path for path in (ROOT / "tubemq_spark" / "client").iterdir() if not path.name.startswith("__")]
     assert len(rooms) <= 20, sorted(path.name for path in rooms)
+
+
+def test_a_gateway_has_at_most_twenty_modules_in_four_folders():
+    gateway = ROOT / "tubemq_spark" / "gateway"
+    modules = [path for path in gateway.rglob("*.py") if path.stem != "__init__"]
+    folders = {path.parent for path in modules} - {gateway}
+    assert len(modules) <= 20, sorted(str(path.relative_to(gateway)) for path in modules)
+    assert {folder.name for folder in folders} == {"data", "operate", "query", "session"}

@@ -5,7 +5,7 @@ import itertools
 import threading
 from collections.abc import Iterator
 
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import load_settings
 
 

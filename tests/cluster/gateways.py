@@ -14,7 +14,7 @@ from tubemq_spark.client.remote import connections
 from tubemq_spark.client.remote.connections import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.send_batch import Coded, SendBatch
 

@@ -28,7 +28,7 @@ from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
 from tubemq_spark.net.pool import ChannelPool

@@ -6,7 +6,7 @@ import itertools
 import grpc
 
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool

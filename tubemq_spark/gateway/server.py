@@ -30,19 +30,17 @@ from grpc_reflection.v1alpha import reflection
 from tubemq_spark import __version__
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.admission import Admission
+from tubemq_spark.gateway.data.consuming import Consuming
+from tubemq_spark.gateway.data.fetching import Arrivals
+from tubemq_spark.gateway.data.publishing import Publishing
 from tubemq_spark.gateway.data.reading import Ranges
-from tubemq_spark.gateway.handlers.arrivals import Arrivals
-from tubemq_spark.gateway.handlers.consuming import Consuming
-from tubemq_spark.gateway.handlers.control import Control
-from tubemq_spark.gateway.handlers.events import Events
-from tubemq_spark.gateway.handlers.members import Members
-from tubemq_spark.gateway.handlers.operations import Operations
-from tubemq_spark.gateway.handlers.publishing import Publishing
-from tubemq_spark.gateway.handlers.topics import Topics
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
 from tubemq_spark.gateway.operate.web import WebServer
+from tubemq_spark.gateway.query.control import Control, Operations
+from tubemq_spark.gateway.query.groups import Members, Topics
 from tubemq_spark.gateway.session.calls import Calls, Handler, Hook
+from tubemq_spark.gateway.session.events import Events
 from tubemq_spark.gateway.session.sessions import LOST, REMOVED, Sessions
 from tubemq_spark.gateway.session.upstream import Access, Discovery, RouteRefresh, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -107,7 +105,7 @@ class GatewayServer:
             calls,
             self._events,
             self._arrivals,
-            self._members,
+            self._members.admit,
         )
         self._control = Control(
             settings,

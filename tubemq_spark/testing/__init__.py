@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tubemq_spark.embedded.faults import Faults
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
-    from tubemq_spark.gateway.background import BackgroundGateway
+    from tubemq_spark.gateway.process import BackgroundGateway
     from tubemq_spark.testing.client import TopicClient
 
 _MARKER: Final = "tubemq_topic"
@@ -152,7 +152,7 @@ def tubemq_gateway(tubemq: "EmbeddedTubeMQ") -> "Iterator[BackgroundGateway]":
     from tubemq_spark.model import Endpoint
 
     try:
-        from tubemq_spark.gateway.background import BackgroundGateway
+        from tubemq_spark.gateway.process import BackgroundGateway
     except ModuleNotFoundError as error:
         pytest.skip(f"needs {error.name}: pip install 'tubemq_spark[gateway]'")
     settings = GatewaySettings(

@@ -16,7 +16,7 @@ from tubemq_spark.client import AssignedConsumer, GroupConsumer
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
-from tubemq_spark.gateway.background import BackgroundGateway
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.loss import LossRecorder
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tubemq_spark.gateway.handlers.events import Events
+from tubemq_spark.gateway.session.events import Events
 from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint

@@ -5,7 +5,7 @@ import pytest
 from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
 from tests.gateway.running import gateway
 from tests.waiting import wait_until
-from tubemq_spark.gateway.handlers import fetching
+from tubemq_spark.gateway.data import fetching
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 

@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Admission
-from tubemq_spark.gateway.handlers.arrivals import Arrivals
+from tubemq_spark.gateway.data.fetching import Arrivals
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.sessions import Session

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
+from tests.gateway.data.test_consuming import ROW, fetch, publish, refused
 from tests.gateway.fleet import place, values_of
-from tests.gateway.handlers.test_consuming import ROW, fetch, publish, refused
 from tests.gateway.running import PlainClient, gateway
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tubemq_spark.gateway.handlers.control import Control
+from tubemq_spark.gateway.query.control import Control
 from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint

@@ -35,7 +35,7 @@ is written after the answer; what a seek has taken back is not written at all.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
@@ -44,14 +44,12 @@ from tubemq_spark.client.consumer.values import Batch, ConsumeStatus, parse_cont
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Turns, busy
-from tubemq_spark.gateway.handlers.arrivals import Arrivals
-from tubemq_spark.gateway.handlers.events import Events
-from tubemq_spark.gateway.handlers.fetching import SessionConsumer
-from tubemq_spark.gateway.handlers.members import Members
+from tubemq_spark.gateway.data.fetching import Arrivals, SessionConsumer
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
+from tubemq_spark.gateway.session.events import Events
 from tubemq_spark.gateway.session.sessions import Session, Sessions
-from tubemq_spark.gateway.session.upstream import Upstream
+from tubemq_spark.gateway.session.upstream import Access, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
@@ -95,7 +93,7 @@ class Consuming:
         calls: Calls,
         events: Events,
         arrivals: Arrivals,
-        members: Members,
+        admit: Callable[[Access], Awaitable[None]],
     ) -> None:
         self._gateway = settings.name
         self._most = settings.fetches
@@ -107,7 +105,7 @@ class Consuming:
         self._calls = calls
         self._events = events
         self._arrivals = arrivals
-        self._members = members
+        self._admit = admit
         self._consumers: dict[Session, SessionConsumer] = {}
         self._subscribed: dict[Session, bytes] = {}
         """What the sessions that are members of their group have asked for."""
@@ -362,7 +360,7 @@ class Consuming:
             self._subscribed.pop(session, None)
 
     async def _open(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
-        await self._members.admit(session.access)
+        await self._admit(session.access)
         await self._gone_before(session)
         consumer = make()
         await self._workers.run(consumer.open, session.who)
