@@ -423,7 +423,7 @@ class Admission:
         self.reads = self._turns("reads", settings.reads)
         """Threads that read ranges."""
         self.publishes = self._turns("publishes", settings.publishes)
-        """Threads that publish, or wait until they can."""
+        """Threads that publish."""
         self.endings = Endings()
 
     @property
