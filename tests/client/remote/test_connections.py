@@ -44,7 +44,7 @@ def test_a_gateway_that_comes_to_no_end_is_left_for_the_next_one(parts, monkeypa
     workers = parts.running[0].server._admission.questions
     asked = []
 
-    async def hang(work):
+    async def hang(work, *_):
         asked.append(work)
         await asyncio.Event().wait()
 
