@@ -60,6 +60,15 @@ Figures = dict[str, float]
 screen = Console(stderr=True)
 
 
+def _of_many(count: int) -> list[str]:
+    """Return settings of a gateway for so many sessions of one host.
+
+    A client of a gateway leaves room to others, so the limit is twice as many. To open them all takes longer
+    than a lease.
+    """
+    return [f"--sessions={2 * count + 100}", "--lease-ms=1800000"]
+
+
 class Clients:
     """Sessions over a few connections to one gateway."""
 
@@ -237,7 +246,7 @@ async def beat(sessions: list[AsyncCaller], seconds: float, every_s: float = _EV
 
 async def measure_sessions(server: ServerProcess, count: int, seconds: float) -> Figures:
     """Open sessions, and let them live."""
-    with GatewayProcess(server.master, "--log-level=WARNING", f"--sessions={count + 64}") as gateway:
+    with GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as gateway:
         clients = Clients(gateway.address)
         await opened(clients, "warm", 32)
         before = gateway.memory_bytes
@@ -264,7 +273,7 @@ async def measure_sessions(server: ServerProcess, count: int, seconds: float) ->
 
 async def measure_consumers(server: ServerProcess, count: int, seconds: float) -> Figures:
     """Attach a partition to each of many sessions."""
-    with GatewayProcess(server.master, "--log-level=WARNING", f"--sessions={count + 64}") as gateway:
+    with GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as gateway:
         clients = Clients(gateway.address)
         made = [clients.client(f"consumer_{number}") for number in range(count)]
         before, began = gateway.memory_bytes, time.perf_counter()
@@ -301,8 +310,8 @@ async def measure_consumers(server: ServerProcess, count: int, seconds: float) -
 async def measure_loss(server: ServerProcess, count: int) -> Figures:
     """Kill one gateway of two."""
     with (
-        GatewayProcess(server.master, "--log-level=WARNING", f"--sessions={count + 64}") as lost,
-        GatewayProcess(server.master, "--log-level=WARNING", f"--sessions={count + 64}") as left,
+        GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as lost,
+        GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as left,
     ):
         from_lost, at_left = Clients(lost.address), Clients(left.address)
         others = await opened(at_left, "stay", count // 2)
@@ -336,7 +345,7 @@ async def measure_loss(server: ServerProcess, count: int) -> Figures:
 
 async def measure_overload(server: ServerProcess, count: int, seconds: float) -> Figures:
     """Offer three times what is served, then stop."""
-    with GatewayProcess(server.master, "--log-level=WARNING", f"--sessions={count + 64}") as gateway:
+    with GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as gateway:
         clients = Clients(gateway.address)
         readers = await opened(clients, "reader", 64, None)
         (probe,) = await opened(clients, "probe", 1, "probe")

@@ -7,7 +7,7 @@ import pytest
 
 from testkit.attacks import LIMIT_BYTES, SLACK_BYTES, run
 
-HELD = ("hijack", "memory c: bodies", "memory d: names", "streams", "log", "page")
+HELD = ("hijack", "memory c: bodies", "memory d: names", "items", "streams", "log", "page")
 
 
 @pytest.mark.process

@@ -119,7 +119,7 @@ def test_without_leave_records_that_are_gone_are_an_error(fleet):
     assert "offset_corrected" in kinds(reader)
 
 
-def test_a_consumer_that_accepts_losses_is_told_and_reads_what_is_left(fleet):
+def test_a_consumer_that_accepts_losses_is_told_and_reads_what_is_left(fleet, caplog):
     topic = fleet.topic()
     fleet.publish(topic, b"one", b"two")
     fleet.server.apply_retention(topic, older_than_ms=0)
@@ -132,6 +132,8 @@ def test_a_consumer_that_accepts_losses_is_told_and_reads_what_is_left(fleet):
     assert (corrected.partition, corrected.loss.kind) == (place(topic), "EXPIRED")
     assert (corrected.loss.start, corrected.loss.end, corrected.loss.rows) == (0, 2 * ROW, 2)
     assert 'tubemq_gateway_losses_total{kind="EXPIRED"}' in fleet.served.server.metrics.text()
+    warned = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [text for text in warned if topic in text and reader.session.client_id in text]
     assert values_of(reader("Fetch", wait_ms=10_000)) == [b"three"]
 
 
