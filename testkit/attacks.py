@@ -50,7 +50,6 @@ _INDEX_BYTES: Final = 28
 _LOG_BYTES: Final = 256 << 10
 _THREADS_OF_PAGE: Final = 64
 _SLOW_LINES: Final = 9
-_FINISH: Final = [pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish()).SerializeToString()]
 
 
 class Heartbeats:
@@ -156,10 +155,10 @@ def publish(client: Caller, *values: bytes) -> None:
         TubeMQError: the batch was refused.
     """
     stored = 0
-    requests = [*requests_of([batch_of(*values)]), *_FINISH]
+    requests = list(requests_of([batch_of(*values)]))
     for answer in client.send("PublishStream", requests, timeout=20):
-        for error in [answer.error] * answer.HasField("error") + [one.error for one in answer.failures]:
-            raise from_proto(error)
+        for failure in answer.failures:
+            raise from_proto(failure.error)
         stored += sum(receipt.count for receipt in answer.receipts)
     if stored != len(values):
         raise RuntimeError(f"{stored} of {len(values)} messages are stored")

@@ -145,8 +145,8 @@ public final class GatewayClient {
 
                   @Override
                   public void onNext(PublishStreamResponse answer) {
-                    if (answer.hasError()) {
-                      throw new IllegalStateException(answer.getError().getText());
+                    if (answer.getFailuresCount() > 0) {
+                      throw new IllegalStateException(answer.getFailures(0).getError().getText());
                     }
                     latest = answer;
                   }
@@ -163,9 +163,7 @@ public final class GatewayClient {
                 });
     PublishStreamRequest.Begin begin = PublishStreamRequest.Begin.newBuilder().setName("java").build();
     requests.onNext(PublishStreamRequest.newBuilder().setBegin(begin).build());
-    requests.onNext(PublishStreamRequest.newBuilder().setBatch(batch).build());
-    PublishStreamRequest.Finish finish = PublishStreamRequest.Finish.getDefaultInstance();
-    requests.onNext(PublishStreamRequest.newBuilder().setFinish(finish).build());
+    requests.onNext(PublishStreamRequest.newBuilder().setBatch(batch).setNumber(1).build());
     requests.onCompleted();
     return last.join();
   }

@@ -15,7 +15,9 @@ from tests.waiting import wait_until
 from tubemq_spark.cli.main import main
 from tubemq_spark.gateway.settings import load_settings
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.send_batch import SendBatch
 
 
 @pytest.fixture
@@ -62,19 +64,24 @@ def test_a_second_signal_does_not_wait_for_calls(server):
     with serving(server, "--drain-ms=60000") as process, PlainClient(address_of(process)) as client:
         client.open()
         over = threading.Event()
+        held = server.faults.hold(Method.SEND_MESSAGE)
 
         def commands():
             yield pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
+            yield pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("demo", [b"x"])), number=1)
             over.wait(30)
 
         answers = client.method("PublishStream")(commands(), timeout=60)
         next(answers)
+        wait_until(lambda: held.hits)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: client("Heartbeat").draining)
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=20)
         over.set()
+        held.release()
+        server.faults.clear()
     assert process.returncode == 0
     assert "a second signal" in errors
 

@@ -1,15 +1,19 @@
 """Sending through gateways: at least once whichever is lost, and once when they drain."""
 
 import collections
+import contextlib
 import zlib
 
 import pytest
 
 from tests.cluster import gateways as running
+from tests.waiting import wait_until
+from tubemq_spark.client.remote import publish_window
 from tubemq_spark.cluster import remote_sender
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
+from tubemq_spark.protocol.constants import Method
 from tubemq_spark.receipts import merged
 
 
@@ -74,9 +78,13 @@ def test_receipts_survive_the_gateway_that_told_them(parts):
 
 def test_messages_that_may_be_stored_are_not_sent_again_without_retry_ambiguous(parts):
     parts.with_settings(retry_ambiguous=False)
-    with parts.cluster.sender() as sender:
+    held = parts.server.faults.hold(Method.SEND_MESSAGE)
+    with contextlib.suppress(ProduceError), parts.cluster.sender() as sender:
         sender.send_batch(parts.batch(bodies(0, 10)))
+        wait_until(lambda: held.hits)
         parts.kill(0)
+        held.release()
+        parts.server.faults.clear()
         with pytest.raises(ProduceError, match="TUBEMQ_GATEWAY_LOST") as first:
             sender.flush()
         assert first.value.may_be_stored
@@ -100,17 +108,20 @@ def test_a_gateway_that_drains_is_left_without_a_repeat(parts):
 
 def test_without_any_gateway_the_error_comes_after_the_patience_of_sending(parts):
     parts.with_settings(delivery_timeout_ms=300)
-    sender = parts.cluster.sender("test")
-    sender.send_batch(parts.batch(bodies(0, 10)))
-    parts.kill(0)
-    parts.kill(1)
-    with pytest.raises((ProduceError, TubeMQConnectionError), match="TUBEMQ_GATEWAY_") as first:
-        sender.flush()
-    parts.with_settings(delivery_timeout_ms=20_000)
-    for use in (sender.flush, lambda: sender.send_batch(parts.batch(bodies(10, 1)))):
-        with pytest.raises((ProduceError, TubeMQConnectionError)) as again:
-            use()
-        assert again.value is first.value, "ten messages are not stored"
+    parts.server.faults.hold(Method.SEND_MESSAGE)
+    away = ProduceError, TubeMQConnectionError
+    with contextlib.suppress(*away), parts.cluster.sender("test") as sender:
+        sender.send_batch(parts.batch(bodies(0, 10)))
+        parts.kill(0)
+        parts.kill(1)
+        parts.server.faults.clear()
+        with pytest.raises(away, match="TUBEMQ_GATEWAY_") as first:
+            sender.flush()
+        parts.with_settings(delivery_timeout_ms=20_000)
+        for use in (sender.flush, lambda: sender.send_batch(parts.batch(bodies(10, 1)))):
+            with pytest.raises(away) as again:
+                use()
+            assert again.value is first.value, "ten messages are not stored"
 
 
 def test_an_unused_sender_asks_no_gateway(parts):
@@ -133,7 +144,7 @@ def test_a_block_that_fails_sends_nothing_more(parts):
 
 
 def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monkeypatch):
-    monkeypatch.setattr(remote_sender, "_PART_BYTES", 60)
+    monkeypatch.setattr(remote_sender, "PIECE_BYTES", 60)
     values = [*bodies(0, 25), b"", *bodies(26, 4)]
     with parts.cluster.sender("test") as sender:
         with pytest.raises(OptionError, match=r"message 26 of test") as refused:
@@ -142,10 +153,49 @@ def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monke
     assert stored(parts) == dict.fromkeys(bodies(0, 25), 1)
 
 
-def test_unstored_bytes_are_bounded_by_flushes_of_the_sender(parts, monkeypatch):
-    monkeypatch.setattr(remote_sender, "_FLUSH_BYTES", 100)
+def test_unstored_bytes_are_bounded(parts):
+    parts.with_settings(max_in_flight_bytes=100)
     with parts.cluster.sender("test") as sender:
         for start in range(0, 100, 10):
             sender.send_batch(parts.batch(bodies(start, 10)))
-            assert sender._unstored_bytes < 100 + 60
+            assert sender._window.bytes <= 100
     assert stored(parts) == dict.fromkeys(bodies(0, 100), 1)
+
+
+def test_several_batches_are_on_their_way_and_a_flush_waits_for_all(parts):
+    held = parts.server.faults.hold(Method.SEND_MESSAGE)
+    with parts.cluster.sender("test") as sender:
+        for start in range(0, 300, 100):
+            sender.send_batch(parts.batch(bodies(start, 100)))
+        assert sender._window.messages == 300
+        assert sender.receipts() == []
+        held.release()
+        parts.server.faults.clear()
+        sender.flush()
+        assert sum(one.count for one in sender.receipts()) == 300
+    assert stored(parts) == dict.fromkeys(bodies(0, 300), 1)
+
+
+def test_a_body_that_is_longer_than_a_message_of_the_protocol_travels_in_pieces(parts, monkeypatch):
+    monkeypatch.setattr(publish_window, "PIECE_BYTES", 1000)
+    body = bytes(range(256)) * 100
+    with parts.cluster.sender("test") as sender:
+        sender.send_batch(parts.batch([body, b"short"]))
+        sender.flush()
+    assert stored(parts) == {body: 1, b"short": 1}
+
+
+def test_a_message_that_fails_after_it_was_accepted_ends_the_sender(parts):
+    parts.with_settings(delivery_timeout_ms=300)
+    with contextlib.suppress(ProduceError), parts.cluster.sender("test") as sender:
+        sender.send_batch(parts.batch([b"first"]))
+        sender.flush()
+        parts.server.faults.answer(Method.SEND_MESSAGE, 503)
+        sender.send_batch(parts.batch(bodies(0, 10)))
+        with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED") as failed:
+            sender.flush()
+        assert failed.value.row is None
+        parts.server.faults.clear()
+        with pytest.raises(ProduceError) as again:
+            sender.send_batch(parts.batch([b"last"]))
+        assert again.value is failed.value

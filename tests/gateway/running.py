@@ -4,6 +4,7 @@ import contextlib
 import itertools
 
 import grpc
+import numpy as np
 
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.gateway.process import BackgroundGateway
@@ -128,16 +129,14 @@ class PlainClient:
     def publish(self, batch=None, name="", timeout=10):
         """Store one batch, and return what is stored."""
         begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin(name=name))
-        finish = pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish())
-        _, answer, stored = self.commands(
-            begin, pb.PublishStreamRequest(batch=batch), finish, timeout=timeout
-        )
-        if answer.HasField("error"):
-            raise NotStoredError(answer.error)
-        return stored
+        _, answer = self.commands(begin, pb.PublishStreamRequest(batch=batch, number=1), timeout=timeout)
+        for failure in answer.failures:
+            failure.error.row = int(np.frombuffer(failure.rows, "<i4")[0])
+            raise NotStoredError(failure.error)
+        return answer
 
     def commands(self, *commands, timeout=10):
-        """Send publish commands, and return the answers."""
+        """Send what a publish stream is to have, and return the answers."""
         try:
             return list(self.method("PublishStream")(iter(commands), timeout=timeout))
         except grpc.RpcError as error:

@@ -141,7 +141,7 @@ def test_a_gateway_connects_to_no_address_that_a_client_names(client):
     assert answers[0].error.condition == "TUBEMQ_PARTITION_NOT_LISTED"
 
 
-def test_a_refused_message_leaves_those_before_it_stored(client):
+def test_a_refused_message_leaves_the_others_stored(client):
     client.open()
     refusal = refused(
         client, "PublishStream", batch=sends.to_proto(SendBatch.of("demo", [b"a", b"b", b"", b"d"]))
@@ -149,7 +149,7 @@ def test_a_refused_message_leaves_those_before_it_stored(client):
     assert (refusal.status, refusal.error.row) == ("INVALID_ARGUMENT", 2)
     stores = [pb.Store(topic="demo", broker_id=broker, store=0) for broker in (1, 2, 3)]
     held = [one.bounds.latest for one in client("QueryBounds", stores=stores).answers]
-    assert sum(held) == 2 * 28
+    assert sum(held) == 3 * 28
 
 
 def test_an_unknown_method_and_a_message_that_is_too_long_are_refused_by_grpc(server):
@@ -165,7 +165,7 @@ def test_an_unknown_method_and_a_message_that_is_too_long_are_refused_by_grpc(se
 @pytest.mark.parametrize(
     "commands",
     [
-        [pb.PublishStreamRequest(flush=pb.PublishStreamRequest.Flush())],
+        [pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("demo", [b"a"])), number=1)],
         [pb.PublishStreamRequest()],
     ],
     ids=str,
@@ -177,20 +177,24 @@ def test_a_publish_stream_begins_with_its_session(client, commands):
     assert caught.value.status in {"INVALID_ARGUMENT", "FAILED_PRECONDITION"}
 
 
-def test_commands_of_a_stream_are_answered_one_by_one(client):
+def test_each_batch_of_a_stream_is_answered_once(client):
     client.open()
     begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    good = pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("demo", [b"a", b"b"])))
-    bad = pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("nowhere", [b"a"])))
-    flush = pb.PublishStreamRequest(flush=pb.PublishStreamRequest.Flush())
-    finish = pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish())
+    good, bad = (sends.to_proto(SendBatch.of(topic, [b"a", b"b"])) for topic in ("demo", "nowhere"))
+    batches = [
+        pb.PublishStreamRequest(batch=batch, number=number)
+        for number, batch in enumerate((good, bad, good), 1)
+    ]
 
-    answers = client.commands(begin, good, bad, flush, good, finish)
+    first, *answers = client.commands(begin, *batches)
 
-    assert [one.HasField("error") for one in answers] == [False, False, True, False, False, False]
-    assert answers[2].error.condition == "TUBEMQ_TOPIC_UNKNOWN"
-    assert sum(one.count for one in answers[3].receipts) == 2
-    assert sum(one.count for one in answers[5].receipts) == 4
+    assert first.number == 0
+    assert sorted(answer.number for answer in answers) == [1, 2, 3]
+    stored = {answer.number: sum(one.count for one in answer.receipts) for answer in answers}
+    assert stored == {1: 2, 2: 0, 3: 2}
+    (failure,) = [failure for answer in answers for failure in answer.failures]
+    assert failure.error.condition == "TUBEMQ_TOPIC_UNKNOWN"
+    assert np.frombuffer(failure.rows, np.int32).tolist() == [0, 1]
 
 
 def test_a_stream_that_contradicts_itself_is_ended_with_the_reason(client, served):
@@ -379,16 +383,17 @@ def test_a_master_can_be_required():
 def test_a_gateway_that_drains_refuses_new_calls_and_says_so(server):
     with gateway(server, drain_ms=5_000) as running, PlainClient(running.address) as client:
         client.open()
-        begun = threading.Event()
+        over = threading.Event()
+        held = server.faults.hold(Method.SEND_MESSAGE)
 
         def commands():
             yield pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-            yield pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("demo", [b"under way"])))
-            begun.wait(10)
-            yield pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish())
+            yield pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("demo", [b"x"])), number=1)
+            over.wait(10)
 
         answers = client.method("PublishStream")(commands(), timeout=10)
-        assert not any(next(answers).draining for _ in range(2))
+        assert not next(answers).draining
+        wait_until(lambda: held.hits)
         stopping = threading.Thread(target=running.stop)
         stopping.start()
         health = health_pb2_grpc.HealthStub(client.channel)
@@ -398,8 +403,14 @@ def test_a_gateway_that_drains_refuses_new_calls_and_says_so(server):
         refusal = refused(client, "ListTopics")
         assert (refusal.status, refusal.condition) == ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
         assert client("Heartbeat").draining
-        begun.set()
-        assert next(answers).draining
+        held.release()
+        server.faults.clear()
+        answer = next(answers)
+        assert (answer.draining, answer.number, len(answer.receipts)) == (True, 1, 1)
+        with pytest.raises(grpc.RpcError) as ended:
+            next(answers)
+        assert RefusedError(ended.value).condition == "TUBEMQ_GATEWAY_DRAINING"
+        over.set()
         stopping.join(10)
         assert not stopping.is_alive()
 

@@ -200,7 +200,11 @@ class TubeMQClient:
             stamp_message_time=stamp_message_time,
             message_time_zone=message_time_zone,
         )
-        producer = Producer(direct_sending(config, self._pool, name))
+        if self._remote is not None:
+            sending = self._remote.sending(config, name)
+        else:
+            sending = direct_sending(config, self._pool, name)
+        producer = Producer(sending)
         self._open.add(producer)
         return producer
 

@@ -5,8 +5,8 @@ says SERVING; so no call comes before the gateway can serve it. It ends from the
 
 1. Health says NOT_SERVING, and new calls are refused as draining, so clients go to another gateway.
 2. Ranges that are read end with the same refusal; their clients go on elsewhere, where they stand. Publish
-   streams are told with their next answer, so that they finish here and go on elsewhere. Other calls come to
-   their end.
+   streams end when all that they took is answered, at once if that is so already. Other calls come to their
+   end.
 3. After ``drain_ms`` what still runs is cancelled.
 4. The listener is closed, then the connections to TubeMQ, and so the threads end that wait for it. One whose
    producer still tries to have messages stored may take longer: it does not hold up the end of the process.
@@ -32,7 +32,7 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.admission import Admission
 from tubemq_spark.gateway.data.consuming import Consuming
 from tubemq_spark.gateway.data.fetching import Arrivals
-from tubemq_spark.gateway.data.publishing import Publishing
+from tubemq_spark.gateway.data.publishing import Publishing, Senders
 from tubemq_spark.gateway.data.reading import Ranges
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
@@ -92,7 +92,8 @@ class GatewayServer:
         )
         self._arrivals = Arrivals()
         self._ranges = Ranges(settings, admission, self.metrics, calls)
-        self._publishing = Publishing(admission, self.metrics, calls, self._arrivals)
+        self._senders = Senders(settings, self._upstream.pool, admission)
+        self._publishing = Publishing(settings, self._senders, admission, self.metrics, calls, self._arrivals)
         self._members = Members(settings, admission.administration)
         self._discovery = Discovery(settings, admission.administration)
         self._topics = Topics(settings, admission.administration)
@@ -224,12 +225,14 @@ class GatewayServer:
             await self._health.enter_graceful_shutdown()
             self._events.draining()
             self._consuming.release()
+            self._publishing.drain()
             await self._quiet(grace_s)
             await self._server.stop(0)
         await self._periodic.stop()
         await self._route_refresh.stop()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
+        await self._senders.close(_THREADS_S)
         # Who asks where partitions are is a member of its group for a moment. If it could not leave, the
         # master would refuse the group other topics for 30 s.
         await self._admission.questions.close(_QUESTIONS_S)
@@ -274,7 +277,7 @@ class GatewayServer:
             "CloseSession": control.close_session,
             "QueryRoute": control.query_route,
             "ListTopics": control.list_topics,
-            "CheckTopic": control.check_topic,
+            "CheckTopic": publishing.check_topic,
             "CreateTopic": self._topics.create_topic,
             "QueryBounds": control.query_bounds,
             "QueryFirstReadable": control.query_first_readable,

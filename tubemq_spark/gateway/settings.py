@@ -225,7 +225,9 @@ class GatewaySettings:
     )
     fetches: int = setting(COUNT, "how many fetches may wait for messages", 10_000)
     reads: int = setting(COUNT, "how many ranges are read at a time", 256)
-    publishes: int = setting(COUNT, "how many clients publish at a time", 256)
+    publishes: int = setting(
+        COUNT, "how many producers there are; sessions of equal settings publish by one of them", 256
+    )
     streams: int = setting(COUNT, "how many calls of one connection may be under way", 256)
     calls: int = setting(COUNT, "how many calls may be under way, with those that wait for events", 40_000)
     waiting_calls: int = setting(COUNT, "how many calls may wait for a thread", 10_000)

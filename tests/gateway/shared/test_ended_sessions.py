@@ -10,6 +10,7 @@ import pytest
 from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, values_of
 from tests.gateway.running import PlainClient, RefusedError, gateway
 from tests.waiting import wait_until
+from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 Publish = pb.PublishStreamRequest
@@ -69,7 +70,7 @@ def reading(client, topic, _):
 def publishing(_, topic, begin):
     stream = begin("PublishStream")
     stream.ask(Publish(begin=Publish.Begin()))
-    stream.ask(Publish(batch=batch_to(topic, b"before")))
+    stream.ask(Publish(batch=batch_to(topic, b"before"), number=1))
     return stream.call
 
 
@@ -122,7 +123,7 @@ def test_nothing_of_a_fenced_session_is_stored_after_the_fence_was_answered(flee
     older = fleet.client("twins")
     stream = begin(older, "PublishStream")
     stream.ask(Publish(begin=Publish.Begin()))
-    stream.ask(Publish(batch=batch_to(topic, b"before")))
+    stream.ask(Publish(batch=batch_to(topic, b"before"), number=1))
     with PlainClient(fleet.served.address, older.session.client_id, epoch=2) as newer:
         newer.open(group="twins")
         stores = [pb.Store(topic=topic, broker_id=1)]
@@ -131,8 +132,7 @@ def test_nothing_of_a_fenced_session_is_stored_after_the_fence_was_answered(flee
             return newer("QueryBounds", stores=stores).answers[0].bounds.latest
 
         at_the_fence = stored()
-        stream.send(Publish(batch=batch_to(topic, b"after")))
-        stream.send(Publish(finish=Publish.Finish()))
+        stream.send(Publish(batch=batch_to(topic, b"after"), number=2))
         assert end_of(stream.call) == FENCED
         newer("PublishStream", batch=batch_to(topic, b"newer"))
         assert stored() == at_the_fence + 28
@@ -248,8 +248,7 @@ def test_a_gateway_that_drains_ends_a_publish_stream_at_rest(server, begin, rest
         stream = begin(fleet.client(), "PublishStream")
         stream.ask(Publish(begin=Publish.Begin()))
         if rests == "stored":
-            stream.ask(Publish(batch=batch_to(topic, b"value")))
-            stream.ask(Publish(flush=Publish.Flush()))
+            stream.ask(Publish(batch=batch_to(topic, b"value"), number=1))
         stopping = threading.Thread(target=served.stop)
         stopping.start()
         assert end_of(stream.call) == DRAINING
@@ -264,11 +263,15 @@ def test_a_gateway_that_drains_waits_for_a_publish_stream_that_has_sent(server, 
         topic = fleet.topic()
         stream = begin(fleet.client(), "PublishStream")
         stream.ask(Publish(begin=Publish.Begin()))
-        stream.ask(Publish(batch=batch_to(topic, b"value")))
+        held = server.faults.hold(Method.SEND_MESSAGE)
+        stream.send(Publish(batch=batch_to(topic, b"value"), number=1))
+        wait_until(lambda: held.hits)
         stopping = threading.Thread(target=served.stop)
         stopping.start()
         wait_until(lambda: served.server._calls.draining)
-        answer = stream.ask(Publish(finish=Publish.Finish()))
+        held.release()
+        server.faults.clear()
+        answer = next(stream.call)
         assert (answer.draining, sum(receipt.count for receipt in answer.receipts)) == (True, 1)
         stopping.join(20)
         assert not stopping.is_alive()

@@ -37,8 +37,8 @@ def parked(served, count):
 
 def stream_of(writer, topic, *values):
     yield pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    yield pb.PublishStreamRequest(batch=batch_to(topic, *values))
-    yield pb.PublishStreamRequest(finish=pb.PublishStreamRequest.Finish())
+    for number, value in enumerate(values, 1):
+        yield pb.PublishStreamRequest(batch=batch_to(topic, value), number=number)
 
 
 def waiters(served, topic):

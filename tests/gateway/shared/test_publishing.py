@@ -1,68 +1,109 @@
-"""Publish streams: one that rests between two flushes has neither a thread nor connections of its own."""
+"""Publish streams: windows of batches, which hold bytes until they are answered, and nothing at rest."""
 
 import queue
+import threading
+import time
 
+import grpc
+import numpy as np
 import psutil
 import pytest
 
 from tests.gateway.fleet import Fleet, batch_to, publish
-from tests.gateway.running import gateway
+from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.embedded.server import TopicSpec
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.send_batch import SendBatch
+
+MIB = 1 << 20
 
 
 class Stream:
-    """A publish stream; each command waits for its answer."""
+    """A publish stream, whose answers are taken when a test wants them."""
 
-    def __init__(self, client):
-        self._commands = queue.SimpleQueue()
-        self.call = client.method("PublishStream")(iter(self._commands.get, None), timeout=60)
-        self.ask(begin=pb.PublishStreamRequest.Begin(name="stream"))
+    def __init__(self, client, **begin):
+        self._requests = queue.SimpleQueue()
+        self._numbers = 0
+        self.call = client.method("PublishStream")(iter(self._requests.get, None), timeout=60)
+        self.put(begin=pb.PublishStreamRequest.Begin(name="stream", **begin))
+        assert self.answer().number == 0
 
-    def ask(self, **command):
-        self._commands.put(pb.PublishStreamRequest(**command))
-        answer = next(self.call)
-        assert not answer.HasField("error"), answer.error
-        return answer
+    def put(self, **request):
+        self._requests.put(pb.PublishStreamRequest(**request))
 
-    def send(self, topic, *values):
-        self.ask(batch=batch_to(topic, *values))
+    def batch(self, message):
+        self._numbers += 1
+        self.put(batch=message, number=self._numbers)
+        return self._numbers
 
-    def flush(self):
-        return sum(one.count for one in self.ask(flush=pb.PublishStreamRequest.Flush()).receipts)
+    def send(self, topic, *values, broker_id=1):
+        return self.batch(batch_to(topic, *values, broker_id=broker_id))
+
+    def answer(self):
+        return next(self.call)
+
+    def stored(self):
+        """How many messages of the next batch are stored."""
+        answer = self.answer()
+        assert not answer.failures, answer
+        return sum(one.count for one in answer.receipts)
 
     def finish(self):
-        receipts = self.ask(finish=pb.PublishStreamRequest.Finish()).receipts
-        self._commands.put(None)
-        assert list(self.call) == []
-        return sum(one.count for one in receipts)
+        self._requests.put(None)
+        return list(self.call)
+
+    def end(self):
+        """What the call ends with."""
+        with pytest.raises(grpc.RpcError) as ended:
+            list(self.call)
+        self._requests.put(None)
+        return RefusedError(ended.value)
 
     def break_off(self):
         self.call.cancel()
-        self._commands.put(None)
+        self._requests.put(None)
+
+
+def senders():
+    return [one for one in threading.enumerate() if one.name.startswith("tubemq-send-")]
+
+
+def held(served):
+    return served.server._admission.bytes.used
 
 
 @pytest.fixture
 def narrow(server):
-    """A gateway for one client that publishes at a time."""
-    with gateway(server, publishes=1, queue_ms=50) as served:
+    """A gateway with one producer and little room."""
+    with gateway(server, publishes=1, queue_ms=50, total_bytes=4 * MIB, session_bytes=2 * MIB) as served:
         fleet = Fleet(server, served)
         yield fleet
         fleet.close()
 
 
-def test_streams_take_turns_between_their_flushes(narrow):
+def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow):
     topic = narrow.topic()
-    first = Stream(narrow.client("writers"))
-    first.send(topic, b"a")
-    assert first.flush() == 1
-    second = Stream(narrow.client("writers"))
-    second.send(topic, b"b", b"c")
-    assert second.flush() == 2
-    first.send(topic, b"d")
-    assert first.flush() == 2
-    assert second.finish() == 2
-    assert first.finish() == 2
+    stream = Stream(narrow.client("writers"))
+    numbers = [stream.send(topic, b"%d" % number, b"x", broker_id=1 + number % 3) for number in range(50)]
+    answers = stream.finish()
+    assert sorted(answer.number for answer in answers) == numbers
+    assert {sum(one.count for one in answer.receipts) for answer in answers} == {2}
+    assert held(narrow.served) == 0
+
+
+def test_streams_of_one_client_share_a_producer_and_its_thread(narrow):
+    before = len(senders())
+    topic = narrow.topic()
+    streams = [Stream(narrow.client("writers")) for _ in range(20)]
+    assert len(senders()) == before
+    for stream in streams:
+        stream.send(topic, b"x")
+    assert [stream.stored() for stream in streams] == [1] * 20
+    assert len(senders()) <= before + 1
+    assert narrow.served.server._admission.publishes.running == 1
+    assert [stream.finish() for stream in streams] == [[]] * 20
 
 
 def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
@@ -77,48 +118,285 @@ def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
     for _ in range(10):
         streams.append(Stream(narrow.client("writers")))
         streams[-1].send(topic, b"x")
-        assert streams[-1].flush() == 1
+        assert streams[-1].stored() == 1
         counted.append(upstream())
     assert set(counted) == {counted[0]}
-    assert [stream.finish() for stream in streams] == [1] * 10
+    assert [stream.finish() for stream in streams] == [[]] * 10
 
 
-def test_a_stream_that_breaks_off_gives_its_thread_to_the_next(narrow):
+def test_streams_at_rest_hold_nothing_that_others_need(server, narrow):
+    """As many as there may be producers, and more: each says begin, and then nothing."""
+    resting = [Stream(narrow.client(f"idle_{number}")) for number in range(8)]
+    assert narrow.served.server._admission.publishes.running == 0
+    publish(narrow.client("writers"), narrow.topic(), b"x")
+    for stream in resting:
+        stream.break_off()
+
+
+def test_a_resting_stream_wakes_nothing(narrow):
+    stream = Stream(narrow.client("writers"))
+    loop = narrow.served.server._events._loop
+    steps = []
+    real = loop._run_once
+    loop._run_once = lambda: (steps.append(1), real())[1]
+    try:
+        time.sleep(0.5)
+    finally:
+        loop._run_once = real
+    assert len(steps) < 20, "it looks again and again"
+    stream.break_off()
+
+
+def test_bytes_are_held_until_brokers_have_stored_them_and_no_more_is_read(server, narrow):
+    """A client that asks for a boundless window before a broker that hangs fills no memory."""
     topic = narrow.topic()
-    first = Stream(narrow.client("writers"))
-    first.send(topic, b"a")
-    first.break_off()
-    wait_until(lambda: narrow.served.server._admission.publishes.running == 0)
-    second = Stream(narrow.client("writers"))
-    second.send(topic, b"b")
-    assert second.finish() == 1
+    hung = server.faults.hold(Method.SEND_MESSAGE)
+    client = narrow.client("greedy", max_in_flight=1 << 30, max_in_flight_bytes=1 << 60)
+    stream = Stream(client)
+    body = bytes(MIB // 2)
+    for _ in range(20):
+        stream.send(topic, body)
+    wait_until(lambda: hung.hits)
+    time.sleep(0.5)
+    assert MIB < held(narrow.served) <= 3 * MIB
+    hung.release()
+    server.faults.clear()
+    assert [stream.stored() for _ in range(20)] == [1] * 20
+    wait_until(lambda: held(narrow.served) == 0)
+    assert stream.finish() == []
 
 
-def test_a_stream_that_waits_for_its_turn_goes_on(narrow):
+def test_a_client_that_has_gone_gives_everything_back(server, narrow):
     topic = narrow.topic()
-    first = Stream(narrow.client("writers"))
-    first.flush()
-    second = Stream(narrow.client("writers"))
-    second.send(topic, b"b")
-    first._commands.put(pb.PublishStreamRequest(batch=batch_to(topic, b"a")))
-    assert second.finish() == 1
-    assert not next(first.call).HasField("error")
-    assert first.finish() == 1
+    hung = server.faults.hold(Method.SEND_MESSAGE)
+    streams = [Stream(narrow.client("gone", delivery_timeout_ms=86_400_000)) for _ in range(3)]
+    for stream in streams:
+        stream.send(topic, bytes(MIB // 4))
+        stream.put(part=pb.PublishStreamRequest.Part(data=b"x", size=1000), number=2)
+    wait_until(lambda: held(narrow.served) > 3 * MIB // 4)
+    for stream in streams:
+        stream.break_off()
+    wait_until(lambda: held(narrow.served) == 0)
+    hung.release()
+    server.faults.clear()
+    publish(narrow.client("gone", delivery_timeout_ms=86_400_000), topic, b"next")
 
 
-def test_receipts_of_a_stream_are_of_all_its_turns(narrow):
+def test_one_who_stands_still_within_a_batch_is_ended_when_others_wait(server):
+    with gateway(server, stall_ms=100, total_bytes=MIB, session_bytes=MIB) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        stalled = Stream(fleet.client("stalled"))
+        stalled.put(part=pb.PublishStreamRequest.Part(data=b"x", size=MIB), number=1)
+        wait_until(lambda: held(served) == MIB)
+        publish(fleet.client("writers"), topic, b"x")
+        assert stalled.end().condition == "TUBEMQ_GATEWAY_BUSY"
+        assert held(served) == 0
+        fleet.close()
+
+
+def test_the_producers_of_a_gateway_are_limited_and_kept_ones_give_way(server):
+    with gateway(server, publishes=2) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        for number in range(5):
+            publish(fleet.client(f"writers_{number}"), topic, b"x")
+        assert served.server._admission.publishes.running <= 2
+        fleet.close()
+
+
+def test_what_a_client_names_is_capped(server):
+    with gateway(server, longest_wait_ms=300) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        fleet.server.faults.answer(Method.SEND_MESSAGE, 503)
+        stream = Stream(fleet.client("patient", delivery_timeout_ms=86_400_000, max_in_flight=1 << 30))
+        stream.send(topic, b"x")
+        (failure,) = stream.answer().failures
+        fleet.server.faults.clear()
+        assert failure.error.condition.startswith("TUBEMQ_SEND_FAILED")
+        (kept,) = served.server._senders._kept.values()
+        assert kept.sender._window._max_messages == 100_000
+        stream.break_off()
+        fleet.close()
+
+
+def test_a_long_batch_comes_in_pieces(narrow):
+    topic = narrow.topic()
+    values = [bytes([number]) * 1000 for number in range(50)]
+    data = batch_to(topic, *values).SerializeToString()
+    stream = Stream(narrow.client("writers"))
+    for first in range(0, len(data), 7_000):
+        part = pb.PublishStreamRequest.Part(data=data[first : first + 7_000], size=len(data))
+        stream.put(part=part, number=1)
+    assert stream.stored() == 50
+    assert stream.finish() == []
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [{"number": 2, "batch": "good"}],
+        [{"number": 1, "batch": "good"}, {"number": 1, "batch": "good"}],
+        [{"number": 1, "batch": "odd"}],
+        [{"number": 1, "part": (b"x", 5)}, {"number": 1, "batch": "good"}],
+        [{"number": 1, "part": (b"x", 5)}, {"number": 1, "part": (b"x", 6)}],
+        [{"number": 1, "part": (b"x", 5)}, {"number": 2, "part": (b"x", 5)}],
+        [{"number": 1, "part": (b"xxxxxx", 5)}],
+        [{"number": 1, "part": (b"", 5)}, {"number": 1, "part": (b"", 5)}],
+        [{"number": 1, "part": (b"xxxxx", 5)}],
+        [{"number": 1, "part": (b"x", 5)}, None],
+        [{"number": 1, "part": (b"x", 1 << 40)}],
+        [{"begin": pb.PublishStreamRequest.Begin()}],
+    ],
+    ids=str,
+)
+def test_a_stream_that_contradicts_itself_is_ended_and_holds_nothing(narrow, requests):
+    topic = narrow.topic()
+    batches = {"good": batch_to(topic, b"x"), "odd": pb.MessageBatch(topics=[topic], topic_codes=b"abc")}
+    batches["odd"].topic_codes = bytes(8)
+    stream = Stream(narrow.client("writers"))
+    for request in requests:
+        if request is None:
+            stream._requests.put(None)
+            continue
+        made = dict(request)
+        if "batch" in made:
+            made["batch"] = batches[made["batch"]]
+        if "part" in made:
+            data, size = made["part"]
+            made["part"] = pb.PublishStreamRequest.Part(data=data, size=size)
+        stream.put(**made)
+    assert stream.end().condition == "TUBEMQ_GATEWAY_REQUEST"
+    wait_until(lambda: held(narrow.served) == 0)
+
+
+def test_each_message_is_told_of_where_that_is_asked_for(narrow):
+    topic = narrow.topic()
+    stream = Stream(narrow.client("writers"), per_message=True)
+    stream.batch(sends.to_proto(SendBatch.of(topic, [b"a", b"", b"c"])))
+    answer = stream.answer()
+    assert stream.finish() == []
+    told = answer.outcomes
+    codes = np.frombuffer(told.partition_codes, "<i4")
+    assert codes[1] == -1
+    assert {told.partitions[code].topic for code in codes[[0, 2]]} == {topic}
+    assert np.frombuffer(told.offsets, "<i8").tolist() in ([0, 0, 0], [0, 0, 28])
+    ids = np.frombuffer(told.message_ids, "<i8")
+    assert ids[0] > 0
+    assert ids[1] == 0
+    assert told.attempts == told.unanswered == b""
+    (failure,) = answer.failures
+    assert failure.error.condition == "TUBEMQ_BAD_MESSAGE"
+    assert np.frombuffer(failure.rows, "<i4").tolist() == [1]
+    assert sum(one.count for one in answer.receipts) == 2
+
+
+def test_a_topic_that_is_waited_for_holds_up_its_stream_and_takes_no_thread(server, narrow):
+    late, topic = narrow.topic(), narrow.topic()
+    server.set_topic(late, TopicSpec(accept_publish=False))
+    waiting = Stream(narrow.client("writers"))
+    waiting.send(late, b"x")
+    other = Stream(narrow.client("writers"))
+    for _ in range(20):
+        other.send(topic, b"x")
+        assert other.stored() == 1
+    wait_until(lambda: narrow.served.server._admission.questions.running == 0)
+    server.set_topic(late, TopicSpec())
+    assert waiting.stored() == 1
+    assert waiting.finish() == other.finish() == []
+
+
+def test_checking_a_topic_that_cannot_be_published_to_takes_no_thread(server, narrow):
+    topic = narrow.topic()
+    server.set_topic(topic, TopicSpec(accept_publish=False))
+    client = narrow.client("writers", delivery_timeout_ms=86_400_000)
+    calls = [
+        client.method("CheckTopic").future(client.request("CheckTopic", topic=topic, publishable=True), 30)
+        for _ in range(50)
+    ]
+    wait_until(lambda: narrow.served.server._admission.questions.running == 0)
+    for call in calls:
+        call.cancel()
+    publish(narrow.client("writers", delivery_timeout_ms=86_400_000), narrow.topic(), b"x")
+
+
+def test_checking_a_topic_tells_its_partitions_and_its_limit(narrow):
+    topic = narrow.topic()
+    client = narrow.client("writers")
+    for how in ({}, {"publishable": True}, {"partition": pb.Place(broker_id=2)}):
+        answer = client("CheckTopic", topic=topic, **how)
+        assert [one.broker_id for one in answer.partitions] == [1, 2, 3]
+        assert answer.max_message_bytes == MIB
+    for how in ({}, {"publishable": True}):
+        with pytest.raises(RefusedError) as refused:
+            client("CheckTopic", topic=topic, partition=pb.Place(broker_id=1, partition_id=7), **how)
+        assert refused.value.condition == "TUBEMQ_PARTITION_UNKNOWN"
+    with pytest.raises(RefusedError) as refused:
+        client("CheckTopic", topic="nowhere")
+    assert refused.value.condition == "TUBEMQ_TOPIC_UNKNOWN"
+
+
+def test_a_gateway_that_drains_ends_resting_streams_at_once(server):
+    with gateway(server, drain_ms=60_000) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        streams = [Stream(fleet.client("writers")) for _ in range(2)]
+        streams[0].send(topic, b"x")
+        assert streams[0].stored() == 1
+        began = time.monotonic()
+        served.stop()
+        assert time.monotonic() - began < 30, "it waited for streams that have nothing under way"
+        assert {stream.end().condition for stream in streams} == {"TUBEMQ_GATEWAY_DRAINING"}
+        fleet.close()
+
+
+def test_what_a_draining_gateway_did_not_answer_it_did_not_take(server):
+    with gateway(server, drain_ms=60_000) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        hung = server.faults.hold(Method.SEND_MESSAGE)
+        stream = Stream(fleet.client("writers"))
+        stream.send(topic, b"first")
+        wait_until(lambda: hung.hits)
+        stopping = threading.Thread(target=served.stop)
+        stopping.start()
+        wait_until(lambda: served.server._calls.draining)
+        stream.send(topic, b"second")
+        time.sleep(0.2)
+        hung.release()
+        server.faults.clear()
+        answer = stream.answer()
+        assert (answer.number, answer.draining) == (1, True)
+        assert stream.end().condition == "TUBEMQ_GATEWAY_DRAINING"
+        stopping.join(20)
+        fleet.close()
+    with gateway(server) as served:
+        fleet = Fleet(server, served)
+        reader = fleet.client()
+        store = pb.Store(topic=topic, broker_id=1, store=0)
+        assert reader("QueryBounds", stores=[store]).answers[0].bounds.latest == 28
+        fleet.close()
+
+
+def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narrow):
     topic = narrow.topic()
     stream = Stream(narrow.client("writers"))
-    for number in range(1, 4):
-        stream.send(topic, b"x")
-        told = stream.ask(tell=pb.PublishStreamRequest.Tell()).receipts
-        assert sum(one.count for one in told) in {number - 1, number}
-        assert stream.flush() == number
-    assert stream.finish() == 3
+    stream.send(topic, b"x")
+    assert stream.stored() == 1
+    (kept,) = narrow.served.server._senders._kept.values()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept.sender._window, "submit", lambda _: 1 // 0)
+        stream.send(topic, b"y")
+        (failure,) = stream.answer().failures
+    assert failure.error.condition == "TUBEMQ_MESSAGE_ABANDONED"
+    stream.send(topic, b"z")
+    assert stream.stored() == 1
+    assert stream.finish() == []
 
 
-def test_producers_are_registered_at_the_master_for_the_sessions(server):
-    """One for those that take turns, as long as the gateway lives."""
+def test_a_producer_is_registered_at_the_master_for_the_sessions(server):
+    """One for all of equal settings, as long as some publish now and then."""
     before = server.overview().producers
     with gateway(server) as served:
         fleet = Fleet(server, served)

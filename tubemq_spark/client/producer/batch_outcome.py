@@ -145,8 +145,7 @@ class BatchOutcome:
 
     def _receipt(self, partition: TopicPartition, rows: Int64s) -> Receipt:
         offsets, again = self._offsets[rows], self._attempts[rows] > 1
-        places = rows.tolist()
-        checksum = self.batch.checksum_of(places)
+        checksum = self.batch.checksum_of(rows.tolist())
         return Receipt(
             partition,
             len(rows),
@@ -154,7 +153,7 @@ class BatchOutcome:
             int(offsets.max()),
             int(again.sum()),
             int(self._unanswered[rows][again].sum()),
-            self.batch.bytes_of(places),
+            int(np.diff(self.batch.payloads.values.offsets)[rows].sum()),
             None if checksum is None else checksum % CHECKSUM_MODULUS,
         )
 

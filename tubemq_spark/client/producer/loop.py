@@ -40,16 +40,14 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.gathered import ENOUGH, ENOUGH_BYTES, OutgoingMessage, gathered_batch
 from tubemq_spark.client.producer.outcomes import Outcomes, tell_outcome, unplaceable
-from tubemq_spark.client.producer.runs import Destination, runs
-from tubemq_spark.client.producer.window import SendWindow
+from tubemq_spark.client.producer.runs import Destination, Run, runs
 from tubemq_spark.errors import ProduceError, TubeMQError
-from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.waker import Waker
 
 logger = logging.getLogger(__name__)
@@ -60,6 +58,36 @@ _EXIT_S: Final = 5.0
 """How long the end of the process waits for a thread that was not closed."""
 _SENT: Final = "it may be stored, so look for it in the topic before you send it again"
 _NOT_SENT: Final = "it was not sent, so send it again with a new producer"
+
+
+class Window(Protocol):
+    """What holds the messages under way; ``SendWindow`` sends them to brokers."""
+
+    @property
+    def error(self) -> TubeMQError | None:
+        """The first error of its own; nothing is sent after it."""
+
+    @property
+    def full(self) -> frozenset[int]:
+        """The ids of brokers whose shares are full."""
+
+    def room(self, ends: Sequence[int], first: int = 0) -> int:
+        """Return how many messages may be submitted now, at least 1; wait while there is no room."""
+
+    def submit(self, runs: Sequence[Run]) -> None:
+        """Accept messages, as many as there was room for."""
+
+    def wait(self, at_most_s: float) -> None:
+        """Move messages; wait for something to do, or for a waker."""
+
+    def break_off(self, error: BaseException) -> None:
+        """Fail for good, unless that is so already."""
+
+    def abandon(self, error: ProduceError) -> None:
+        """Drop every connection without closing it, for another process that shares it; fail for good."""
+
+    def close(self) -> None:
+        """Close every connection; what is not acknowledged is forgotten."""
 
 
 class SendLoop:
@@ -99,21 +127,25 @@ class SendLoop:
         that. For senders that are not threads: see ``put`` and ``is_flushed``."""
 
     def own(
-        self, name: str, window: SendWindow, pipelines: Pipelines, on_end: Callable[[float], object]
+        self,
+        name: str,
+        window: Window,
+        add_waker: Callable[[Waker], object],
+        on_end: Callable[[float], object],
     ) -> None:
         """Take what the thread drives, before the first message.
 
         Args:
             name: the sender, for errors and for the thread's name.
             window: what holds the messages under way.
-            pipelines: the window's connections.
+            add_waker: ends the waits of the window when a waker is woken, in any thread.
             on_end: called once, with ``room_wait_s``, when all messages have ended: by the thread; by
                 ``close`` if there is none.
         """
         self.name = name
         self._window = window
         self._on_end = on_end
-        pipelines.add_waker(self._waker)
+        add_waker(self._waker)
         _loops.add(self)
         abandon_in_child(self)
 

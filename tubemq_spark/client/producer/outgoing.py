@@ -16,6 +16,8 @@ from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, Message
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
 from tubemq_spark.receipts import describe_message
 
+_PAIR_BYTES: Final = 32
+"""More than what an id takes in a payload beside itself."""
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9_.:/+-]*")
 """Texts that are attributes wherever they are cut."""
 
@@ -163,6 +165,37 @@ class OutgoingBatch:
         """Return words that let the user find a message."""
         return describe_message(self.first_row + row, self.sender or sender, self.value(row))
 
+    def as_batch(self, first: int, after: int) -> SendBatch:
+        """Return some messages that follow one another, for who sends them on."""
+        rows = after - first
+        topics = tuple(dict.fromkeys(self._topics))
+        code_of = {topic: code for code, topic in enumerate(topics)}
+        numbers = [code_of[topic] for topic in self._topics]
+        topic_codes = (
+            np.zeros(rows, np.int64) if len(topics) == 1 else np.array(numbers[first:after], np.int64)
+        )
+        keys = None
+        if self._keys is not None and any(key is not None for key in self._keys[first:after]):
+            some = self._keys[first:after]
+            nulls = np.array([key is None for key in some])
+            keys = BytesColumn(
+                *BytesColumn.of([key or b"" for key in some])[:2], nulls if nulls.any() else None
+            )
+        partitions = None
+        if self._partitions is not None and any(self._partitions[first:after]):
+            named = self._partitions[first:after]
+            places = tuple(dict.fromkeys(named))
+            place_codes = {place: code for code, place in enumerate(places)}
+            partitions = Coded(places, np.array([place_codes[place] for place in named], np.int64))
+        return SendBatch(
+            Coded(topics, topic_codes),
+            self.payloads.values.part(first, after),
+            Coded(tuple(self._headers), self.payloads.codes[first:after]),
+            keys,
+            partitions,
+            self.first_row + first,
+        )
+
     def backs(self, credentials: SendCredentials) -> BytesColumn:
         """Return what follows the payloads, for each of the prefixes."""
         if credentials is not self._credentials:
@@ -197,6 +230,18 @@ def outgoing_batch(
         ),
         _unwritable(codes, sizes, errors),
     )
+
+
+def unwritable_rows(batch: SendBatch) -> tuple[dict[int, OptionError], Int64s]:
+    """Return by their rows why messages of a batch cannot be written, and how long payloads are at most."""
+    prefixes, errors = _prefixes(batch.headers.values)
+    codes, sizes = batch.headers.codes, np.diff(batch.values.offsets)
+    lengths = sizes + np.diff(prefixes.offsets)[codes]
+    unwritable: dict[int, OptionError] = {}
+    if batch.uids is not None:
+        unwritable = _unwritable_uids(batch.uids)
+        lengths = lengths + np.diff(batch.uids.offsets) + _PAIR_BYTES
+    return unwritable | _unwritable(codes, sizes, errors), lengths
 
 
 def refused_message(error: OptionError, message: str) -> OptionError:

@@ -173,5 +173,5 @@ def direct_sending(config: ClientConfig, pool: ChannelPool, name: str = "") -> S
     """
     loop = SendLoop(config)
     places = Placing(config, pool, name, Sleep(loop.wait), loop.refuse_if_ended, detailed=True)
-    loop.own(places.log.sender, places.window, places.pipelines, places.leave)
+    loop.own(places.log.sender, places.window, places.pipelines.add_waker, places.leave)
     return Sending(config, loop, places)

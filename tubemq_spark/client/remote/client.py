@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.producer.sending import Sending
 from tubemq_spark.client.remote.access import check_access
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.consumers import RemoteAssignedConsumer, RemoteGroupConsumer
+from tubemq_spark.client.remote.producing import remote_sending
 from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.client.remote.ranges import read_remote_range
 from tubemq_spark.client.subscription import Node, Subscription
@@ -47,11 +49,16 @@ class RemoteClient:
         for gateways in (*self._of_others, self._gateways):
             gateways.end()
 
-    def gateways(self, config: ClientConfig) -> Gateways:
-        """Return the gateways for a producer with these settings."""
+    def sending(self, config: ClientConfig, name: str) -> Sending:
+        """Return the parts of a producer with these settings.
+
+        Raises:
+            OptionError: a setting makes no sense through gateways.
+        """
         if config == self._gateways.config:
-            return self._gateways
-        return self.own_gateways(config)
+            return remote_sending(self._gateways, name)
+        check_access(config, self._token)
+        return remote_sending(self.own_gateways(config), name, own=True)
 
     def own_gateways(self, config: ClientConfig, kind: str = "Pull") -> Gateways:
         """Return gateways with a session of their own."""

@@ -1,240 +1,536 @@
-"""Messages to send: a stream of commands for each client that publishes.
+"""Messages to send: a window of batches for each client that publishes.
 
-While messages of a stream are under way it has a thread, since a producer belongs to one, and a producer for
-itself. So the producers, and their connections to brokers, are as many as streams that send at the same time,
-and not as many as streams.
+**States of a stream.** The client says ``begin``, and then sends batches without waiting for answers. A batch
+is *taken* when there is room for its bytes, its topics are known, and the sender has it; it is *under way*
+until each of its messages is stored or refused, and then it is *answered*, once. The stream *rests* while
+none is under way. It ends when the client has ended its side and all is answered.
 
-**States of a stream.**
+**What a stream holds.** The bytes of a batch, from before it is kept until its answer is written: while there
+is no room for them, nothing more is read. Threads and connections to brokers belong to the senders, one for
+all streams of equal settings, so a stream at rest holds none of these. A client that has gone gives back what
+it held within a second; one that does not move does when others wait.
 
-- *sending*: its thread has a producer, and carries out one command after the other. The client sends the next
-  one only after it has the answer to the last one, so a stream has at most one command in the gateway;
-- *at rest*: everything is stored, and the producer is kept for the next stream. With the next command the
-  stream sends again, as soon as there is a thread;
-- *finished*: the client said so, and everything is stored;
-- *abandoned*: the stream broke off. The producer is closed, and what was not stored by then may never be.
-
-What a producer refuses is an answer and not the end of the stream: the client decides what to do.
+**Draining.** A stream at rest ends at once. Any other takes no more, tells so with its answers, and ends when
+all that it took is answered. So what has no answer then was never taken: the client sends it elsewhere, and
+nothing is stored twice.
 """
 
 import asyncio
 import contextlib
-import queue
-from collections.abc import Callable
-from typing import Any, Final, cast
+import dataclasses
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Final, TypeVar
 
-from tubemq_spark.cluster.base import Cluster, Sender
-from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Admission
+import numpy as np
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer.batch_outcome import BatchOutcome
+from tubemq_spark.client.producer.shared import Delivery, Lane, Refusals, SharedSender
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.gateway.admission import Admission, Owner, busy
 from tubemq_spark.gateway.data.fetching import Arrivals
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
-from tubemq_spark.gateway.session.sessions import Session
-from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, sends, values
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import PUBLISHABLE_TOPIC
+from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, packed, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.receipts import Receipt, merged
+from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS
 
-_LOOK_S: Final = 0.01
-_ABANDON_S: Final = 2.0
-"""How long is waited for the thread of a stream that was ended."""
-_RESTS: Final = frozenset({"flush", "finish"})
-"""The commands after which everything is stored."""
+Result = TypeVar("Result")
+
+_MOST_PLACES: Final = 10_000
+"""How many topics, and how many named partitions, a batch may have."""
+_MOST_ERRORS: Final = 1_000
+"""How many different errors an answer has."""
+_MOST_UNANSWERED: Final = 1_024
+"""So many batches of a stream may have no answer, however small they are."""
+_IDLE_S: Final = 30.0
+"""A sender without streams is kept for so long, with its connections: longer than most pauses of a client."""
+_Answer = pb.PublishStreamResponse | Exception
+"""The answer to a batch, or why it is none."""
+_GIVE_UP_S: Final = 2.0
+"""How long is waited until what a stream has sent that was ended is given up, which takes half a second."""
+_MAY_PASS: Final = frozenset({"TUBEMQ_TOPIC_UNPUBLISHABLE", "TUBEMQ_PARTITION_AWAY"})
 
 
-class _AbandonedError(Exception):
-    """The client has gone."""
+@dataclasses.dataclass(slots=True, eq=False)
+class _Kept:
+    """A sender, and who uses it."""
+
+    sender: SharedSender
+    owner: Owner
+    """For whom it was made."""
+    users: int = 0
+    closing: asyncio.TimerHandle | None = None
 
 
-class _Producing:
-    """The thread of a stream, from one rest to the next."""
+class Senders:
+    """The senders of a gateway, one for equal settings; used in the event loop.
 
-    def __init__(self, cluster: Cluster, name: str, stored: list[Receipt]) -> None:
-        """Begin in the event loop; ``stored`` is what the stream has stored before."""
-        self._cluster = cluster
-        self.name = name
-        self._before = stored
-        self.stored = stored
-        """What the stream has stored when it is at rest."""
-        self._loop = asyncio.get_running_loop()
-        self._commands: queue.SimpleQueue[tuple[pb.PublishStreamRequest, asyncio.Future[Any]] | None] = (
-            queue.SimpleQueue()
-        )
+    A sender that none has used for a while is closed, and one that has met an error of its own when its last
+    user leaves. The limit of ``publishes`` is that of senders: each has a thread while it sends.
+    """
 
-    async def ask(
-        self, command: pb.PublishStreamRequest, thread: "asyncio.Future[None]"
-    ) -> pb.PublishStreamResponse:
-        """Carry a command out and return the answer.
+    def __init__(self, settings: GatewaySettings, pool: ChannelPool, admission: Admission) -> None:
+        """Make none."""
+        self._gateway = settings.name
+        self._most = settings.most["max_in_flight"], settings.most["max_in_flight_bytes"]
+        self._pool = pool
+        self._admission = admission
+        self._kept: dict[tuple[ClientConfig, bool], _Kept] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def take(self, config: ClientConfig, owner: Owner, *, detailed: bool) -> "_Kept":
+        """Return the sender for some settings, to be given back.
 
         Raises:
-            TubeMQError: the thread has ended because of it.
-            MalformedMessageError: the command contradicts itself.
+            GatewayError: there are too many others.
         """
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        self._commands.put((command, answer))
-        both: set[asyncio.Future[Any]] = {answer, thread}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            thread.result()
-        return cast("pb.PublishStreamResponse", await answer)
+        key = config, detailed
+        kept = self._kept.get(key)
+        if kept is not None and kept.sender.error is not None:
+            del self._kept[key]
+            kept = None
+        if kept is None:
+            room = self._admission.publishes.room
+            if not room.take(owner):
+                self._close_idle()
+                if not room.take(owner):
+                    what = f"clients publish with {room.used} different settings"
+                    raise busy(self._gateway, what, room.retry_after_ms)
+            messages, size = self._most
+            sender = SharedSender(
+                config, self._pool, detailed=detailed, most_messages=messages, most_bytes=size
+            )
+            kept = self._kept[key] = _Kept(sender, owner)
+        kept.users += 1
+        if kept.closing is not None:
+            kept.closing.cancel()
+            kept.closing = None
+        return kept
 
-    def abandon(self) -> None:
-        """End the thread, unless it has finished."""
-        self._commands.put(None)
+    def give(self, kept: "_Kept") -> None:
+        """Give a sender back."""
+        kept.users -= 1
+        if kept.users:
+            return
+        if kept.sender.error is not None:
+            self._close(kept)
+        else:
+            kept.closing = asyncio.get_running_loop().call_later(_IDLE_S, self._close, kept)
 
-    def run(self) -> None:
-        """Carry out commands until everything is stored; in the thread."""
-        finished = None
-        with self._cluster.sender(self.name) as sender:
-            while finished is None:
-                finished = self._carry_out_next(sender)
-            self.stored = merged([*self._before, *sender.receipts()])
-        # Only now: others may have the producer.
-        self._answer(*finished)
+    async def close(self, patience_s: float) -> None:
+        """Close all of them, and wait for that as long as told."""
+        for kept in list(self._kept.values()):
+            self._close(kept)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=patience_s)
 
-    def _carry_out_next(
-        self, sender: Sender
-    ) -> tuple["asyncio.Future[Any]", pb.PublishStreamResponse] | None:
-        waiting = self._commands.get()
-        if waiting is None:
-            raise _AbandonedError
-        command, future = waiting
-        try:
-            answer = _carry_out(sender, command, self._before)
-        except TubeMQError as error:
-            answer = pb.PublishStreamResponse(error=failures.to_proto(error))
-        except MalformedMessageError as error:
-            self._loop.call_soon_threadsafe(future.set_exception, error)
-            raise _AbandonedError from error
-        if command.WhichOneof("request") in _RESTS and not answer.HasField("error"):
-            return future, answer
-        self._answer(future, answer)
-        return None
+    def _close_idle(self) -> None:
+        for kept in list(self._kept.values()):
+            if not kept.users:
+                self._close(kept)
 
-    def _answer(self, future: "asyncio.Future[Any]", answer: pb.PublishStreamResponse) -> None:
-        self._loop.call_soon_threadsafe(_set, future, answer)
-
-
-class _Sending:
-    """What a stream sends with now."""
-
-    def __init__(self, producing: _Producing, thread: "asyncio.Future[None]") -> None:
-        self.producing = producing
-        self.thread = thread
-        self.at_rest = False
-
-    def follow(self, next_one: "_Sending") -> None:
-        """Go on with another thread; that of before has ended."""
-        self.producing, self.thread, self.at_rest = next_one.producing, next_one.thread, False
-
-
-def _set(future: "asyncio.Future[Any]", answer: pb.PublishStreamResponse) -> None:
-    if not future.done():
-        future.set_result(answer)
-
-
-def _carry_out(
-    sender: Sender, command: pb.PublishStreamRequest, before: list[Receipt]
-) -> pb.PublishStreamResponse:
-    which = command.WhichOneof("request")
-    if which == "batch":
-        sender.send_batch(sends.from_proto(command.batch))
-        return pb.PublishStreamResponse()
-    if which in _RESTS:
-        sender.flush()
-    elif which == "begin":
-        return pb.PublishStreamResponse()
-    elif which is None:
-        raise MalformedMessageError("a command of a publish stream is none of those that there are")
-    return pb.PublishStreamResponse(receipts=values.receipts_to_proto(merged([*before, *sender.receipts()])))
+    def _close(self, kept: "_Kept") -> None:
+        if kept.closing is not None:
+            kept.closing.cancel()
+        self._kept = {key: other for key, other in self._kept.items() if other is not kept}
+        self._admission.publishes.room.give(kept.owner)
+        task = asyncio.ensure_future(self._admission.endings.run(kept.sender.close))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
 
 class Publishing:
-    """Serves ``PublishStream``."""
+    """Serves ``PublishStream`` and ``CheckTopic``."""
 
     def __init__(
         self,
+        settings: GatewaySettings,
+        senders: Senders,
         admission: Admission,
         metrics: Metrics,
         calls: Calls,
         arrivals: Arrivals,
     ) -> None:
-        """Publish in the threads of ``admission``."""
-        self._admission = admission
-        self._workers = admission.publishes
-        self._metrics = metrics
-        self._calls = calls
-        self._arrivals = arrivals
+        self.gateway = settings.name
+        self.stall_s = settings.stall_ms / 1000
+        self.most_bytes = settings.max_message_bytes
+        self.senders = senders
+        self.admission = admission
+        self.metrics = metrics
+        self.calls = calls
+        self.arrivals = arrivals
+        self._streams: set[_Stream] = set()
 
     async def publish_stream(self, _: object, call: Call) -> None:
-        """Carry out a client's commands, one after the other."""
-        command = await call.read()
-        if not isinstance(command, pb.PublishStreamRequest):
+        """Take a client's batches, and answer each of them."""
+        request = await call.read()
+        if not isinstance(request, pb.PublishStreamRequest):
             return
-        if not command.HasField("begin"):
-            raise MalformedMessageError("the first command of a publish stream is not begin")
-        sending = self._begin(call.owner(), command.begin.name, [])
+        if not request.HasField("begin"):
+            raise MalformedMessageError("the first request of a publish stream is not begin")
+        stream = _Stream(self, call, request.begin)
+        self._streams.add(stream)
         try:
-            await self._serve(sending, command, call)
+            await stream.serve()
         finally:
-            sending.producing.abandon()
+            self._streams.discard(stream)
+            stream.end()
             if call.ended_by is not None:
                 # Who waits for this end may rely on that nothing more is stored.
-                await asyncio.wait({sending.thread}, timeout=_ABANDON_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GIVE_UP_S):
+                        await stream.given_up.wait()
 
-    def _begin(
-        self, session: Session, name: str, stored: list[Receipt], *, patiently: bool = False
-    ) -> "_Sending":
-        producing = _Producing(session.access.cluster, name, stored)
-        run = self._run_patiently if patiently else self._workers.run
-        thread = asyncio.ensure_future(run(producing.run))
-        thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        return _Sending(producing, thread)
+    def drain(self) -> None:
+        """Take no more batches; the gateway is about to stop."""
+        for stream in self._streams:
+            stream.changed.set()
 
-    async def _run_patiently(self, work: Callable[[], None]) -> None:
-        """Run something in a thread whenever there is one: the client has sent messages already."""
-        while True:
-            try:
-                return await self._workers.run(work)
-            except GatewayError as error:
-                if error.condition != "TUBEMQ_GATEWAY_BUSY":
-                    raise
-                await asyncio.sleep(_LOOK_S)
-
-    async def _serve(self, sending: "_Sending", command: object, call: Call) -> None:
-        session, name, under_way = call.owner(), sending.producing.name, False
-        # What read returns at the end of a stream is no command.
-        while isinstance(command, pb.PublishStreamRequest):
-            call.judge(command.batch)
-            if sending.at_rest:
-                sending.follow(self._begin(session, name, sending.producing.stored, patiently=True))
-            size = command.ByteSize()
-            # While there is no room, the client waits for its answer, and so sends no more.
-            await self._admission.bytes.enter(call.who, size)
-            try:
-                answer = await sending.producing.ask(command, sending.thread)
-            finally:
-                self._admission.bytes.give(call.who, size)
-            under_way = under_way or command.HasField("batch")
-            if command.HasField("batch"):
-                self._count(call, _accepted(command, answer), size)
-            sending.at_rest = command.WhichOneof("request") in _RESTS and not answer.HasField("error")
-            self._arrivals.arrived(
-                values.partition_from_proto(receipt.partition) for receipt in answer.receipts
+    async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
+        """Say whether a topic, or one of its partitions, can be published to; wait for that if asked to."""
+        access = call.owner().access
+        place = None
+        if request.HasField("partition"):
+            place = request.partition.broker_id, request.partition.partition_id
+        kept = self.senders.take(access.config, call.who, detailed=False)
+        try:
+            places = kept.sender.places
+            if request.publishable:
+                refusal = await self.asked(kept.sender, call, request.topic, place)
+                if refusal is not None:
+                    raise refusal
+            elif place is not None:
+                await self.admission.questions.run(lambda: places.place_once(request.topic, place), call.who)
+            else:
+                await self.admission.questions.run(lambda: places.publishable(request.topic), call.who)
+            topic = places.session.routes(request.topic)
+            return pb.CheckTopicResponse(
+                max_message_bytes=topic.max_message_bytes,
+                partitions=map(values.partition_to_proto, sorted(topic.partitions)),
             )
-            answer.draining = self._calls.draining
-            await call.context.write(answer)
-            if command.HasField("finish") and sending.at_rest:
+        finally:
+            self.senders.give(kept)
+
+    async def asked(
+        self, sender: SharedSender, call: Call, topic: str, partition: tuple[int, int] | None
+    ) -> TubeMQError | None:
+        """Ask masters where messages go, as long as it may help; return why they are refused, or None.
+
+        A thread is taken for each question, and none for the pauses.
+        """
+        places = sender.places
+        deadline = places.deadline()
+        for attempt in itertools.count(1):
+            if places.place_now(topic, partition) is not None:
+                return None
+            try:
+                await self.admission.questions.run(lambda: places.place_once(topic, partition), call.who)
+            except TubeMQError as error:
+                may_pass = error.retriable or error.condition in _MAY_PASS
+                if error.condition in MESSAGE_REFUSALS or deadline.expired or not may_pass:
+                    return error
+            else:
+                return None
+            await asyncio.sleep(min(PUBLISHABLE_TOPIC.after_ms(attempt) / 1000, deadline.remaining()))
+        raise AssertionError
+
+
+class _Stream:
+    """One publish stream; all but ``_ended`` runs in the event loop."""
+
+    def __init__(self, publishing: Publishing, call: Call, begin: pb.PublishStreamRequest.Begin) -> None:
+        self._publishing = publishing
+        self._call = call
+        # Batches end after the call has, when gRPC has forgotten who the peer was.
+        self._who = call.who
+        self._begin = begin
+        self._config = call.owner().access.config
+        self._loop = asyncio.get_running_loop()
+        self._room = publishing.admission.bytes
+        self._kept: _Kept | None = None
+        self._lane: Lane | None = None
+        self._number = 0
+        """That of the last batch whose bytes have begun to come."""
+        self._pieces: list[bytes] = []
+        """Of a batch that comes in several."""
+        self._size = 0
+        """The length of all its pieces."""
+        self._holding = 0
+        """The bytes of a batch that is not under way."""
+        self._all_came = False
+        """Whether the client has ended its side."""
+        self._unanswered = 0
+        """How many batches were taken and have no answer that was written."""
+        self._answers: deque[tuple[_Answer, int]] = deque()
+        """Answers to be written, and the bytes to be given back then."""
+        self._fewer = asyncio.Event()
+        """Set while more batches may be taken."""
+        self._fewer.set()
+        self._under_way = 0
+        """How many batches were taken and have not ended."""
+        self.given_up = asyncio.Event()
+        """Set while none is under way."""
+        self.given_up.set()
+        self._over = False
+        self.changed = asyncio.Event()
+        """Set when there is an answer, no more to read, or an end."""
+
+    async def serve(self) -> None:
+        """Take batches and write answers, until the client has ended its side and has all of them."""
+        calls = self._publishing.calls
+        await self._write(pb.PublishStreamResponse(draining=calls.draining))
+        reading = asyncio.ensure_future(self._read())
+        reading.add_done_callback(lambda _: self.changed.set())
+        try:
+            while True:
+                self.changed.clear()
+                await self._write_answers()
+                if reading.done() and (reading.exception() is not None or not self._unanswered):
+                    reading.result()
+                    if self._all_came:
+                        return
+                if not self._unanswered:
+                    calls.refuse_when_draining()
+                if not self._answers:
+                    await self.changed.wait()
+        finally:
+            reading.cancel()
+            # It may have failed at the same moment as the call.
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.exception()
+
+    def end(self) -> None:
+        """Give up what is under way, and give back what is held."""
+        self._over = True
+        if self._lane is not None:
+            self._lane.end()
+        if self._kept is not None:
+            self._publishing.senders.give(self._kept)
+        self._give(self._holding + sum(size for _, size in self._answers))
+        self._answers.clear()
+
+    async def _read(self) -> None:
+        while (request := await self._next()) is not None:
+            if self._publishing.calls.draining:
+                # It is not taken, so the client hears of no answer and sends it elsewhere.
                 return
-            under_way = under_way and not sending.at_rest
-            with contextlib.nullcontext() if under_way else call.rest():
-                command = await call.read()
+            await self._take(request)
+        self._all_came = True
 
-    def _count(self, call: Call, rows: int, size: int) -> None:
-        call.rows += rows
-        self._metrics.passed("published", rows, size)
+    async def _next(self) -> pb.PublishStreamRequest | None:
+        """Return the next request; a client that has begun a batch may not stand still while others wait."""
+        if not self._pieces:
+            request = await self._call.read()
+        else:
+            request = await self._moving(self._call.read(), "its client has sent a part of a batch")
+        if isinstance(request, pb.PublishStreamRequest):
+            return request
+        if self._pieces:
+            raise MalformedMessageError(f"batch {self._number} of the stream has not all of its pieces")
+        return None
+
+    async def _take(self, request: pb.PublishStreamRequest) -> None:
+        which = request.WhichOneof("request")
+        if which == "part":
+            await self._take_piece(request)
+            return
+        if which != "batch" or self._pieces:
+            raise MalformedMessageError(f"{which} is not what comes next in a publish stream")
+        size = request.ByteSize()
+        await self._begin_batch(request.number, size)
+        await self._send(request.number, size, request.batch)
+
+    async def _take_piece(self, request: pb.PublishStreamRequest) -> None:
+        size = request.part.size
+        if not self._pieces:
+            await self._begin_batch(request.number, size)
+            self._size = size
+        self._pieces.append(request.part.data)
+        length = sum(map(len, self._pieces))
+        if request.number != self._number or size != self._size or not length or length > size:
+            raise MalformedMessageError(f"the pieces of batch {self._number} do not fit each other")
+        if length == size:
+            data, self._pieces = b"".join(self._pieces), []
+            await self._send(request.number, size, sends.parsed(data))
+
+    async def _begin_batch(self, number: int, size: int) -> None:
+        """Take the bytes of a batch before it is kept."""
+        if number != self._number + 1:
+            raise MalformedMessageError(f"batch {number} of a stream comes after {self._number}")
+        if size > self._publishing.most_bytes:
+            most = self._publishing.most_bytes
+            raise MalformedMessageError(f"a batch has {size} bytes, and {most} is the most")
+        self._number = number
+        await self._room.enter(self._who, size)
+        self._holding = size
+
+    async def _send(self, number: int, size: int, message: pb.MessageBatch) -> None:
+        self._call.judge(message)
+        if max(len(message.topics), len(message.places)) > _MOST_PLACES:
+            raise MalformedMessageError(f"a batch has more than {_MOST_PLACES} topics or named partitions")
+        sender = self._sender()
+        refusals = await self._refusals(sender, message)
+        if self._lane is None:
+            self._lane = sender.lane(self._begin.name)
+        self._lane.put(
+            lambda: sends.from_proto(message), refusals, lambda delivery: self._ended(number, size, delivery)
+        )
+        self._holding = 0
+        self._unanswered += 1
+        self._under_way += 1
+        self.given_up.clear()
+        if self._unanswered >= _MOST_UNANSWERED:
+            self._fewer.clear()
+        await self._fewer.wait()
+
+    def _sender(self) -> SharedSender:
+        """Return what sends the batches of this stream; another one after an error of its own."""
+        senders = self._publishing.senders
+        if self._kept is not None and self._kept.sender.error is not None:
+            senders.give(self._kept)
+            self._kept = self._lane = None
+        if self._kept is None:
+            self._kept = senders.take(self._config, self._who, detailed=self._begin.per_message)
+        return self._kept.sender
+
+    async def _refusals(self, sender: SharedSender, message: pb.MessageBatch) -> Refusals:
+        """Return which topics and partitions of a batch are refused; all others are known to the sender."""
+        refusals: dict[str | TopicPartition, TubeMQError] = {}
+        for topic in message.topics:
+            refusal = await self._publishing.asked(sender, self._call, topic, None)
+            if refusal is not None:
+                refusals[topic] = refusal
+        if message.places:
+            for topic, place in sends.named_places(message):
+                if topic not in refusals:
+                    refusal = await self._publishing.asked(sender, self._call, topic, place)
+                    if refusal is not None:
+                        refusals[TopicPartition(topic, *place)] = refusal
+        return refusals
+
+    def _ended(self, number: int, size: int, delivery: Delivery) -> None:
+        """Make the answer to a batch; in the sender's thread."""
+        answer: _Answer
+        partitions: list[TopicPartition] = []
+        rows = 0
+        if delivery.outcome is None:
+            answer = delivery.broken or AssertionError("a batch has neither messages nor an error")
+        else:
+            receipts = delivery.outcome.receipts()
+            answer = _answer_of(number, delivery.outcome, per_message=self._begin.per_message)
+            answer.receipts.extend(values.receipts_to_proto(receipts))
+            partitions = [receipt.partition for receipt in receipts]
+            rows = sum(receipt.count for receipt in receipts)
+        # A gateway whose loop has ended tells nobody.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._answered, answer, size, partitions, rows)
+
+    def _answered(
+        self,
+        answer: _Answer,
+        size: int,
+        partitions: list[TopicPartition],
+        rows: int,
+    ) -> None:
+        """Put an answer in line to be written, and count what it tells."""
+        self._publishing.arrivals.arrived(partitions)
+        self._publishing.metrics.passed("published", rows, size)
+        self._call.rows += rows
+        self._under_way -= 1
+        if not self._under_way:
+            self.given_up.set()
+        if self._over:
+            self._give(size)
+            return
+        self._answers.append((answer, size))
+        self.changed.set()
+
+    async def _write_answers(self) -> None:
+        """Write the answers that there are.
+
+        Raises:
+            Exception: why a batch is none.
+        """
+        while self._answers:
+            answer, _ = self._answers[0]
+            if isinstance(answer, Exception):
+                raise answer
+            answer.draining = self._publishing.calls.draining
+            await self._write(answer)
+            self._give(self._answers.popleft()[1])
+            self._unanswered -= 1
+            self._fewer.set()
+
+    async def _write(self, answer: pb.PublishStreamResponse) -> None:
+        await self._moving(self._call.context.write(answer), "its client does not read its answers")
+
+    async def _moving(self, step: Awaitable[Result], what: str) -> Result:
+        """Return what a step of the client brings, which may take its time unless others wait.
+
+        Raises:
+            GatewayError: others do.
+        """
+        waiting = asyncio.ensure_future(step)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=self._publishing.stall_s))[0]:
+                if self._room.pressed(self._who):
+                    raise busy(
+                        self._publishing.gateway, f"{what}, and others wait", self._room.retry_after_ms
+                    )
+            return await waiting
+        finally:
+            waiting.cancel()
+
+    def _give(self, size: int) -> None:
+        if size:
+            self._room.give(self._who, size)
 
 
-def _accepted(command: pb.PublishStreamRequest, answer: pb.PublishStreamResponse) -> int:
-    """Return how many messages of a batch the producer has taken."""
-    if not answer.HasField("error"):
-        return len(command.batch.topic_codes) // 4
-    return answer.error.row if answer.error.HasField("row") else 0
+def _answer_of(number: int, outcome: BatchOutcome, *, per_message: bool) -> pb.PublishStreamResponse:
+    """Return the answer to a batch without its receipts."""
+    answer = pb.PublishStreamResponse(number=number)
+    for error, rows in _grouped(outcome.errors):
+        answer.failures.add(error=failures.to_proto(error), rows=packed.pack(np.array(rows), packed.INT32))
+    if per_message:
+        columns = outcome.columns()
+        told = answer.outcomes
+        told.partitions.extend(map(values.partition_to_proto, columns.partitions))
+        stored = columns.places >= 0
+        told.partition_codes = packed.pack(columns.places, packed.INT32)
+        told.offsets = packed.pack(np.where(stored, columns.offsets, 0), packed.INT64)
+        for name, column in (("message_ids", columns.message_ids), ("append_times_ms", columns.append_times)):
+            if column.any():
+                setattr(told, name, packed.pack(np.where(stored & (column == 0), -1, column), packed.INT64))
+        if (columns.attempts > 1).any():
+            told.attempts = packed.pack(columns.attempts, packed.INT32)
+        if columns.unanswered.any():
+            told.unanswered = packed.pack(columns.unanswered, packed.INT32)
+    return answer
+
+
+def _grouped(errors: Mapping[int, TubeMQError]) -> Iterable[tuple[TubeMQError, list[int]]]:
+    """Return errors with the rows that they are about.
+
+    Beyond the first ``_MOST_ERRORS`` of them, rows have the last error of the same condition: an answer must
+    not be longer than its batch.
+    """
+    groups: dict[int, tuple[TubeMQError, list[int]]] = {}
+    latest: dict[str, list[int]] = {}
+    for row, error in sorted(errors.items()):
+        group = groups.get(id(error))
+        if group is None:
+            if len(groups) >= _MOST_ERRORS and error.condition in latest:
+                latest[error.condition].append(row)
+                continue
+            group = groups[id(error)] = (error, [])
+        latest[error.condition] = group[1]
+        group[1].append(row)
+    return groups.values()

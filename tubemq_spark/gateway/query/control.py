@@ -9,7 +9,6 @@ from tubemq_spark import __version__
 from tubemq_spark.errors import (
     GatewayError,
     OptionError,
-    ProduceError,
     RpcError,
     TubeMQConnectionError,
     TubeMQError,
@@ -22,8 +21,6 @@ from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Access, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import StoreBounds, StoreId
-from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import PUBLISHABLE_TOPIC
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, values
 from tubemq_spark.protocol.gateway.methods import PROTOCOL_REVISION
 from tubemq_spark.protocol.gateway.pages import page
@@ -131,21 +128,6 @@ class Control:
         names = await self._ask(call, call.owner().access.cluster.topics)
         topics, token = page(names, str, request.page_size, request.page_token, limits.ITEMS)
         return pb.ListTopicsResponse(topics=topics, next_page_token=token)
-
-    async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
-        """Refuse a topic that does not exist, or wait until it can be published to."""
-        access = call.owner().access
-        waited_ms = access.config.delivery_timeout_ms
-        deadline = Deadline.after_ms(waited_ms)
-        attempt = 0
-        while not (partitions := await self._ask(call, lambda: access.cluster.publishable(request.topic))):
-            if not request.publishable:
-                break
-            if (left_s := deadline.remaining()) <= 0:
-                raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=request.topic, waited_ms=waited_ms)
-            attempt += 1
-            await asyncio.sleep(min(PUBLISHABLE_TOPIC.after_ms(attempt) / 1000, left_s))
-        return pb.CheckTopicResponse(partitions=map(values.partition_to_proto, partitions))
 
     # Offsets.
 

@@ -30,7 +30,6 @@ from tubemq_spark.client.master import identity
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.cluster.direct import DirectCluster
-from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.session.routes import Routes
@@ -69,8 +68,8 @@ class Upstream:
         base = settings.client_config()
         waits = dataclasses.replace(base.consumer, not_found_wait_ms=settings.poll_ms)
         self._base = dataclasses.replace(base, consumer=waits)
-        self._pool = ChannelPool(self._base.connect_timeout_ms)
-        self._producers = KeptProducers(self._pool)
+        self.pool = ChannelPool(self._base.connect_timeout_ms)
+        """Channels to masters and brokers, but for those of producers to brokers."""
         self._lock = threading.Lock()
         self._known: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
         self.on_route_change: Callable[[Access, str, int], object] = lambda _access, _topic, _partitions: None
@@ -87,7 +86,7 @@ class Upstream:
             access = self._known.get(config)
             if access is None:
                 settings = self._settings
-                cluster = DirectCluster(config, self._pool, self._producers, settings.web_servers)
+                cluster = DirectCluster(config, self.pool, web=settings.web_servers)
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
                 access = self._known[config] = Access(config, cluster, routes)
                 routes.on_change = self._telling(access)
@@ -101,7 +100,7 @@ class Upstream:
     @property
     def connections(self) -> int:
         """How many connections all sessions share; those of producers are not among them."""
-        return self._pool.open_count
+        return self.pool.open_count
 
     @property
     def degraded(self) -> bool:
@@ -118,14 +117,14 @@ class Upstream:
     ) -> AssignedConsumer:
         """Return a new consumer under the settings and the client id of a session; asks no server."""
         return AssignedConsumer(
-            access.config, self._pool, subscription, node=node, client_id=client_id, on_loss=on_loss
+            access.config, self.pool, subscription, node=node, client_id=client_id, on_loss=on_loss
         )
 
     def member(
         self, access: Access, subscription: Subscription, client_id: str, on_loss: LossPolicy
     ) -> GroupConsumer:
         """Return a new member of a session's group, as ``consumer`` does."""
-        return GroupConsumer(access.config, self._pool, subscription, client_id=client_id, on_loss=on_loss)
+        return GroupConsumer(access.config, self.pool, subscription, client_id=client_id, on_loss=on_loss)
 
     def _telling(self, access: Access) -> Callable[[str, int], None]:
         # Not a reference that would keep it: the access has the routes.
@@ -142,7 +141,7 @@ class Upstream:
         failure = None
         for master in identity.current_masters(self._base.masters):
             try:
-                self._pool.get(master, _FIRST_CONTACT_MS, self._base.tls)
+                self.pool.get(master, _FIRST_CONTACT_MS, self._base.tls)
             except TubeMQConnectionError as error:
                 failure = error
             else:
@@ -151,8 +150,7 @@ class Upstream:
 
     def close(self) -> None:
         """Close all connections."""
-        self._producers.close_idle()
-        self._pool.close()
+        self.pool.close()
 
 
 class RouteRefresh:

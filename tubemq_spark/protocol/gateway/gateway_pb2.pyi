@@ -356,18 +356,22 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[str]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class CheckTopicRequest(_message.Message):
-    __slots__ = ("topic", "publishable")
+    __slots__ = ("topic", "publishable", "partition")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PUBLISHABLE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     publishable: bool
-    def __init__(self, topic: _Optional[str] = ..., publishable: bool = ...) -> None: ...
+    partition: Place
+    def __init__(self, topic: _Optional[str] = ..., publishable: bool = ..., partition: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
 
 class CheckTopicResponse(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("partitions", "max_message_bytes")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
-    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ...) -> None: ...
+    max_message_bytes: int
+    def __init__(self, partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., max_message_bytes: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("topic", "stores", "partitions", "broker_ids")
@@ -679,7 +683,7 @@ class Receipt(_message.Message):
     def __init__(self, partition: _Optional[_Union[Partition, _Mapping]] = ..., count: _Optional[int] = ..., first_offset: _Optional[int] = ..., last_offset: _Optional[int] = ..., retried: _Optional[int] = ..., unanswered: _Optional[int] = ..., bytes: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class PublishStreamRequest(_message.Message):
-    __slots__ = ("begin", "batch", "part", "flush", "tell", "finish", "number")
+    __slots__ = ("begin", "batch", "part", "number")
     class Begin(_message.Message):
         __slots__ = ("name", "per_message")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -694,33 +698,18 @@ class PublishStreamRequest(_message.Message):
         data: bytes
         size: int
         def __init__(self, data: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
-    class Flush(_message.Message):
-        __slots__ = ()
-        def __init__(self) -> None: ...
-    class Tell(_message.Message):
-        __slots__ = ()
-        def __init__(self) -> None: ...
-    class Finish(_message.Message):
-        __slots__ = ()
-        def __init__(self) -> None: ...
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
-    FLUSH_FIELD_NUMBER: _ClassVar[int]
-    TELL_FIELD_NUMBER: _ClassVar[int]
-    FINISH_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     begin: PublishStreamRequest.Begin
     batch: MessageBatch
     part: PublishStreamRequest.Part
-    flush: PublishStreamRequest.Flush
-    tell: PublishStreamRequest.Tell
-    finish: PublishStreamRequest.Finish
     number: int
-    def __init__(self, begin: _Optional[_Union[PublishStreamRequest.Begin, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., part: _Optional[_Union[PublishStreamRequest.Part, _Mapping]] = ..., flush: _Optional[_Union[PublishStreamRequest.Flush, _Mapping]] = ..., tell: _Optional[_Union[PublishStreamRequest.Tell, _Mapping]] = ..., finish: _Optional[_Union[PublishStreamRequest.Finish, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
+    def __init__(self, begin: _Optional[_Union[PublishStreamRequest.Begin, _Mapping]] = ..., batch: _Optional[_Union[MessageBatch, _Mapping]] = ..., part: _Optional[_Union[PublishStreamRequest.Part, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class PublishStreamResponse(_message.Message):
-    __slots__ = ("number", "receipts", "failures", "outcomes", "draining", "error")
+    __slots__ = ("number", "receipts", "failures", "outcomes", "draining")
     class Failure(_message.Message):
         __slots__ = ("error", "rows")
         ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -750,14 +739,12 @@ class PublishStreamResponse(_message.Message):
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
     number: int
     receipts: _containers.RepeatedCompositeFieldContainer[Receipt]
     failures: _containers.RepeatedCompositeFieldContainer[PublishStreamResponse.Failure]
     outcomes: PublishStreamResponse.Outcomes
     draining: bool
-    error: TubeError
-    def __init__(self, number: _Optional[int] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[PublishStreamResponse.Failure, _Mapping]]] = ..., outcomes: _Optional[_Union[PublishStreamResponse.Outcomes, _Mapping]] = ..., draining: bool = ..., error: _Optional[_Union[TubeError, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., receipts: _Optional[_Iterable[_Union[Receipt, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[PublishStreamResponse.Failure, _Mapping]]] = ..., outcomes: _Optional[_Union[PublishStreamResponse.Outcomes, _Mapping]] = ..., draining: bool = ...) -> None: ...
 
 class TopicFilter(_message.Message):
     __slots__ = ("topic", "message_types")

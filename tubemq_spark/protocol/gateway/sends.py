@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -66,6 +67,35 @@ def from_proto(message: pb.MessageBatch) -> SendBatch:
         message.first_row,
         _column_from_proto(message.uids, count, "uids") if message.HasField("uids") else None,
     )
+
+
+def parsed(data: bytes) -> pb.MessageBatch:
+    """Return the batch that came in pieces.
+
+    Raises:
+        MalformedMessageError: the bytes are not one.
+    """
+    try:
+        return pb.MessageBatch.FromString(data)
+    except DecodeError as error:
+        raise MalformedMessageError("the pieces of a batch are no MessageBatch") from error
+
+
+def named_places(message: pb.MessageBatch) -> list[tuple[str, tuple[int, int]]]:
+    """Return the topics and partitions that messages of a batch name, each once.
+
+    Raises:
+        MalformedMessageError: the message contradicts itself.
+    """
+    count = len(message.topic_codes) // INT32.itemsize
+    topics = _named(message.topic_codes, count, message.topics, "topic_codes")
+    places = codes(message.place_codes, count, len(message.places), "place_codes")
+    named = places >= 0
+    pairs = np.unique(np.stack((topics[named], places[named]), axis=1), axis=0).tolist()
+    return [
+        (message.topics[topic], (message.places[place].broker_id, message.places[place].partition_id))
+        for topic, place in pairs
+    ]
 
 
 def _column_to_proto(column: BytesColumn) -> pb.BytesColumn:
