@@ -149,6 +149,18 @@ def test_a_message_that_was_sent_again_is_counted_as_that(cluster, shared):
     assert (receipt.retried, receipt.unanswered) == (1, 1)
 
 
+def test_some_messages_of_a_batch_may_have_to_be_sent_again(cluster, shared):
+    cluster.broker.script = lambda _, number: OVERFLOW if number in (1, 3) else STORE
+    values = [b"%d" % number for number in range(5)]
+    outcome = put(shared().lane(""), named(values, (1, 0))).one().outcome
+    assert outcome.errors == {}
+    columns, (receipt,) = outcome.columns(), outcome.receipts()
+    stored = cluster.broker.stored["demo", 0]
+    assert [stored[offset // 28] for offset in columns.offsets] == values
+    assert columns.attempts.tolist() == [1, 2, 1, 2, 1]
+    assert (receipt.count, receipt.retried) == (5, 2)
+
+
 def test_a_lane_whose_broker_is_silent_holds_up_no_other(cluster, shared):
     """The share of the silent broker is full long before all of its lane's messages are in the window."""
     cluster.broker.script = lambda *_: SILENT

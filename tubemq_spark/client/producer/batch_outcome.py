@@ -95,7 +95,8 @@ class BatchOutcome:
         unanswered: int,
     ) -> None:
         """End messages that a broker has stored; ``partitions`` is one for each, or one for all."""
-        where = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        # A list, since a tuple would be one index of several dimensions.
+        where = slice(rows.start, rows.stop) if isinstance(rows, range) else list(rows)
         codes = [self._codes.setdefault(partition, len(self._codes)) for partition in partitions]
         self._places[where] = codes
         self._offsets[where] = offsets

@@ -40,6 +40,7 @@ from tubemq_spark.net.retry import PUBLISHABLE_TOPIC
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, packed, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS
+from tubemq_spark.receipts import Receipt
 
 Result = TypeVar("Result")
 
@@ -419,16 +420,18 @@ class _Stream:
     def _ended(self, number: int, size: int, delivery: Delivery) -> None:
         """Make the answer to a batch; in the sender's thread."""
         answer: _Answer
-        partitions: list[TopicPartition] = []
-        rows = 0
-        if delivery.outcome is None:
-            answer = delivery.broken or AssertionError("a batch has neither messages nor an error")
-        else:
-            receipts = delivery.outcome.receipts()
-            answer = _answer_of(number, delivery.outcome, per_message=self._begin.per_message)
-            answer.receipts.extend(values.receipts_to_proto(receipts))
-            partitions = [receipt.partition for receipt in receipts]
-            rows = sum(receipt.count for receipt in receipts)
+        receipts: list[Receipt] = []
+        try:
+            if delivery.outcome is None:
+                answer = delivery.broken or AssertionError("a batch has neither messages nor an error")
+            else:
+                receipts = delivery.outcome.receipts()
+                answer = _answer_of(number, delivery.outcome, per_message=self._begin.per_message)
+                answer.receipts.extend(values.receipts_to_proto(receipts))
+        except Exception as error:  # noqa: BLE001 (the stream waits for an answer, and ends with this one)
+            answer = error
+        partitions = [receipt.partition for receipt in receipts]
+        rows = sum(receipt.count for receipt in receipts)
         # A gateway whose loop has ended tells nobody.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._answered, answer, size, partitions, rows)
