@@ -52,11 +52,11 @@ def test_no_message_is_lost_when_the_gateway_is_killed_before_a_flush(parts):
     found = stored(parts)
     assert found.keys() == set(bodies(0, 300))
     assert {found[body] for body in bodies(0, 100)} == {1}
-    assert sum(one.count for one in receipts) == 300
-    assert sum(one.checksum for one in receipts) == sum(map(zlib.crc32, bodies(0, 300)))
-    again = sum(one.retried for one in receipts)
+    assert sum(receipt.count for receipt in receipts) == 300
+    assert sum(receipt.checksum for receipt in receipts) == sum(map(zlib.crc32, bodies(0, 300)))
+    again = sum(receipt.retried for receipt in receipts)
     assert sum(found.values()) - 300 <= again <= 200
-    assert sum(one.unanswered for one in receipts) == again
+    assert sum(receipt.unanswered for receipt in receipts) == again
 
 
 def test_no_message_is_lost_when_the_gateway_is_killed_before_the_block_ends(parts):
@@ -78,12 +78,12 @@ def test_receipts_survive_the_gateway_that_told_them(parts):
 
 def test_messages_that_may_be_stored_are_not_sent_again_without_retry_ambiguous(parts):
     parts.with_settings(retry_ambiguous=False)
-    held = parts.server.faults.hold(Method.SEND_MESSAGE)
+    hung = parts.server.faults.hold(Method.SEND_MESSAGE)
     with contextlib.suppress(ProduceError), parts.cluster.sender() as sender:
         sender.send_batch(parts.batch(bodies(0, 10)))
-        wait_until(lambda: held.hits)
+        wait_until(lambda: hung.hits)
         parts.kill(0)
-        held.release()
+        hung.release()
         parts.server.faults.clear()
         with pytest.raises(ProduceError, match="TUBEMQ_GATEWAY_LOST") as first:
             sender.flush()
@@ -163,16 +163,16 @@ def test_unstored_bytes_are_bounded(parts):
 
 
 def test_several_batches_are_on_their_way_and_a_flush_waits_for_all(parts):
-    held = parts.server.faults.hold(Method.SEND_MESSAGE)
+    hung = parts.server.faults.hold(Method.SEND_MESSAGE)
     with parts.cluster.sender("test") as sender:
         for start in range(0, 300, 100):
             sender.send_batch(parts.batch(bodies(start, 100)))
         assert sender._window.messages == 300
         assert sender.receipts() == []
-        held.release()
+        hung.release()
         parts.server.faults.clear()
         sender.flush()
-        assert sum(one.count for one in sender.receipts()) == 300
+        assert sum(receipt.count for receipt in sender.receipts()) == 300
     assert stored(parts) == dict.fromkeys(bodies(0, 300), 1)
 
 

@@ -19,23 +19,23 @@ TWO_BROKERS = "1:1:1,2:1:1#"
 
 @pytest.fixture
 def cluster():
-    with scripted_cluster(2, demo=TWO_BROKERS) as made:
-        yield made
+    with scripted_cluster(2, demo=TWO_BROKERS) as senders:
+        yield senders
 
 
 @pytest.fixture
 def shared(cluster):
-    made = []
+    senders = []
 
     def make(**settings):
         how = {name: settings.pop(name) for name in ("detailed", "most_messages") if name in settings}
         sender = SharedSender(cluster.config(**settings), cluster.pool, **how)
-        made.append(sender)
+        senders.append(sender)
         sender.places.place("demo", None)
         return sender
 
     yield make
-    for sender in made:
+    for sender in senders:
         sender.close()
 
 
@@ -50,7 +50,7 @@ class Ended:
         self.deliveries.append(delivery)
         self.told.set()
 
-    def one(self):
+    def outcome_of(self):
         assert self.told.wait(SECONDS)
         (delivery,) = self.deliveries
         return delivery
@@ -75,7 +75,7 @@ def send_threads():
 def test_the_outcome_says_where_each_message_is(cluster, shared):
     values = [b"%d" % number for number in range(1_000)]
     ended = put(shared(detailed=True, checksums=True).lane("one"), SendBatch.of("demo", values))
-    outcome = ended.one().outcome
+    outcome = ended.outcome_of().outcome
     assert outcome.errors == {}
     columns = outcome.columns()
     for row, value in enumerate(values):
@@ -85,11 +85,14 @@ def test_the_outcome_says_where_each_message_is(cluster, shared):
     assert set(columns.message_ids) == {17}
     assert set(columns.append_times) == {1_704_164_645_678}
     receipts = outcome.receipts()
-    assert [one.partition for one in receipts] == [TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0)]
-    assert sum(one.count for one in receipts) == 1_000
-    assert sum(one.bytes for one in receipts) == sum(map(len, values))
-    assert sum(one.checksum for one in receipts) == sum(map(zlib.crc32, values))
-    assert {(one.retried, one.unanswered, one.first_offset) for one in receipts} == {(0, 0, 0)}
+    assert [item.partition for item in receipts] == [
+        TopicPartition("demo", 1, 0),
+        TopicPartition("demo", 2, 0),
+    ]
+    assert sum(item.count for item in receipts) == 1_000
+    assert sum(item.bytes for item in receipts) == sum(map(len, values))
+    assert sum(item.checksum for item in receipts) == sum(map(zlib.crc32, values))
+    assert {(item.retried, item.unanswered, item.first_offset) for item in receipts} == {(0, 0, 0)}
 
 
 def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(cluster, shared):
@@ -101,7 +104,7 @@ def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(clust
     nowhere = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="nowhere")
     no_place = ProduceError("TUBEMQ_PARTITION_UNKNOWN", topic="demo", partition="7:7", existing="1:0")
     refusals = {"nowhere": nowhere, TopicPartition("demo", 7, 7): no_place}
-    outcome = put(shared().lane("etl"), batch, refusals).one().outcome
+    outcome = put(shared().lane("etl"), batch, refusals).outcome_of().outcome
     assert {row: error.condition for row, error in outcome.errors.items()} == {
         1: "TUBEMQ_TOPIC_UNKNOWN",
         2: "TUBEMQ_BAD_MESSAGE",
@@ -113,37 +116,37 @@ def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(clust
     assert "message 13 of etl" in str(outcome.errors[2])
     assert "message 17 of etl" in str(outcome.errors[6])
     assert cluster.stored() == [b"0"]
-    assert [one.count for one in outcome.receipts()] == [1]
+    assert [item.count for item in outcome.receipts()] == [1]
 
 
 def test_a_batch_of_refused_messages_alone_ends_as_well(shared):
     nowhere = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="nowhere")
     lane = shared().lane("")
-    outcome = put(lane, SendBatch.of("nowhere", [b"x"] * 3), {"nowhere": nowhere}).one().outcome
+    outcome = put(lane, SendBatch.of("nowhere", [b"x"] * 3), {"nowhere": nowhere}).outcome_of().outcome
     assert set(outcome.errors) == {0, 1, 2}
     assert set(map(id, outcome.errors.values())) == {id(nowhere)}
-    assert put(lane, SendBatch.of("demo", [])).one().outcome.errors == {}
+    assert put(lane, SendBatch.of("demo", [])).outcome_of().outcome.errors == {}
 
 
 def test_what_is_no_batch_is_told_of_and_harms_nobody(shared):
     lane = shared().lane("")
     ended = Ended()
     lane.put(lambda: 1 // 0, {}, ended)
-    assert isinstance(ended.one().broken, ZeroDivisionError)
-    assert put(lane, SendBatch.of("demo", [b"x"])).one().outcome.errors == {}
+    assert isinstance(ended.outcome_of().broken, ZeroDivisionError)
+    assert put(lane, SendBatch.of("demo", [b"x"])).outcome_of().outcome.errors == {}
 
 
 def test_the_batches_of_a_lane_keep_their_order(cluster, shared):
     lane = shared().lane("")
     batches = [[b"%d" % number for number in range(first, first + 7)] for first in range(0, 700, 7)]
     for ended in [put(lane, named(values, (1, 0))) for values in batches]:
-        assert ended.one().outcome.errors == {}
+        assert ended.outcome_of().outcome.errors == {}
     assert cluster.stored() == [value for values in batches for value in values]
 
 
 def test_a_message_that_was_sent_again_is_counted_as_that(cluster, shared):
     cluster.broker.script = lambda _, number: (OVERFLOW, HANG_UP)[number] if number < 2 else STORE
-    outcome = put(shared().lane(""), named([b"x"], (1, 0))).one().outcome
+    outcome = put(shared().lane(""), named([b"x"], (1, 0))).outcome_of().outcome
     columns, (receipt,) = outcome.columns(), outcome.receipts()
     assert (columns.attempts[0], columns.unanswered[0]) == (3, 1)
     assert (receipt.retried, receipt.unanswered) == (1, 1)
@@ -152,7 +155,7 @@ def test_a_message_that_was_sent_again_is_counted_as_that(cluster, shared):
 def test_some_messages_of_a_batch_may_have_to_be_sent_again(cluster, shared):
     cluster.broker.script = lambda _, number: OVERFLOW if number in (1, 3) else STORE
     values = [b"%d" % number for number in range(5)]
-    outcome = put(shared().lane(""), named(values, (1, 0))).one().outcome
+    outcome = put(shared().lane(""), named(values, (1, 0))).outcome_of().outcome
     assert outcome.errors == {}
     columns, (receipt,) = outcome.columns(), outcome.receipts()
     stored = cluster.broker.stored["demo", 0]
@@ -168,7 +171,7 @@ def test_a_lane_whose_broker_is_silent_holds_up_no_other(cluster, shared):
     stuck = put(sender.lane("stuck"), named([b"x"] * 500, (1, 0)))
     other = sender.lane("other")
     for number in range(300):
-        assert put(other, named([b"%d" % number], (2, 0))).one().outcome.errors == {}
+        assert put(other, named([b"%d" % number], (2, 0))).outcome_of().outcome.errors == {}
     assert not stuck.told.is_set()
     assert len(cluster.brokers[1].stored["demo", 0]) == 300
 
@@ -181,11 +184,11 @@ def test_a_lane_that_has_ended_gives_back_everything(cluster, shared):
     wait_until(lambda: cluster.broker.requests)
     lane.end()
     lane.end()
-    for one in ended:
-        assert one.one().broken or len(one.one().outcome.errors) == 300
+    for told in ended:
+        assert told.outcome_of().broken or len(told.outcome_of().outcome.errors) == 300
     wait_until(lambda: sender.at_rest)
     assert sender._window.unacknowledged == 0
-    assert put(sender.lane("next"), named([b"y"], (2, 0))).one().outcome.errors == {}
+    assert put(sender.lane("next"), named([b"y"], (2, 0))).outcome_of().outcome.errors == {}
 
 
 def test_a_sender_at_rest_has_no_thread(monkeypatch, shared):
@@ -194,7 +197,7 @@ def test_a_sender_at_rest_has_no_thread(monkeypatch, shared):
     assert send_threads() == []
     lane = sender.lane("")
     for _ in range(3):
-        assert put(lane, SendBatch.of("demo", [b"x"])).one().outcome.errors == {}
+        assert put(lane, SendBatch.of("demo", [b"x"])).outcome_of().outcome.errors == {}
         wait_until(lambda: send_threads() == [])
 
 
@@ -206,7 +209,7 @@ def test_the_window_is_as_wide_as_those_of_all_lanes_that_send(cluster, shared):
     ended = [put(sender.lane(""), SendBatch.of("demo", [b"x"] * 4)) for _ in range(5)]
     wait_until(lambda: sender._window.unacknowledged == 3)
     answering.set()
-    assert all(one.one().outcome.errors == {} for one in ended)
+    assert all(told.outcome_of().outcome.errors == {} for told in ended)
 
 
 def test_closing_tells_of_everything(cluster, shared):
@@ -216,10 +219,10 @@ def test_closing_tells_of_everything(cluster, shared):
     ended = [put(lane, named([b"x"] * 10, (1, 0))) for _ in range(3)]
     wait_until(lambda: cluster.broker.requests)
     sender.close()
-    first, *others = [one.one() for one in ended]
+    first, *others = [told.outcome_of() for told in ended]
     assert {error.condition for error in first.outcome.errors.values()} == {"TUBEMQ_MESSAGE_ABANDONED"}
     assert len(first.outcome.errors) == 10
-    assert {one.broken.condition for one in others} == {"TUBEMQ_PRODUCER_CLOSED"}
+    assert {item.broken.condition for item in others} == {"TUBEMQ_PRODUCER_CLOSED"}
     with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
         put(lane, named([b"x"], (1, 0)))
     sender.close()
@@ -234,7 +237,7 @@ def test_an_error_of_all_is_told_to_all(cluster, shared):
     with monkey.context() as patch:
         patch.setattr(sender._window, "submit", lambda _: 1 // 0)
         ended = put(lane, SendBatch.of("demo", [b"x"] * 3))
-        assert set(ended.one().outcome.errors) == {0, 1, 2}
+        assert set(ended.outcome_of().outcome.errors) == {0, 1, 2}
     wait_until(lambda: sender.error is not None)
     with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_BROKEN"):
         put(lane, SendBatch.of("demo", [b"x"]))

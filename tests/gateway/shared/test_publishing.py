@@ -48,7 +48,7 @@ class Stream:
         """How many messages of the next batch are stored."""
         answer = self.answer()
         assert not answer.failures, answer
-        return sum(one.count for one in answer.receipts)
+        return sum(item.count for item in answer.receipts)
 
     def finish(self):
         self._requests.put(None)
@@ -67,10 +67,10 @@ class Stream:
 
 
 def senders():
-    return [one for one in threading.enumerate() if one.name.startswith("tubemq-send-")]
+    return [item for item in threading.enumerate() if item.name.startswith("tubemq-send-")]
 
 
-def held(served):
+def bytes_in(served):
     return served.server._admission.bytes.used
 
 
@@ -89,8 +89,8 @@ def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow):
     numbers = [stream.send(topic, b"%d" % number, b"x", broker_id=1 + number % 3) for number in range(50)]
     answers = stream.finish()
     assert sorted(answer.number for answer in answers) == numbers
-    assert {sum(one.count for one in answer.receipts) for answer in answers} == {2}
-    assert held(narrow.served) == 0
+    assert {sum(item.count for item in answer.receipts) for answer in answers} == {2}
+    assert bytes_in(narrow.served) == 0
 
 
 def test_streams_of_one_client_share_a_producer_and_its_thread(narrow):
@@ -111,8 +111,10 @@ def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
     endpoints = {*server.brokers.values()}
 
     def upstream():
-        found = psutil.Process().net_connections(kind="inet")
-        return sum(1 for one in found if one.raddr and f"{one.raddr.ip}:{one.raddr.port}" in endpoints)
+        connections = psutil.Process().net_connections(kind="inet")
+        return sum(
+            1 for item in connections if item.raddr and f"{item.raddr.ip}:{item.raddr.port}" in endpoints
+        )
 
     streams, counted = [], []
     for _ in range(10):
@@ -158,11 +160,11 @@ def test_bytes_are_held_until_brokers_have_stored_them_and_no_more_is_read(serve
         stream.send(topic, body)
     wait_until(lambda: hung.hits)
     time.sleep(0.5)
-    assert MIB < held(narrow.served) <= 3 * MIB
+    assert MIB < bytes_in(narrow.served) <= 3 * MIB
     hung.release()
     server.faults.clear()
     assert [stream.stored() for _ in range(20)] == [1] * 20
-    wait_until(lambda: held(narrow.served) == 0)
+    wait_until(lambda: bytes_in(narrow.served) == 0)
     assert stream.finish() == []
 
 
@@ -173,10 +175,10 @@ def test_a_client_that_has_gone_gives_everything_back(server, narrow):
     for stream in streams:
         stream.send(topic, bytes(MIB // 4))
         stream.put(part=pb.PublishStreamRequest.Part(data=b"x", size=1000), number=2)
-    wait_until(lambda: held(narrow.served) > 3 * MIB // 4)
+    wait_until(lambda: bytes_in(narrow.served) > 3 * MIB // 4)
     for stream in streams:
         stream.break_off()
-    wait_until(lambda: held(narrow.served) == 0)
+    wait_until(lambda: bytes_in(narrow.served) == 0)
     hung.release()
     server.faults.clear()
     publish(narrow.client("gone", delivery_timeout_ms=86_400_000), topic, b"next")
@@ -188,10 +190,10 @@ def test_one_who_stands_still_within_a_batch_is_ended_when_others_wait(server):
         topic = fleet.topic()
         stalled = Stream(fleet.client("stalled"))
         stalled.put(part=pb.PublishStreamRequest.Part(data=b"x", size=MIB), number=1)
-        wait_until(lambda: held(served) == MIB)
+        wait_until(lambda: bytes_in(served) == MIB)
         publish(fleet.client("writers"), topic, b"x")
         assert stalled.end().condition == "TUBEMQ_GATEWAY_BUSY"
-        assert held(served) == 0
+        assert bytes_in(served) == 0
         fleet.close()
 
 
@@ -260,15 +262,15 @@ def test_a_stream_that_contradicts_itself_is_ended_and_holds_nothing(narrow, req
         if request is None:
             stream._requests.put(None)
             continue
-        made = dict(request)
-        if "batch" in made:
-            made["batch"] = batches[made["batch"]]
-        if "part" in made:
-            data, size = made["part"]
-            made["part"] = pb.PublishStreamRequest.Part(data=data, size=size)
-        stream.put(**made)
+        request_of = dict(request)
+        if "batch" in request_of:
+            request_of["batch"] = batches[request_of["batch"]]
+        if "part" in request_of:
+            data, size = request_of["part"]
+            request_of["part"] = pb.PublishStreamRequest.Part(data=data, size=size)
+        stream.put(**request_of)
     assert stream.end().condition == "TUBEMQ_GATEWAY_REQUEST"
-    wait_until(lambda: held(narrow.served) == 0)
+    wait_until(lambda: bytes_in(narrow.served) == 0)
 
 
 def test_each_message_is_told_of_where_that_is_asked_for(narrow):
@@ -289,7 +291,7 @@ def test_each_message_is_told_of_where_that_is_asked_for(narrow):
     (failure,) = answer.failures
     assert failure.error.condition == "TUBEMQ_BAD_MESSAGE"
     assert np.frombuffer(failure.rows, "<i4").tolist() == [1]
-    assert sum(one.count for one in answer.receipts) == 2
+    assert sum(item.count for item in answer.receipts) == 2
 
 
 def test_a_topic_that_is_waited_for_holds_up_its_stream_and_takes_no_thread(server, narrow):
@@ -326,7 +328,7 @@ def test_checking_a_topic_tells_its_partitions_and_its_limit(narrow):
     client = narrow.client("writers")
     for how in ({}, {"publishable": True}, {"partition": pb.Place(broker_id=2)}):
         answer = client("CheckTopic", topic=topic, **how)
-        assert [one.broker_id for one in answer.partitions] == [1, 2, 3]
+        assert [item.broker_id for item in answer.partitions] == [1, 2, 3]
         assert answer.max_message_bytes == MIB
     for how in ({}, {"publishable": True}):
         with pytest.raises(RefusedError) as refused:

@@ -349,8 +349,8 @@ class SharedSender:
     def _begin(self, delivery: Delivery) -> BatchOutcome | None:
         """Read a batch and refuse what cannot be sent; return None if it is no batch."""
         try:
-            made = delivery.make()
-            batch, unwritable = outgoing_batch(made, checksums=self._config.checksums)
+            messages = delivery.make()
+            batch, unwritable = outgoing_batch(messages, checksums=self._config.checksums)
         except Exception as error:  # noqa: BLE001 (it concerns this batch, and none of the others)
             delivery.broken = error
             self._tell(delivery)
@@ -359,9 +359,9 @@ class SharedSender:
         refused: dict[int, TubeMQError] = {
             row: refused_message(error, batch.describe(row, "")) for row, error in unwritable.items()
         }
-        for code, topic in enumerate(made.topics.values):
+        for code, topic in enumerate(messages.topics.values):
             if (refusal := delivery.refusals.get(topic)) is not None:
-                rows = np.flatnonzero(made.topics.codes == code).tolist()
+                rows = np.flatnonzero(messages.topics.codes == code).tolist()
                 refused.update((row, refusal) for row in rows if row not in refused)
         delivery.stops.extend((*sorted(refused), len(batch)))
         outcome = BatchOutcome(batch, refused, lambda _: self._ended(delivery))

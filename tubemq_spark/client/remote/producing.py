@@ -294,39 +294,41 @@ class RemoteWindow:
         self._window.close()
 
     def _answered(self, parcel: Parcel, answer: pb.PublishStreamResponse) -> None:
-        sent = _as_sent(parcel)
-        self._places.count(answer, sent, time.monotonic() - sent.sent_at)
-        outcomes = sent.outgoing.outcomes
+        batch_sent = _as_sent(parcel)
+        self._places.count(answer, batch_sent, time.monotonic() - batch_sent.sent_at)
+        outcomes = batch_sent.outgoing.outcomes
         if outcomes is None:
             return
         try:
-            for rows, partitions, offsets, details, attempts, unanswered in _stored(answer.outcomes, sent):
+            for rows, partitions, offsets, details, attempts, unanswered in _stored(
+                answer.outcomes, batch_sent
+            ):
                 outcomes.stored(rows, partitions, offsets, details, attempts, unanswered)
             for failure in answer.failures:
                 error = from_proto(failure.error)
                 for row in np.frombuffer(failure.rows, INT32).tolist():
-                    outcomes.failed(sent.first + row, error)
+                    outcomes.failed(batch_sent.first + row, error)
         except (MalformedMessageError, IndexError) as error:
             raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
 
     def _failed(self, parcel: Parcel, cause: str, _ambiguous: object) -> None:
-        sent = _as_sent(parcel)
-        outcomes = sent.outgoing.outcomes
+        batch_sent = _as_sent(parcel)
+        outcomes = batch_sent.outgoing.outcomes
         if outcomes is None:
             return
-        for row in range(sent.first, sent.first + len(sent.batch)):
-            outcomes.failed(row, self._error_of(sent, row, cause))
+        for row in range(batch_sent.first, batch_sent.first + len(batch_sent.batch)):
+            outcomes.failed(row, self._error_of(batch_sent, row, cause))
 
-    def _error_of(self, sent: _Sent, row: int, cause: str) -> ProduceError:
-        batch = sent.outgoing
+    def _error_of(self, batch_sent: _Sent, row: int, cause: str) -> ProduceError:
+        batch = batch_sent.outgoing
         named = batch.partition(row)
         topic = batch.topic(row)
         return ProduceError(
-            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if sent.unanswered else "TUBEMQ_SEND_FAILED",
+            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if batch_sent.unanswered else "TUBEMQ_SEND_FAILED",
             partition=f"topic '{topic}'" if named is None else TopicPartition(topic, *named),
             message=batch.describe(row, self._sender),
-            attempts=sent.attempts,
-            unanswered=sent.unanswered,
+            attempts=batch_sent.attempts,
+            unanswered=batch_sent.unanswered,
             cause=cause,
             hint=_IS_A_GATEWAY_THERE,
         )
@@ -341,13 +343,13 @@ def _as_sent(parcel: Parcel) -> _Sent:
 _Stored = tuple[Sequence[int], Sequence[TopicPartition], Int64s, Details, int, int]
 
 
-def _stored(message: pb.PublishStreamResponse.Outcomes, sent: _Sent) -> Iterator[_Stored]:
+def _stored(message: pb.PublishStreamResponse.Outcomes, batch_sent: _Sent) -> Iterator[_Stored]:
     """Yield the messages that are stored, those together that were sent equally often.
 
     Raises:
         MalformedMessageError: the answer contradicts itself.
     """
-    count = len(sent.batch)
+    count = len(batch_sent.batch)
     partitions = [values.partition_from_proto(partition) for partition in message.partitions]
     places = codes(message.partition_codes, count, len(partitions), "partition_codes")
     offsets = unpack(message.offsets, INT64, count, "offsets")
@@ -360,12 +362,12 @@ def _stored(message: pb.PublishStreamResponse.Outcomes, sent: _Sent) -> Iterator
     for history in np.unique(histories[stored], axis=0):
         rows = np.flatnonzero(stored & (histories == history).all(axis=1))
         yield (
-            (rows + sent.first).tolist(),
+            (rows + batch_sent.first).tolist(),
             [partitions[code] for code in places[rows].tolist()],
             offsets[rows].astype(np.int64),
             Details(np.maximum(ids[rows], 0), np.maximum(times[rows], 0)),
-            int(history[0]) + sent.attempts - 1,
-            int(history[1]) + sent.unanswered,
+            int(history[0]) + batch_sent.attempts - 1,
+            int(history[1]) + batch_sent.unanswered,
         )
 
 

@@ -93,11 +93,11 @@ class Senders:
             GatewayError: there are too many others.
         """
         key = config, detailed
-        kept = self._kept.get(key)
-        if kept is not None and kept.sender.error is not None:
+        entry = self._kept.get(key)
+        if entry is not None and entry.sender.error is not None:
             del self._kept[key]
-            kept = None
-        if kept is None:
+            entry = None
+        if entry is None:
             room = self._admission.publishes.room
             if not room.take(owner):
                 self._close_idle()
@@ -108,41 +108,41 @@ class Senders:
             sender = SharedSender(
                 config, self._pool, detailed=detailed, most_messages=messages, most_bytes=size
             )
-            kept = self._kept[key] = _Kept(sender, owner)
-        kept.users += 1
-        if kept.closing is not None:
-            kept.closing.cancel()
-            kept.closing = None
-        return kept
+            entry = self._kept[key] = _Kept(sender, owner)
+        entry.users += 1
+        if entry.closing is not None:
+            entry.closing.cancel()
+            entry.closing = None
+        return entry
 
-    def give(self, kept: "_Kept") -> None:
+    def give(self, entry: "_Kept") -> None:
         """Give a sender back."""
-        kept.users -= 1
-        if kept.users:
+        entry.users -= 1
+        if entry.users:
             return
-        if kept.sender.error is not None:
-            self._close(kept)
+        if entry.sender.error is not None:
+            self._close(entry)
         else:
-            kept.closing = asyncio.get_running_loop().call_later(_IDLE_S, self._close, kept)
+            entry.closing = asyncio.get_running_loop().call_later(_IDLE_S, self._close, entry)
 
     async def close(self, patience_s: float) -> None:
-        """Close all of them, and wait for that as long as told."""
-        for kept in list(self._kept.values()):
-            self._close(kept)
+        """Close all of them, and wait for that as long as told_columns."""
+        for entry in list(self._kept.values()):
+            self._close(entry)
         if self._closing:
             await asyncio.wait(self._closing, timeout=patience_s)
 
     def _close_idle(self) -> None:
-        for kept in list(self._kept.values()):
-            if not kept.users:
-                self._close(kept)
+        for entry in list(self._kept.values()):
+            if not entry.users:
+                self._close(entry)
 
-    def _close(self, kept: "_Kept") -> None:
-        if kept.closing is not None:
-            kept.closing.cancel()
-        self._kept = {key: other for key, other in self._kept.items() if other is not kept}
-        self._admission.publishes.room.give(kept.owner)
-        task = asyncio.ensure_future(self._admission.endings.run(kept.sender.close))
+    def _close(self, entry: "_Kept") -> None:
+        if entry.closing is not None:
+            entry.closing.cancel()
+        self._kept = {key: other for key, other in self._kept.items() if other is not entry}
+        self._admission.publishes.room.give(entry.owner)
+        task = asyncio.ensure_future(self._admission.endings.run(entry.sender.close))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -200,11 +200,11 @@ class Publishing:
         place = None
         if request.HasField("partition"):
             place = request.partition.broker_id, request.partition.partition_id
-        kept = self.senders.take(access.config, call.who, detailed=False)
+        entry = self.senders.take(access.config, call.who, detailed=False)
         try:
-            places = kept.sender.places
+            places = entry.sender.places
             if request.publishable:
-                refusal = await self.asked(kept.sender, call, request.topic, place)
+                refusal = await self.asked(entry.sender, call, request.topic, place)
                 if refusal is not None:
                     raise refusal
             elif place is not None:
@@ -217,7 +217,7 @@ class Publishing:
                 partitions=map(values.partition_to_proto, sorted(topic.partitions)),
             )
         finally:
-            self.senders.give(kept)
+            self.senders.give(entry)
 
     async def asked(
         self, sender: SharedSender, call: Call, topic: str, partition: tuple[int, int] | None
@@ -504,18 +504,22 @@ def _answer_of(number: int, outcome: BatchOutcome, *, per_message: bool) -> pb.P
         answer.failures.add(error=failures.to_proto(error), rows=packed.pack(np.array(rows), packed.INT32))
     if per_message:
         columns = outcome.columns()
-        told = answer.outcomes
-        told.partitions.extend(map(values.partition_to_proto, columns.partitions))
+        told_columns = answer.outcomes
+        told_columns.partitions.extend(map(values.partition_to_proto, columns.partitions))
         stored = columns.places >= 0
-        told.partition_codes = packed.pack(columns.places, packed.INT32)
-        told.offsets = packed.pack(np.where(stored, columns.offsets, 0), packed.INT64)
+        told_columns.partition_codes = packed.pack(columns.places, packed.INT32)
+        told_columns.offsets = packed.pack(np.where(stored, columns.offsets, 0), packed.INT64)
         for name, column in (("message_ids", columns.message_ids), ("append_times_ms", columns.append_times)):
             if column.any():
-                setattr(told, name, packed.pack(np.where(stored & (column == 0), -1, column), packed.INT64))
+                setattr(
+                    told_columns,
+                    name,
+                    packed.pack(np.where(stored & (column == 0), -1, column), packed.INT64),
+                )
         if (columns.attempts > 1).any():
-            told.attempts = packed.pack(columns.attempts, packed.INT32)
+            told_columns.attempts = packed.pack(columns.attempts, packed.INT32)
         if columns.unanswered.any():
-            told.unanswered = packed.pack(columns.unanswered, packed.INT32)
+            told_columns.unanswered = packed.pack(columns.unanswered, packed.INT32)
     return answer
 
 
