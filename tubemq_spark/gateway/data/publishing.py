@@ -432,7 +432,7 @@ class _Stream:
             answer = error
         partitions = [receipt.partition for receipt in receipts]
         rows = sum(receipt.count for receipt in receipts)
-        # A gateway whose loop has ended tells nobody.
+        # A loop that has ended takes no answers.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._answered, answer, size, partitions, rows)
 

@@ -1,6 +1,5 @@
 """Sessions, routes and offsets: short questions and short answers."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar
