@@ -56,6 +56,10 @@ rows = (
   both options need `tubemq.tls.enabled`.
 - Gateways may demand to know who calls: [Who may do what](#who-may-do-what).
 
+Without Spark, `TubeMQClient.connect("gateway://gateway1:11911,gateway2:11911?group=etl")` has producers,
+readers and consumers that go through gateways:
+[through gateways](../client/which-consumer.md#through-gateways).
+
 ## Sending through a gateway that is lost
 
 What was accepted and not flushed may be stored or not. By default it is sent again, so it can be stored
