@@ -281,10 +281,14 @@ async def measure_consumers(server: ServerProcess, count: int, seconds: float) -
         async def attach(number: int, one: AsyncCaller) -> None:
             place = pb.Partition(topic=_CONSUMED, broker_id=1, partition_id=number % _PARTITIONS)
             wanted = pb.AttachPartitionsRequest.Wanted(partition=place)
+
+            async def ask() -> None:
+                answer = await one("AttachPartitions", partitions=[wanted])
+                if answer.partitions[0].HasField("error"):
+                    raise RuntimeError(answer.partitions[0].error.text)
+
             await patiently(lambda: one.open(f"consumers_{number // _PARTITIONS}"))
-            answer = await one("AttachPartitions", partitions=[wanted], timeout=_LIMIT_S)
-            if answer.partitions[0].HasField("error"):
-                raise RuntimeError(answer.partitions[0].error.text)
+            await patiently(ask)
 
         await side_by_side((attach(number, one) for number, one in enumerate(made)), at_once=64)
         figures = {
