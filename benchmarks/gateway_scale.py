@@ -112,6 +112,10 @@ async def opened(clients: Clients, prefix: str, count: int, group: str | None = 
     return made
 
 
+class NotAttachedError(Exception):
+    """A broker or a master took too long for a consumer."""
+
+
 async def patiently(ask: Callable[[], Awaitable[Any]], refusals: Counter[str] | None = None) -> None:
     """Repeat a call until it is answered, as a client does: after what it is told, or doubling pauses."""
     end = time.monotonic() + _LIMIT_S
@@ -119,12 +123,14 @@ async def patiently(ask: Callable[[], Awaitable[Any]], refusals: Counter[str] | 
     while True:
         try:
             await ask()
-        except grpc.aio.AioRpcError as error:
+        except (grpc.aio.AioRpcError, NotAttachedError) as error:
             if time.monotonic() > end:
                 raise
-            if refusals is not None:
-                refusals[error.code().name] += 1
-            told_s = retry_after_s(error)
+            told_s = 0.0
+            if isinstance(error, grpc.aio.AioRpcError):
+                told_s = retry_after_s(error)
+                if refusals is not None:
+                    refusals[error.code().name] += 1
             await asyncio.sleep((told_s or pause_s) * random.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, 2.0)
         else:
@@ -285,7 +291,7 @@ async def measure_consumers(server: ServerProcess, count: int, seconds: float) -
             async def ask() -> None:
                 answer = await one("AttachPartitions", partitions=[wanted])
                 if answer.partitions[0].HasField("error"):
-                    raise RuntimeError(answer.partitions[0].error.text)
+                    raise NotAttachedError(answer.partitions[0].error.text)
 
             await patiently(lambda: one.open(f"consumers_{number // _PARTITIONS}"))
             await patiently(ask)

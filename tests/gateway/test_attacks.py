@@ -5,14 +5,12 @@
 
 import pytest
 
-from testkit.attacks import LIMIT_BYTES, SLACK_BYTES, run
-
-HELD = ("hijack", "memory c: bodies", "memory d: names", "items", "streams", "log", "page")
+from testkit.attacks import ATTACKS, LIMIT_BYTES, SLACK_BYTES, run
 
 
 @pytest.mark.process
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_reaches_nothing(name, tmp_path):
     outcome = run(name, tmp_path)
     assert outcome.reached == []
