@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 ENVIRONMENT_PREFIX: Final = "TUBEMQ_GATEWAY_"
 MIB: Final = 1 << 20
+_LONGEST_BATCH: Final = 32 * MIB
+"""Brokers take messages of at most 20 MiB (maxMsgSizeInMB)."""
 _HIDDEN: Final = "********"
 _CLIENTS_WAITS: Final = (
     "rpc_timeout_ms",
@@ -348,6 +350,11 @@ class GatewaySettings:
     def question_threads(self) -> int:
         """How many short calls are carried out at a time: enough for what sets up ranges and batches."""
         return max(_FEWEST_THREADS, (self.reads + self.publishes) // _QUESTIONS_PER)
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The longest batch that a client may publish, in bytes: one message may be longer than a request."""
+        return min(_LONGEST_BATCH, self.session_bytes)
 
     @property
     def name(self) -> str:

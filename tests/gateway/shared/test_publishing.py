@@ -235,6 +235,20 @@ def test_a_long_batch_comes_in_pieces(narrow):
     assert stream.finish() == []
 
 
+def test_a_batch_may_be_longer_than_a_request(server):
+    with gateway(server, max_message_bytes=64 << 10, session_bytes=MIB) as served:
+        fleet = Fleet(server, served)
+        data = batch_to(fleet.topic(), *[bytes(10_000)] * 50).SerializeToString()
+        stream = Stream(fleet.client("writers"))
+        for first in range(0, len(data), 50_000):
+            part = pb.PublishStreamRequest.Part(data=data[first : first + 50_000], size=len(data))
+            stream.put(part=part, number=1)
+        assert stream.stored() == 50
+        stream.put(part=pb.PublishStreamRequest.Part(data=b"x", size=MIB + 1), number=2)
+        assert f"{MIB} is the most" in str(stream.end().error)
+        fleet.close()
+
+
 @pytest.mark.parametrize(
     "requests",
     [

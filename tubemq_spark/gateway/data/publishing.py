@@ -161,7 +161,7 @@ class Publishing:
     ) -> None:
         self.gateway = settings.name
         self.stall_s = settings.stall_ms / 1000
-        self.most_bytes = settings.max_message_bytes
+        self.most_bytes = settings.max_batch_bytes
         self.senders = senders
         self.admission = admission
         self.metrics = metrics

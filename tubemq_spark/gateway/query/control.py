@@ -75,7 +75,7 @@ class Control:
             max_message_bytes=self._settings.max_message_bytes,
             gateway=self._settings.name,
             capabilities=self.capabilities,
-            max_batch_bytes=self._settings.max_message_bytes,
+            max_batch_bytes=self._settings.max_batch_bytes,
             protocol_revision=PROTOCOL_REVISION,
         )
 
