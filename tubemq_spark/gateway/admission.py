@@ -7,8 +7,8 @@ without a policy, the host of the peer. What the gateway does for itself has the
 
 - *bytes* of messages: from before a body is kept until its answer is written, or brokers have stored it. A
   request that is on its way holds as much as it may have, in a room of its own;
-- *reads*, *publishes*, *questions* and others: a thread each, from the turn of the work until the work has
-  ended. A stream without work holds no thread;
+- *reads*, *questions* and others: a thread each, from the turn of the work until the work has ended;
+- *publishes*: one for each producer, held by the session for which it was opened, until it is closed;
 - a place in the *line* of those who wait for a thread: until the turn, or until the patience is over;
 - *calls*: from their metadata until their status;
 - *sessions*: until they end.
@@ -180,10 +180,6 @@ class Room:
         """Return whether others wait for what a session holds."""
         with self._lock:
             return self.waiting > len(self._line.get(who.client, {}).get(who.session, ()))
-
-    def held_by(self, client: str) -> int:
-        """Return how much a client holds."""
-        return self._of_client[client]
 
     @property
     def retry_after_ms(self) -> int:
@@ -422,8 +418,8 @@ class Admission:
         """Threads for what waits for the masters' administration API, or for names."""
         self.reads = self._turns("reads", settings.reads)
         """Threads that read ranges."""
-        self.publishes = self._turns("publishes", settings.publishes)
-        """Threads that publish."""
+        self.publishes = Room(settings.publishes)
+        """Producers; each has a thread while it sends."""
         self.endings = Endings()
 
     @property
@@ -450,7 +446,7 @@ class Admission:
 
     async def close(self, patience_s: float) -> int:
         """Take no more work; return how many threads have not ended in time."""
-        turns = (self.questions, self.administration, self.reads, self.publishes)
+        turns = (self.questions, self.administration, self.reads)
         kinds: tuple[Turns | Endings, ...] = (*turns, self.endings)
         return sum([await kind.close(patience_s) for kind in kinds])
 

@@ -137,7 +137,11 @@ class GatewayServer:
         watch, admission = self.metrics.watch, self._admission
         watch("sessions", "Open sessions", lambda: len(self._sessions))
         watch("open_reads", "Ranges that are read now", lambda: admission.reads.running)
-        watch("open_publishes", "Clients that publish now", lambda: admission.publishes.running)
+        watch(
+            "open_publishes",
+            "Producers, one for sessions of equal settings",
+            lambda: admission.publishes.used,
+        )
         watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: admission.bytes.used)
         watch("consumers", "Sessions that have attached partitions", lambda: len(self._consuming))
         watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)

@@ -102,7 +102,7 @@ def test_streams_of_one_client_share_a_producer_and_its_thread(narrow):
         stream.send(topic, b"x")
     assert [stream.stored() for stream in streams] == [1] * 20
     assert len(senders()) <= before + 1
-    assert narrow.served.server._admission.publishes.running == 1
+    assert narrow.served.server._admission.publishes.used == 1
     assert [stream.finish() for stream in streams] == [[]] * 20
 
 
@@ -129,7 +129,7 @@ def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
 def test_streams_at_rest_hold_nothing_that_others_need(server, narrow):
     """As many as there may be producers, and more: each says begin, and then nothing."""
     resting = [Stream(narrow.client(f"idle_{number}")) for number in range(8)]
-    assert narrow.served.server._admission.publishes.running == 0
+    assert narrow.served.server._admission.publishes.used == 0
     publish(narrow.client("writers"), narrow.topic(), b"x")
     for stream in resting:
         stream.break_off()
@@ -203,7 +203,7 @@ def test_the_producers_of_a_gateway_are_limited_and_kept_ones_give_way(server):
         topic = fleet.topic()
         for number in range(5):
             publish(fleet.client(f"writers_{number}"), topic, b"x")
-        assert served.server._admission.publishes.running <= 2
+        assert served.server._admission.publishes.used <= 2
         fleet.close()
 
 

@@ -234,7 +234,6 @@ class RemoteAssignedConsumer(AssignedConsumer):
         """
         Consumer.__init__(self, config, subscription, RemoteFetching)
         self._node = node
-        self._registered_at: float | None = None
         fetching = cast("RemoteFetching", self.fetching)
         self._attaching = attaching = _Attaching(node)
         self._parts = _Parts(self._state, fetching, gateways, on_loss, attaching.join, attaching.attach_rest)

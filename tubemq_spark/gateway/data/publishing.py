@@ -98,7 +98,7 @@ class Senders:
             del self._kept[key]
             entry = None
         if entry is None:
-            room = self._admission.publishes.room
+            room = self._admission.publishes
             if not room.take(owner):
                 self._close_idle()
                 if not room.take(owner):
@@ -126,7 +126,7 @@ class Senders:
             entry.closing = asyncio.get_running_loop().call_later(_IDLE_S, self._close, entry)
 
     async def close(self, patience_s: float) -> None:
-        """Close all of them, and wait for that as long as told_columns."""
+        """Close all senders, and wait so long for that."""
         for entry in list(self._kept.values()):
             self._close(entry)
         if self._closing:
@@ -141,7 +141,7 @@ class Senders:
         if entry.closing is not None:
             entry.closing.cancel()
         self._kept = {key: other for key, other in self._kept.items() if other is not entry}
-        self._admission.publishes.room.give(entry.owner)
+        self._admission.publishes.give(entry.owner)
         task = asyncio.ensure_future(self._admission.endings.run(entry.sender.close))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -503,23 +503,22 @@ def _answer_of(number: int, outcome: BatchOutcome, *, per_message: bool) -> pb.P
     for error, rows in _grouped(outcome.errors):
         answer.failures.add(error=failures.to_proto(error), rows=packed.pack(np.array(rows), packed.INT32))
     if per_message:
-        columns = outcome.columns()
-        told_columns = answer.outcomes
-        told_columns.partitions.extend(map(values.partition_to_proto, columns.partitions))
+        columns, outcomes = outcome.columns(), answer.outcomes
+        outcomes.partitions.extend(map(values.partition_to_proto, columns.partitions))
         stored = columns.places >= 0
-        told_columns.partition_codes = packed.pack(columns.places, packed.INT32)
-        told_columns.offsets = packed.pack(np.where(stored, columns.offsets, 0), packed.INT64)
+        outcomes.partition_codes = packed.pack(columns.places, packed.INT32)
+        outcomes.offsets = packed.pack(np.where(stored, columns.offsets, 0), packed.INT64)
         for name, column in (("message_ids", columns.message_ids), ("append_times_ms", columns.append_times)):
             if column.any():
                 setattr(
-                    told_columns,
+                    outcomes,
                     name,
                     packed.pack(np.where(stored & (column == 0), -1, column), packed.INT64),
                 )
         if (columns.attempts > 1).any():
-            told_columns.attempts = packed.pack(columns.attempts, packed.INT32)
+            outcomes.attempts = packed.pack(columns.attempts, packed.INT32)
         if columns.unanswered.any():
-            told_columns.unanswered = packed.pack(columns.unanswered, packed.INT32)
+            outcomes.unanswered = packed.pack(columns.unanswered, packed.INT32)
     return answer
 
 

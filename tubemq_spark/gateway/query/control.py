@@ -243,7 +243,7 @@ class Operations:
             draining=self._calls.draining,
             sessions=len(self._sessions),
             open_reads=self._admission.reads.running,
-            open_publishes=self._admission.publishes.running,
+            open_publishes=self._admission.publishes.used,
             bytes_in_flight=self._admission.bytes.used,
             uptime_ms=int((time.monotonic() - self._began) * 1000),
             capabilities=self.capabilities,
