@@ -13,31 +13,44 @@ HEAD = """\
 <!-- Written by `make docs` from tools/gen_gateway_docs.py and tubemq_spark/gateway/settings.py. -->
 
 A gateway is a process between many clients and the few servers of a TubeMQ cluster. It speaks gRPC with its
-clients and TubeMQ's own protocol with masters and brokers.
+clients, and TubeMQ's own protocol with masters and brokers.
 
-- **Few connections.** All that read through a gateway share one connection to each broker, however many
-  executors there are. Those that publish at the same time, with equal settings, have connections of their
-  own, which the next ones get as soon as everything is stored.
-- **One way through a firewall.** Driver and executors reach the gateways only, and no broker.
-- **Nothing to lose.** A gateway keeps nothing that another one needs. When one is killed, its clients go on
-  at the next one: a range where it stood, and messages that may not be stored are sent again.
+- **Few connections.** All clients that read share one connection to each broker. All that publish with equal
+  settings share one producer.
+- **One way through a firewall.** Clients reach the gateways only, and no broker.
+- **Rights.** A policy says which clients there are, and what each may read and write.
+- **Nothing to lose.** A gateway keeps nothing that another one needs. When one is lost, its clients go on at
+  the next one.
 
-Without a need for one of these, reach TubeMQ directly: that is one step less on the way of each message.
+If you need none of these, reach TubeMQ directly: each message then has one process less to pass.
 
-## Run one
+## Start
 
 ```bash
 pip install 'tubemq_spark[gateway]'
 tubemq-gateway --master-servers 10.1.2.3:8715,10.1.2.4:8715 --listen 0.0.0.0:11911
 ```
 
-Run two or more, on different hosts. `tubemq-spark gateway` is the same command. `--check-config` and
-`--print-config` only look at the settings; with `--report-seconds 10` a line every 10 s says what the gateway
+Start two or more, on different hosts. `tubemq-spark gateway` is the same command. `--check-config` and
+`--print-config` only look at the settings. With `--report-seconds 10` a line every 10 s says what the gateway
 is doing.
+
+The directory `deploy` of the source distribution has
+
+- `tubemq-gateway@.service`, a unit of systemd. It runs one process for each port of metrics:
+  `systemctl enable --now tubemq-gateway@{9191,9192}`. A process may write nothing but its log;
+- `tls.conf`, a drop-in for that unit: the private key stays readable for root only, and a renewed key is used
+  after a restart;
+- `gateway.toml` and `policy.toml`, its settings and an example of a policy;
+- `Dockerfile`, an image that is healthy while it takes calls. Only the container itself reaches its metrics,
+  unless `TUBEMQ_GATEWAY_METRICS` says otherwise.
+
+`docker compose --profile gateway up -d --wait` starts a TubeMQ and two gateways.
 
 ## Use it
 
-One option is different; the packages of the extra `gateway` must be on the driver and on every executor.
+In Spark one option is different. The packages of the extra `gateway` must be on the driver and on every
+executor.
 
 ```python
 rows = (
@@ -48,39 +61,109 @@ rows = (
 )
 ```
 
-- Rows, errors, checkpoints and receipts are those of a direct connection; a query may change from one way to
+- Rows, errors, checkpoints and receipts are those of a direct connection. A query may change from one way to
   the other.
-- The first gateway that answers is used until it is away, is about to stop, or is busy.
-- A partitioner of your own, an encrypted key and `tubemq.master.web` cannot be used with gateways.
+- A partitioner of your own, an encrypted key and `tubemq.master.web` cannot be used.
 - TubeMQ's access control sees the user of `tubemq.username`. The gateway needs the password to log in, so
   both options need `tubemq.tls.enabled`.
-- Gateways may demand to know who calls: [Who may do what](#who-may-do-what).
 
 Without Spark, `TubeMQClient.connect("gateway://gateway1:11911,gateway2:11911?group=etl")` has producers,
-readers and consumers that go through gateways:
-[through gateways](../client/which-consumer.md#through-gateways).
+readers and consumers: [through gateways](../client/which-consumer.md#through-gateways).
 
-## Sending through a gateway that is lost
+Name all gateways. Each process has the list in an order of its own, so many processes use all gateways. A
+balancer that distributes connections may stand in between. One that distributes single calls may not: a
+session is at one gateway.
 
-What was accepted and not flushed may be stored or not. By default it is sent again, so it can be stored
-twice; the receipts say how many were (`retried`, `unanswered`). With `retryAmbiguous=false` the write fails
-with `TUBEMQ_GATEWAY_LOST` instead. A gateway that is stopped by a signal has everything stored first.
+## What clients see
+
+| what happens | what clients do |
+|---|---|
+| a gateway is busy | They ask it again when it says, a little later by chance. After 5 s of that they try the next one |
+| a gateway is killed | A range continues at the next gateway where it stood. Batches of a consumer that were not confirmed come again. Messages whose answer was lost are sent again |
+| a gateway drains | The same, but no message is sent twice: what it took, it answers |
+| no master answers | Gateways use what a master said last about partitions, for `route_expiry_ms` |
+| a broker does not answer | The same as without gateways: its partitions wait, and all others go on |
+| the policy no longer allows what they do | Their calls end with `TUBEMQ_GATEWAY_FORBIDDEN` or `TUBEMQ_GATEWAY_LOGIN` |
+
+A message whose answer was lost may be stored twice; receipts count these messages (`retried`, `unanswered`).
+With `retryAmbiguous=false` it is not sent again, and the write fails: `TUBEMQ_GATEWAY_LOST`.
+
+## Limits, and who counts
+
+All clients share the limits of a gateway. A *client* is the name that the policy gives; without a policy, the
+names in the client's certificate; without a certificate, its host.
+
+| setting | counts | what is more |
+|---|---|---|
+| `sessions` | open sessions | is refused |
+| `streams` | calls of one connection | waits at the client |
+| `calls` | calls in all, those that wait included | is refused |
+| `fetches` | fetches that wait, and consume streams, of all clients | is refused |
+| `reads` | ranges that are read | waits for a thread |
+| `waiting_calls` | calls that wait for a thread | is refused |
+| `publishes` | producers, one for all sessions of equal settings | is refused, unless an idle one can be closed |
+| `total_bytes` | bytes of messages of all clients, until brokers have stored them or clients have read them | waits; a publish stream is not read any further |
+| `session_bytes` | those of one session | the same |
+| `max_message_bytes` | bytes of one gRPC message | is refused by gRPC |
+
+- A call waits for `queue_ms` at most, and not longer than its client does. Then it is refused. A range or a
+  publish stream that is under way waits for bytes as long as it lives.
+- A refusal is `RESOURCE_EXHAUSTED`, `TUBEMQ_GATEWAY_BUSY`. It says when to try again.
+- Clients take turns, and so do the sessions of one client. While others wait, a client gets half of a limit
+  at most. The last eighth of it is for clients that use less than half.
+- A client that does not read what is ready for it, or has sent only a part of a batch, loses its place after
+  `stall_ms` if others wait.
+- `CloseSession`, `Commit` and `DetachPartitions` are never refused for a limit. Heartbeats and the end of a
+  consumer need no thread.
+- Timeouts that clients set are cut to `longest_wait_ms`. A batch has 32 MiB at most, and not more than
+  `session_bytes`.
+
+## Threads, memory and size
+
+| what | how much |
+|---|---|
+| gateways | Two at least. Each must carry the whole load while another one is away |
+| cores | A process uses little more than one. On larger hosts start one process per core with `reuse_port` and the same `listen`: the system distributes connections over them |
+| threads | One per range that is read, up to `reads`; one per eight of `reads` and `publishes` for short calls; one per producer while it sends; twelve for administration and for closing. Consumers have none: ten thousand need about fifty threads in all |
+| memory | Twice `total_bytes`, and half a GiB for the process. A session takes about 3 KB |
+| sockets | One per client, one per broker for all reading, and one per broker for each producer. Raise the limit of open files (`LimitNOFILE`) accordingly |
+| network | Each byte comes in once and goes out once |
+
+`reads` should be as large as the number of tasks that read at a time. A core serves about a thousand
+heartbeats per second, or two hundred ranges of 100 rows. Many clients cost less with `SessionEvents` than
+with heartbeats. `benchmarks/README.md` has the figures.
+
+## Sessions and secrets
+
+A client opens a session under an id that it chooses, with a random secret. Each call shows id, epoch and
+secret. No answer and no log tells a secret.
+
+- The id of an open session is refused to a client with another secret (`TUBEMQ_SESSION_TAKEN`), unless the
+  policy says that it is the same client. With a wrong secret a session is as unknown as one that is not
+  there.
+- With `tls_client_ca` and no policy, a session also belongs to the names in the certificate that opened it.
+- A client that starts again has a larger epoch. Its older session ends (`TUBEMQ_SESSION_FENCED`).
+- When a session ends, its calls end, and its partitions are given up. Nothing more is stored for it, but for
+  what is on its way to a broker.
+- A session that is silent for `lease_ms` ends. A call that is under way keeps it alive.
+- Passwords of TubeMQ's users are refused without TLS, on the loopback interface too.
+
+`ListSessions` tells ids, groups, addresses and ages, and neither epochs nor secrets. With a policy only
+operators may call it.
 
 ## TLS
 
-With `tls_cert` the gateway speaks TLS only, and with `tls_client_ca` clients must show a certificate of that
-CA. On its other side `master_tls` and the settings that begin with it are about masters and brokers.
+With `tls_cert` the gateway speaks TLS only. With `tls_client_ca` clients must show a certificate of that CA.
+The settings that begin with `master_tls` are about masters and brokers.
 
-The files may be replaced while the gateway runs: each new connection sees the new ones, and open connections
-stay. As long as certificate and key do not fit together, those of before are used.
+The files may be replaced while the gateway runs. Each new connection sees the new ones, and open connections
+stay. While certificate and key do not fit together, the gateway uses those of before.
 
 ## Who may do what
 
 Without `policy`, every client that reaches the port can use the gateway, within the rights that TubeMQ gives
-to all or to the user that the client names; so it listens on 127.0.0.1 unless told otherwise. A session can
-only be used with the secret that its client chose, which no answer and no log tells; with `tls_client_ca`, a
-certificate of the same names is needed, too. Passwords of users are taken over TLS only. With a policy, a
-file says which clients there are, and what each of them may do:
+to all, or to the user that the client names. Therefore a gateway listens on 127.0.0.1 unless told otherwise.
+With a policy, a file says which clients there are, and what each of them may do:
 
 ```toml
 [[clients]]
@@ -106,36 +189,51 @@ certificate = ["CN=ops"]
 operator = true
 ```
 
-- A client shows its token with each call, as `authorization: Bearer ...`; a query does that with
+- A client shows its token with each call, as `authorization: Bearer ...`. In Spark that is the option
   `tubemq.gateway.token`. A policy needs `tls_cert`, so that the token cannot be read on its way.
 - What a client has no right to is refused (`PERMISSION_DENIED`), and left out of lists of topics and groups.
-  A session belongs to the client that opened it: to others it is unknown, and only the same client can open
-  it again with another secret. Health and reflection need no rights.
+  A session belongs to the client that opened it: to others it is unknown. Health and reflection need no
+  rights.
 - Names in certificates are compared as they are, and written with their kind: `CN=` for the common name of
   the subject; `DNS:`, `URI:`, `IP:` and `email:` for alternative names.
-- Every `housekeeping_ms` the gateway looks whether the content of the file has changed. Calls are judged by
-  the new one from then on, and streams that it does not allow any longer end at once. A file with a mistake
-  changes nothing; the log has a warning, and `tubemq_gateway_policy_failures_total` counts it.
+- Every `housekeeping_ms` the gateway looks whether the content of the file has changed. Sessions of clients
+  that were removed end, and so do calls that need a right which was taken away. A file with a mistake changes
+  nothing; the log has a warning, and `tubemq_gateway_policy_failures_total` counts it.
 - With `master_username` and `master_password` the gateway logs in at TubeMQ for clients that name no user. No
-  client is told either of them.
+  client is told either of them. With `master_admin_token` clients may create the topics that `create` allows.
 
-## Stopping
+## Drain and rolling restart
 
 After SIGTERM or SIGINT
 
 1. health says `NOT_SERVING`, and new calls are refused with `UNAVAILABLE`; clients go to another gateway;
-2. ranges that are read end there and go on elsewhere; who publishes is told, has everything stored, and goes
-   on elsewhere; a publish stream of which everything is stored ends with that refusal;
-3. fetches that wait are answered without messages, and streams of events, routes and batches end with that
-   refusal; what was sent and not committed comes again, at the next gateway;
+2. ranges end, and continue elsewhere; publish streams take no more batches, and end when all that they took
+   is answered;
+3. fetches that wait are answered without messages, and streams of events and of batches end. What was fetched
+   and not committed comes again, at the next gateway;
 4. what still runs after `drain_ms` is cut, and the process ends with exit code 0.
 
-For a rolling restart stop one gateway after the other, the next one when `/health` of the first says
-`serving` again. Queries go on at the others, which must be able to carry the load for so long. A drain takes
-as long as the calls that are under way.
+A drain takes as long as the calls that are under way. A second signal does not wait. Other exit codes: 2 the
+configuration is wrong, 3 the gateway cannot listen, 4 no master can be reached and `require_master` is set.
 
-A second signal does not wait. Other exit codes: 2 the configuration is wrong, 3 the gateway cannot listen, 4
-no master can be reached and `require_master` is set.
+For a rolling restart stop one gateway, start it again, and stop the next one when `/health` of the first says
+`serving`. Queries go on at the others.
+
+## Log, metrics and alerts
+
+With `metrics` the gateway serves numbers for Prometheus, a status page and a health check.
+[Metrics of a gateway](metrics.md) lists them, with an alert for each thing that operators must know: refused
+calls, calls that queue, memory, a slow event loop, a certificate that expires, lost clients, a policy with a
+mistake. Ended sessions and redirected clients are normal, and count apart from failures.
+
+The log goes to stderr or to `log_file`, in UTC, under the logger `tubemq_spark.gateway`. The logger
+`access` below it has each failed call, and one in `access_log_every` of the others; single messages have no
+lines. With `log_json` each entry is one line of JSON. No client can forge a line or fill a disk: what is
+not printable is escaped (`\\n`, `\\x1b`), a value is cut at 1,000 characters, and of each kind of warning
+and of failure ten per minute are written and the others counted.
+
+A master is asked again every `route_refresh_ms` where partitions are. While no master answers, health stays
+`SERVING`; `DescribeGateway` and the metric `tubemq_gateway_degraded` say so.
 
 ## Other clients
 
@@ -147,27 +245,26 @@ grpcurl -plaintext gateway1:11911 grpc.health.v1.Health/Check
 grpcurl -plaintext gateway1:11911 tubemq.gateway.v1.GatewayService/DescribeGateway
 ```
 
-- `QueryRoute`, `QueryBounds` and `ReadRange` read what a topic holds, without moving any group.
-- `PublishStream` stores messages.
-- `CreateTopic` creates a topic, where the operator allows it.
-- `AttachPartitions`, `Fetch` and `Commit` consume as a group: TubeMQ's broker answers at once when it has
-  nothing, and the gateway waits for it, up to 20 s per call. Of all that wait for a partition one asks the
-  broker, every `poll_ms`; what is published through the gateway is there at once.
-- `Subscribe` makes the session a member of its group instead: the master distributes the partitions among its
-  members, and the event `partitions_changed` tells which the session has.
-- `Consume` is a `Fetch` that goes on: batches come as long as the client gives credit, in bytes.
-- A `Commit` may be repeated. What was not committed comes again: after the time that the session's settings
-  name, and at once when the session moves to another gateway, or its stream ends.
-- `SessionEvents` tells what happens to a session: the gateway drains, a partition was lost or has gone on
-  behind records that are gone, a topic has other partitions, others of the group came or went. Heartbeats
-  tell it too; a session with such a stream needs none, which is cheaper where there are many.
-- `ListMembers` and `ListGroups` say who consumes, and what administrators have set for a group, as a master
-  knows it, up to 5 s late.
+| methods | what they do |
+|---|---|
+| `QueryRoute`, `QueryBounds`, `ReadRange` | read what a topic holds, without moving any group |
+| `PublishStream` | stores messages |
+| `CreateTopic` | creates a topic, where the operator allows it |
+| `Subscribe` | makes the session a member of its group: the master distributes partitions among its members, and the event `partitions_changed` tells which the session has |
+| `AttachPartitions`, `DetachPartitions` | take partitions that the client names, and give them up |
+| `Fetch` | waits for messages, 20 s at most |
+| `Consume` | the same as one long call: batches come as long as the client gives credit, in bytes |
+| `Commit` | confirms a batch; it may be repeated. What was not committed comes again: after `confirm_timeout_ms` of the session's settings, and at once when the session moves to another gateway |
+| `SessionEvents` | tells what happens to a session: the gateway drains, a partition was lost or passed over lost records, a topic has other partitions, members of the group came or went. Heartbeats tell it too |
+| `ListMembers`, `ListGroups` | tell who consumes, and what administrators have set for a group, up to 5 s late |
+
+TubeMQ's brokers answer at once when they have nothing. So of all consumers that wait for a partition, one
+asks the broker every `poll_ms`. What is published through the gateway wakes them at once.
 
 How sessions, errors, columns and streams work, with examples in Java: [Protocol](protocol.md).
 
 This reads what a topic holds as a group, and ends. Any language with gRPC does the same with what `protoc`
-makes of the file.
+generates from the file.
 
 ```python
 import array
@@ -209,54 +306,7 @@ with grpc.insecure_channel("gateway1:11911") as channel:
         call("Commit", pb.CommitRequest(batch=batch.batch), pb.CommitResponse)
     call("CloseSession", pb.CloseSessionRequest(), pb.CloseSessionResponse)
 ```
-
-## Log and metrics
-
-The log goes to stderr or to `log_file`, in UTC, under the logger `tubemq_spark.gateway`. Of the calls,
-`access` below it has each failure and one in `access_log_every`; there is no line for single messages. What
-clients name cannot forge a line or fill a disk: what is not printable is escaped (`\\n`, `\\x1b`), a value is
-cut at 1,000 characters, and of warnings and of failures of a condition ten in a minute are written, and the
-others counted. With `log_json` each entry is one line of JSON.
-
-Routes are asked again every `route_refresh_ms`. While no master answers, those that are known are used, for
-up to `route_expiry_ms`; health stays `SERVING`, and `DescribeGateway` and a metric say that the gateway is
-degraded.
-
-With `metrics` the gateway serves its numbers for Prometheus, a status page for people, and a health check:
-[Metrics of a gateway](metrics.md).
-
-## Size
-
-- **Gateways.** Two at least, so that one can stop; each must be able to carry all of the load. A process uses
-  little more than one core: on hosts with more, start one for each core with `reuse_port` and the same
-  `listen`. The system then spreads connections over them, of which each Python worker of Spark has one.
-- **Threads.** A range that is read and a client that publishes have a thread each, as long as that takes.
-  So `reads` and `publishes` should be as large as the number of tasks that read or write at a time; short
-  calls have one thread for each eight of these. Further ones wait for their turn, for `queue_ms` at most,
-  and then try other gateways. Consumers have no threads: ten thousand may wait in one gateway. Clients take
-  turns, and one that does not read what it asked for loses its turn.
-- **Clients.** One client, by its name in the policy or else by its host, gets all that others leave, but for
-  the last eighth of sessions, threads, calls and bytes; while others wait for these, it gets half at most.
-- **Memory.** That of the process, and the messages that wait in it: for each range four batches of half a MiB
-  at most, and `total_bytes` for all together.
-- **Sockets.** One for each client; one to each broker for all that is read; and one to each broker for each
-  client that publishes at the same time. Raise the limit of open files (`LimitNOFILE`) accordingly.
-- **Network.** Each byte comes in and goes out once.
-
-## Run it as a service
-
-The directory `deploy` of the source distribution has
-
-- `tubemq-gateway@.service`, a unit of systemd that runs one process for each port of metrics:
-  `systemctl enable --now tubemq-gateway@{9191,9192}`. It may write nothing but its log, and has as much
-  memory as `total_bytes` needs;
-- `tls.conf`, a drop-in for it: the private key stays readable for root only;
-- `gateway.toml` and `policy.toml`, the settings for it and an example of a policy;
-- `Dockerfile`, an image that is healthy as long as it takes calls. Only the container itself reaches its
-  metrics, until `TUBEMQ_GATEWAY_METRICS` says otherwise.
-
-`docker compose --profile gateway up -d --wait` starts a TubeMQ with two gateways before it.
-"""
+"""  # noqa: E501 (rows of tables)
 
 SETTINGS_HEAD = f"""
 ## Settings

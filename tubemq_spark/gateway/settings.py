@@ -65,7 +65,7 @@ _QUESTIONS_PER: Final = 8
 _NEEDED: Final = (
     ("tls_key", "tls_cert"),
     ("tls_client_ca", "tls_cert"),
-    # A token that others can read on its way is none.
+    # Others could read the token on its way.
     ("policy", "tls_cert"),
     ("master_username", "master_password"),
     ("master_password", "master_username"),
@@ -146,7 +146,7 @@ class GatewaySettings:
     master_discovery_url: str | None = setting(
         URL, "where a text with host:port of each master is, for master_discovery=http", None
     )
-    master_discovery_ms: int = setting(MILLISECONDS, "how often to find that out", 120_000)
+    master_discovery_ms: int = setting(MILLISECONDS, "how often to look for them", 120_000)
     listen: Endpoint = setting(
         _listener(DEFAULT_GATEWAY_PORT),
         "where clients reach the gateway; with 0.0.0.0 on every address",
@@ -170,7 +170,7 @@ class GatewaySettings:
     tls_key: str | None = setting(PATH, "its private key, in PEM (default: in the same file)", None)
     tls_client_ca: str | None = setting(PATH, "the CAs whose certificates clients must show, in PEM", None)
     policy: str | None = setting(
-        PATH, "a TOML file with the clients that may call, and their rights (default: everybody may)", None
+        PATH, "a TOML file with the clients that may call, and their rights (default: all clients may)", None
     )
     master_tls: bool = setting(BOOLEAN, "whether masters and brokers are reached over TLS", False)
     master_tls_ca: str | None = setting(
@@ -195,26 +195,30 @@ class GatewaySettings:
         secret=True,
     )
     require_master: bool = setting(BOOLEAN, "whether to end at once when no master can be reached", False)
-    lease_ms: int = setting(MILLISECONDS, "how long a session may be silent", 30_000)
+    lease_ms: int = setting(MILLISECONDS, "how long a session may be silent before it ends", 30_000)
     heartbeat_ms: int = setting(
-        MILLISECONDS, "how often a client without other calls is to send a sign", 10_000
+        MILLISECONDS, "how often a client that makes no other calls sends a heartbeat", 10_000
     )
     keepalive_ms: int = setting(
-        MILLISECONDS, "after how much silence a client's connection is asked for a sign of life", 30_000
+        MILLISECONDS, "after how much silence the gateway pings a client's connection", 30_000
     )
     keepalive_timeout_ms: int = setting(
-        MILLISECONDS, "how long that may take before the connection counts as lost", 10_000
+        MILLISECONDS, "how long the answer to that ping may take before the connection counts as lost", 10_000
     )
     disconnect_ms: int = setting(
         MILLISECONDS,
-        "after how long a session is closed whose stream was lost, if it wants that",
+        "after how long a session is closed whose stream of events broke off, if its client wants that",
         5_000,
     )
     housekeeping_ms: int = setting(
         MILLISECONDS, "how often to look for silent sessions, and for a policy that has changed", 5_000
     )
-    route_refresh_ms: int = setting(MILLISECONDS, "how old what a master said of partitions may be", 20_000)
-    route_expiry_ms: int = setting(MILLISECONDS, "how old it may be while no master answers", 300_000)
+    route_refresh_ms: int = setting(
+        MILLISECONDS, "after how long a master is asked again where partitions are", 20_000
+    )
+    route_expiry_ms: int = setting(
+        MILLISECONDS, "how long its last answer is used while no master answers", 300_000
+    )
     sessions: int = setting(COUNT, "how many sessions there may be", 10_000)
     poll_ms: int = setting(
         MILLISECONDS, "how often a broker is asked again for messages that fetches wait for", 200
@@ -225,33 +229,39 @@ class GatewaySettings:
     notify_members: bool = setting(
         BOOLEAN, "whether sessions are told when others of their group come or go", True
     )
-    fetches: int = setting(COUNT, "how many fetches may wait for messages", 10_000)
+    fetches: int = setting(COUNT, "how many fetches and consume streams may wait for messages", 10_000)
     reads: int = setting(COUNT, "how many ranges are read at a time", 256)
     publishes: int = setting(
-        COUNT, "how many producers there are; sessions of equal settings publish by one of them", 256
+        COUNT, "how many producers there may be; sessions of equal settings share one", 256
     )
-    streams: int = setting(COUNT, "how many calls of one connection may be under way", 256)
-    calls: int = setting(COUNT, "how many calls may be under way, with those that wait for events", 40_000)
+    streams: int = setting(
+        COUNT, "how many calls of one connection may be under way; others wait at the client", 256
+    )
+    calls: int = setting(
+        COUNT, "how many calls may be under way, streams and calls that wait included", 40_000
+    )
     waiting_calls: int = setting(COUNT, "how many calls may wait for a thread", 10_000)
     queue_ms: int = setting(
         MILLISECONDS, "how long a call may wait for a thread, if its client waits that long", 30_000
     )
     max_message_bytes: int = setting(
         integer(64 << 10, 4 * MIB),
-        "the longest message of a client, in bytes; batches that are longer come in pieces",
+        "the longest gRPC message of a client, in bytes; a longer batch comes in parts",
         4 * MIB,
     )
     session_bytes: int = setting(BYTES, "how many bytes of one session may wait in the gateway", 64 * MIB)
     total_bytes: int = setting(BYTES, "how many bytes of all sessions may wait in the gateway", 1024 * MIB)
     stall_ms: int = setting(
-        MILLISECONDS, "how long a client may not read what is ready for it while others wait for room", 10_000
+        MILLISECONDS,
+        "after how long a client that does not read, or does not finish a batch, gives way to others",
+        10_000,
     )
     longest_wait_ms: int = setting(
         MILLISECONDS,
-        "the largest value of each timeout that a client sets for what the gateway does for it",
+        "the largest value of each timeout that clients may set",
         600_000,
     )
-    drain_ms: int = setting(MILLISECONDS, "how long calls may take to end when the gateway stops", 30_000)
+    drain_ms: int = setting(MILLISECONDS, "how long calls may go on when the gateway stops", 30_000)
     metrics: Endpoint | None = setting(
         _listener(_METRICS_PORT),
         "where to serve metrics, a status page and a health check over HTTP (default: nowhere)",
@@ -259,21 +269,23 @@ class GatewaySettings:
     )
     metrics_hosts: tuple[str, ...] = setting(
         HOSTS,
-        "names in URLs of these, besides addresses and this host's own name; a request for another name is "
-        "refused, since a page of another site may have sent it",
+        "names of this host in their URLs, besides addresses and its own name; requests for other names are "
+        "refused, since pages of other sites may have sent them",
         (),
     )
     log_level: str = setting(
-        one_of("DEBUG", "INFO", "WARNING", "ERROR"), "what the gateway's log has", "INFO"
+        one_of("DEBUG", "INFO", "WARNING", "ERROR"), "the lowest level of entries in the log", "INFO"
     )
     log_json: bool = setting(BOOLEAN, "whether each entry of the log is a JSON object", False)
     log_file: str | None = setting(
         PATH, "the file for the log, one for each process (default: the log goes to stderr)", None
     )
     log_file_bytes: int = setting(BYTES, "how large that file may be before a new one begins", 100 * MIB)
-    log_files: int = setting(COUNT, "how many files of before are kept, as FILE.1 and so on", 5)
+    log_files: int = setting(COUNT, "how many older files are kept, as FILE.1 and so on", 5)
     access_log_every: int = setting(
-        integer(0, 1_000_000), "which calls are logged: each so many of a method; 0: only failures", 100
+        integer(0, 1_000_000),
+        "of how many calls of a method that succeed one is logged; 0: none; failures always are",
+        100,
     )
 
     def __repr__(self) -> str:
