@@ -3,7 +3,7 @@
     make bench-gateway                       # everything, in about five minutes
     python benchmarks/gateway.py --only read idle
 
-- *read*: rows a second of one task that reads as the source does, directly and through a gateway in turns,
+- *read*: rows per second of one task that reads as the source does, directly and through a gateway in turns,
   and the gateway's own processor time per row;
 - *write*: the same of one task that writes as the sink does;
 - *idle*: processor time and memory of sessions that do nothing: those that send heartbeats, and those that
@@ -225,7 +225,7 @@ async def measure_idle(gateway: GatewayProcess, count: int, seconds: float) -> F
 
 
 async def measure_parked(gateway: GatewayProcess, polls: int, consumers: int, seconds: float) -> Figures:
-    """Let fetches of some consumers wait, and measure heartbeats of another client meanwhile."""
+    """Measure heartbeats of a client while fetches of some consumers wait."""
     clients = Clients(gateway.address)
     readers = [await clients.open(number, f"bench_{number}") for number in range(consumers)]
     wanted = pb.AttachPartitionsRequest.Wanted(
@@ -267,7 +267,7 @@ async def measure_parked(gateway: GatewayProcess, polls: int, consumers: int, se
 async def measure_sessions(
     server: ServerProcess, gateway: GatewayProcess, count: int, seconds: float
 ) -> Figures:
-    """Let sessions read the same messages again and again; compare what each gets while all of them read."""
+    """Read the same messages in many sessions again and again; compare what each gets while all read."""
     clients = Clients(gateway.address)
     # Readers of one group would wait for each other's leases.
     sessions = [await clients.open(number, f"bench_{number}") for number in range(count)]

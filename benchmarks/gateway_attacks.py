@@ -1,11 +1,11 @@
-"""What hostile clients of a gateway reach, and what its other clients have of it.
+"""What hostile clients of a gateway reach, and what its other clients notice.
 
     python -m benchmarks.gateway_attacks
     python -m benchmarks.gateway_attacks --only threads items
 
 The attacks are those of ``testkit/attacks.py``, each on a gateway of its own with default settings and limits
 of 64 MiB. The table has, for each, what it has reached, how much memory the gateway took more, and the 99th
-percentile of another client's heartbeats before and meanwhile. JSON is the last line.
+percentile of another client's heartbeats before it and during it. JSON is the last line.
 """
 
 import argparse

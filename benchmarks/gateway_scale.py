@@ -8,8 +8,8 @@
 - *sessions*: memory of a session, and how long heartbeats take when each session sends one every ten seconds;
 - *consumers*: threads and memory of sessions that have each attached a partition;
 - *loss*: one of two gateways is killed: the time until the other one has answered the last of its clients;
-- *overload*: three times as many ranges a second as it serves, for some seconds: how many are served, and how
-  soon afterwards calls are answered as before.
+- *overload*: three times as many ranges per second as it serves, for some seconds: how many are served, and
+  how soon afterwards calls are answered as before.
 
 The server and the gateways are processes of their own; the clients are one event loop with a few dozen
 connections. A client that is refused waits as long as it is told, or backs off, shortened at random. JSON is
@@ -73,7 +73,7 @@ class Clients:
     """Sessions over a few connections to one gateway."""
 
     def __init__(self, address: str) -> None:
-        """Connect to nothing yet."""
+        """Connect to no gateway."""
         self._channels = [grpc.aio.insecure_channel(address, OPTIONS) for _ in range(_CHANNELS)]
         self._turn = itertools.cycle(self._channels)
 
@@ -82,7 +82,7 @@ class Clients:
         return AsyncCaller(next(self._turn), f"{os.getpid()}_{name}")
 
     def move(self, client: AsyncCaller) -> None:
-        """Let a client of another gateway go on here."""
+        """Move a client of another gateway here."""
         client.channel = next(self._turn)
 
     async def close(self) -> None:
@@ -251,7 +251,7 @@ async def beat(sessions: list[AsyncCaller], seconds: float, every_s: float = _EV
 
 
 async def measure_sessions(server: ServerProcess, count: int, seconds: float) -> Figures:
-    """Open sessions, and let them live."""
+    """Open sessions, and send their heartbeats."""
     with GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as gateway:
         clients = Clients(gateway.address)
         await opened(clients, "warm", 32)

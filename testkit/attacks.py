@@ -1,8 +1,8 @@
-"""What a hostile client of a gateway tries, and what the gateway and its other clients have of it.
+"""What a hostile client of a gateway tries, and what the gateway and its other clients notice.
 
 Each attack is a function that takes a ``Stage`` and returns what it has reached: lines, none when it failed.
-``run`` watches the gateway's memory and another client's heartbeats meanwhile. The attacker knows the .proto
-file; it calls from 127.0.0.1, the others from other addresses.
+``run`` watches the gateway's memory and another client's heartbeats during the attack. The attacker knows the
+.proto file; it calls from 127.0.0.1, the others from other addresses.
 """
 
 import contextlib
@@ -237,10 +237,10 @@ def hijack(stage: Stage) -> list[str]:
     for secret in (b"", bytes(32), mallory.session.secret):
         mallory.session = pb.SessionRef(client_id="ann", epoch=1, secret=secret)
         if not refused(lambda: publish(mallory, b"forged")):
-            reached.append("a message was stored as somebody else")
+            reached.append("a message was stored as another client")
         if not refused(lambda: mallory("Heartbeat")):
-            reached.append("a sign of life of somebody else")
-        # Who closes a session that is not there is told that it is closed.
+            reached.append("a sign of life of another client")
+        # The answer about a session that is not there is that it is closed.
         mallory("CloseSession")
     for epoch in (1, 2):
         mallory.session = pb.SessionRef(client_id="ann", epoch=epoch, secret=bytes(32))
@@ -282,19 +282,19 @@ def _publish_to_a_frozen_broker(stage: Stage, streams: int, **settings: Any) -> 
 
 
 def memory_by_bodies(stage: Stage) -> list[str]:
-    """Send large bodies for sessions that do not exist, and pieces of batches that never end."""
+    """Send large bodies for sessions that do not exist, and parts of batches that never end."""
     flood = Flood()
-    nobody = stage.attacker("nobody")
+    stranger = stage.attacker("stranger")
     whole = pb.PublishStreamRequest(batch=batch_of(bytes(30 * MIB)), number=1).SerializeToString()
     for _ in range(10):
-        flood.begin(nobody, "PublishStream", [*requests_of([]), whole])
-        flood.begin(nobody, "Heartbeat", whole)
+        flood.begin(stranger, "PublishStream", [*requests_of([]), whole])
+        flood.begin(stranger, "Heartbeat", whole)
     pieces = [
         pb.PublishStreamRequest(part=pb.PublishStreamRequest.Part(data=bytes(MIB), size=1 << 40), number=1)
     ] * 32
     data = [piece.SerializeToString() for piece in pieces]
     for number in range(20):
-        client = nobody
+        client = stranger
         if number % 2:
             client = stage.attacker(f"pieces_{number}")
             client.open()
@@ -304,7 +304,7 @@ def memory_by_bodies(stage: Stage) -> list[str]:
 
 
 def memory_by_names(stage: Stage) -> list[str]:
-    """Have sessions with descriptions of megabytes."""
+    """Open sessions with descriptions of megabytes."""
     calls = []
     first = stage.attacker("named")
     for number in range(60):
@@ -320,7 +320,7 @@ def memory_by_names(stage: Stage) -> list[str]:
 
 
 def threads(stage: Stage) -> list[str]:
-    """Have many calls that do not move, and so keep others out."""
+    """Begin many calls that do not move, and so keep others out."""
     reached = []
     writer = stage.other("writer")
     writer.open("writers")
@@ -517,13 +517,13 @@ ATTACKS: Final[dict[str, Attack]] = {
 
 @dataclasses.dataclass
 class Outcome:
-    """What an attack has reached, and what others had of it."""
+    """What an attack has reached, and what other clients noticed."""
 
     reached: list[str]
     quiet_ms: list[float]
     """How long heartbeats of another client took before."""
     took_ms: list[float]
-    """How long they took meanwhile."""
+    """How long they took during the attack."""
     errors: list[str]
     """Those that failed."""
     memory_before: int

@@ -144,7 +144,7 @@ def test_a_block_that_fails_sends_nothing_more(parts):
 
 
 def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monkeypatch):
-    monkeypatch.setattr(remote_sender, "PIECE_BYTES", 60)
+    monkeypatch.setattr(remote_sender, "PART_BYTES", 60)
     values = [*bodies(0, 25), b"", *bodies(26, 4)]
     with parts.cluster.sender("test") as sender:
         with pytest.raises(OptionError, match=r"message 26 of test") as refused:
@@ -177,7 +177,7 @@ def test_several_batches_are_on_their_way_and_a_flush_waits_for_all(parts):
 
 
 def test_a_body_that_is_longer_than_a_message_of_the_protocol_travels_in_pieces(parts, monkeypatch):
-    monkeypatch.setattr(publish_window, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(publish_window, "PART_BYTES", 1000)
     body = bytes(range(256)) * 100
     with parts.cluster.sender("test") as sender:
         sender.send_batch(parts.batch([body, b"short"]))

@@ -15,12 +15,13 @@ import numpy as np
 from tubemq_spark.client.producer.outgoing import outgoing_batch, refused_message, unwritable_rows
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.producing import RemotePlaces, receipts_of
-from tubemq_spark.client.remote.publish_window import PIECE_BYTES, Parcel, PublishWindow
+from tubemq_spark.client.remote.publish_window import Parcel, PublishWindow
 from tubemq_spark.cluster.base import Sender
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import from_proto
+from tubemq_spark.protocol.gateway.limits import PART_BYTES
 from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS, Coded, OnRefused, SendBatch
 from tubemq_spark.receipts import Receipt, describe_message, merged
 
@@ -188,7 +189,7 @@ def _parts(batch: SendBatch, start: int, stop: int) -> Iterator[tuple[int, int]]
     """Yield where parts of a batch begin and end that travel by themselves."""
     ends = batch.values.offsets
     while start < stop:
-        fitting = int(np.searchsorted(ends, ends[start] + PIECE_BYTES, side="right")) - 1
+        fitting = int(np.searchsorted(ends, ends[start] + PART_BYTES, side="right")) - 1
         after = min(max(fitting, start + 1), stop)
         yield start, after
         start = after

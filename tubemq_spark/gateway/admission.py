@@ -289,10 +289,10 @@ class Stop:
 
 
 class Turns:
-    """The threads for one kind of work; who finds none waits for a turn."""
+    """The threads for one kind of work; a call waits for its turn while all are at work."""
 
     def __init__(self, kind: str, threads: int, line: Room, patience_s: float, gateway: str) -> None:
-        """Begin none.
+        """Start no thread.
 
         Args:
             kind: what they do, for errors, such as ``reads``.

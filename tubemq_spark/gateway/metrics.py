@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 from tubemq_spark.errors import OptionError
 
-Made: TypeAlias = Any
+Metric: TypeAlias = Any
 """A metric of Prometheus' client, which is imported late."""
 
 DIRECTIONS: Final = ("read", "published")
@@ -73,7 +73,7 @@ class Metrics:
         self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
         """How many messages and bytes have passed, by direction."""
 
-    def _made(self, kind: Callable[..., Any], name: str, text: str, *labels: str, **more: object) -> Made:
+    def _made(self, kind: Callable[..., Any], name: str, text: str, *labels: str, **more: object) -> Metric:
         full = f"{_PREFIX}{name}"
         if labels:
             self.labels[full] = labels

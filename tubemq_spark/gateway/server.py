@@ -52,7 +52,7 @@ logger = logging.getLogger("tubemq_spark.gateway")
 
 _UNREAD_BYTES: Final = 64 << 10
 _CLIENT_KEEPALIVE_MS: Final = 5_000
-"""How often a client may ask for a sign of life."""
+"""How often a client may ping."""
 _PENDING_CALLS: Final = 20_000
 """gRPC cancels a burst of calls above its own limit; ours answer with a reason."""
 _LOOK_S: Final = 0.05
@@ -66,7 +66,7 @@ class GatewayServer:
     """A gateway in the running event loop."""
 
     def __init__(self, settings: GatewaySettings, hooks: Iterable[Hook] = ()) -> None:
-        """Make all parts; ``start`` listens.
+        """Create all parts; ``start`` listens.
 
         Args:
             settings: how it runs.
@@ -361,7 +361,7 @@ class GatewayServer:
             logger.log(level, text, session.client_id, session.peer, extra={"kind": "silent sessions"})
 
     async def _look_at_policy(self) -> None:
-        """Judge everybody by the policy as its file is now."""
+        """Judge all sessions and calls by the policy as its file is now."""
         if await self._calls.guard.look():
             for session in self._sessions:
                 if (refusal := self._calls.guard.refused(session.owner)) is not None:

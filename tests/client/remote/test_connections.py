@@ -110,7 +110,7 @@ def test_a_forked_child_is_another_client_and_leaves_the_connections_to_its_pare
     kept = gateways._connections
     sweeping = gateways._sweeping
     try:
-        gateways.start_anew()
+        gateways.restart_in_child()
         assert gateways._connections == {}
         assert gateways.session.client_id != before
     finally:

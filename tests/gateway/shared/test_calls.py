@@ -11,7 +11,6 @@ from tests.waiting import wait_until
 from tubemq_spark.gateway.admission import Owner
 from tubemq_spark.gateway.session import calls
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.limits import MESSAGE_BYTES
 from tubemq_spark.protocol.gateway.methods import METHODS
 
 
@@ -103,7 +102,7 @@ def test_messages_on_their_way_have_room_for_every_session(server):
         slow, other = fleet.client(), fleet.client()
         with silent(slow, "QueryBounds", 10):
             wait_until(lambda: under_way(served) == 10)
-            assert served.server._admission._coming.used == MESSAGE_BYTES
+            assert served.server._admission._coming.used == 4 << 20
             assert other("Heartbeat").lease_ms == 30_000
         fleet.close()
 

@@ -217,7 +217,7 @@ def test_what_a_client_names_is_capped(server):
         (failure,) = stream.answer().failures
         fleet.server.faults.clear()
         assert failure.error.condition.startswith("TUBEMQ_SEND_FAILED")
-        (kept,) = served.server._senders._kept.values()
+        (kept,) = served.server._senders._entries.values()
         assert kept.sender._window._max_messages == 100_000
         stream.break_off()
         fleet.close()
@@ -400,7 +400,7 @@ def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narr
     stream = Stream(narrow.client("writers"))
     stream.send(topic, b"x")
     assert stream.stored() == 1
-    (kept,) = narrow.served.server._senders._kept.values()
+    (kept,) = narrow.served.server._senders._entries.values()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept.sender._window, "submit", lambda _: 1 // 0)
         stream.send(topic, b"y")

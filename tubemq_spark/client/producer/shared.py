@@ -432,7 +432,7 @@ class SharedSender:
         try:
             delivery.on_end(delivery)
         except BaseException:
-            # The thread serves everybody else.
+            # The thread serves all other lanes, too.
             logger.warning("%r raised an error, which ends nothing", delivery.on_end, exc_info=True)
 
     def _give_up(self, lane: Lane) -> None:

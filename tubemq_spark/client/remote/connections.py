@@ -80,7 +80,7 @@ def grpc_module() -> ModuleType:
     Raises:
         OptionError: it is not installed.
     """
-    # Otherwise each gateway that stops is a line on stderr. Who sets it gets what they set.
+    # Otherwise each gateway that stops is a line on stderr. A value of the user stays.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         return importlib.import_module("grpc")
@@ -169,7 +169,7 @@ class Gateways:
             secret=secrets.token_bytes(_SECRET_BYTES),
         )
 
-    def start_anew(self) -> None:
+    def restart_in_child(self) -> None:
         """Forget the connections, which belong to the parent process; for a forked child."""
         self._lock = threading.Lock()
         self._start()
@@ -644,7 +644,7 @@ def _after_fork_in_child() -> None:
     global _making
     _making = threading.Lock()
     for gateways in list(_all):
-        gateways.start_anew()
+        gateways.restart_in_child()
 
 
 atexit.register(close_process_gateways)

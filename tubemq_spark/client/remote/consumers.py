@@ -249,7 +249,7 @@ class RemoteAssignedConsumer(AssignedConsumer):
 
     @property
     def registered_at(self) -> float | None:
-        """When a gateway last registered this consumer, in seconds since 1970; None: not yet."""
+        """When a gateway last registered this consumer, in seconds since 1970; None: none has."""
         return self._attaching.registered_at
 
     def partitions(self) -> dict[TopicPartition, bool]:

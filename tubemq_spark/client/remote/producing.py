@@ -218,7 +218,7 @@ def receipts_of(answer: pb.PublishStreamResponse, parcel: Parcel) -> list[Receip
     ]
 
 
-class _Sent(Parcel):
+class _LoopParcel(Parcel):
     """Messages of a batch of the send loop."""
 
     __slots__ = ("first", "outgoing", "sent_at")
@@ -268,7 +268,7 @@ class RemoteWindow:
         first = min(run.rows[0] for run in runs)
         after = first + sum(len(run.rows) for run in runs)
         due_at = time.monotonic() + self._delivery_s - outgoing.waited_s
-        self._window.add(_Sent(outgoing.as_batch(first, after), due_at, outgoing, first))
+        self._window.add(_LoopParcel(outgoing.as_batch(first, after), due_at, outgoing, first))
         self._window.work()
 
     def wait(self, at_most_s: float) -> None:
@@ -294,48 +294,46 @@ class RemoteWindow:
         self._window.close()
 
     def _answered(self, parcel: Parcel, answer: pb.PublishStreamResponse) -> None:
-        batch_sent = _as_sent(parcel)
-        self._places.count(answer, batch_sent, time.monotonic() - batch_sent.sent_at)
-        outcomes = batch_sent.outgoing.outcomes
+        parcel = _of_loop(parcel)
+        self._places.count(answer, parcel, time.monotonic() - parcel.sent_at)
+        outcomes = parcel.outgoing.outcomes
         if outcomes is None:
             return
         try:
-            for rows, partitions, offsets, details, attempts, unanswered in _stored(
-                answer.outcomes, batch_sent
-            ):
+            for rows, partitions, offsets, details, attempts, unanswered in _stored(answer.outcomes, parcel):
                 outcomes.stored(rows, partitions, offsets, details, attempts, unanswered)
             for failure in answer.failures:
                 error = from_proto(failure.error)
                 for row in np.frombuffer(failure.rows, INT32).tolist():
-                    outcomes.failed(batch_sent.first + row, error)
+                    outcomes.failed(parcel.first + row, error)
         except (MalformedMessageError, IndexError) as error:
             raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
 
     def _failed(self, parcel: Parcel, cause: str, _ambiguous: object) -> None:
-        batch_sent = _as_sent(parcel)
-        outcomes = batch_sent.outgoing.outcomes
+        parcel = _of_loop(parcel)
+        outcomes = parcel.outgoing.outcomes
         if outcomes is None:
             return
-        for row in range(batch_sent.first, batch_sent.first + len(batch_sent.batch)):
-            outcomes.failed(row, self._error_of(batch_sent, row, cause))
+        for row in range(parcel.first, parcel.first + len(parcel.batch)):
+            outcomes.failed(row, self._error_of(parcel, row, cause))
 
-    def _error_of(self, batch_sent: _Sent, row: int, cause: str) -> ProduceError:
-        batch = batch_sent.outgoing
+    def _error_of(self, parcel: _LoopParcel, row: int, cause: str) -> ProduceError:
+        batch = parcel.outgoing
         named = batch.partition(row)
         topic = batch.topic(row)
         return ProduceError(
-            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if batch_sent.unanswered else "TUBEMQ_SEND_FAILED",
+            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if parcel.unanswered else "TUBEMQ_SEND_FAILED",
             partition=f"topic '{topic}'" if named is None else TopicPartition(topic, *named),
             message=batch.describe(row, self._sender),
-            attempts=batch_sent.attempts,
-            unanswered=batch_sent.unanswered,
+            attempts=parcel.attempts,
+            unanswered=parcel.unanswered,
             cause=cause,
             hint=_IS_A_GATEWAY_THERE,
         )
 
 
-def _as_sent(parcel: Parcel) -> _Sent:
-    if not isinstance(parcel, _Sent):
+def _of_loop(parcel: Parcel) -> _LoopParcel:
+    if not isinstance(parcel, _LoopParcel):
         raise TypeError(parcel)
     return parcel
 
@@ -343,13 +341,13 @@ def _as_sent(parcel: Parcel) -> _Sent:
 _Stored = tuple[Sequence[int], Sequence[TopicPartition], Int64s, Details, int, int]
 
 
-def _stored(message: pb.PublishStreamResponse.Outcomes, batch_sent: _Sent) -> Iterator[_Stored]:
+def _stored(message: pb.PublishStreamResponse.Outcomes, parcel: _LoopParcel) -> Iterator[_Stored]:
     """Yield the messages that are stored, those together that were sent equally often.
 
     Raises:
         MalformedMessageError: the answer contradicts itself.
     """
-    count = len(batch_sent.batch)
+    count = len(parcel.batch)
     partitions = [values.partition_from_proto(partition) for partition in message.partitions]
     places = codes(message.partition_codes, count, len(partitions), "partition_codes")
     offsets = unpack(message.offsets, INT64, count, "offsets")
@@ -362,12 +360,12 @@ def _stored(message: pb.PublishStreamResponse.Outcomes, batch_sent: _Sent) -> It
     for history in np.unique(histories[stored], axis=0):
         rows = np.flatnonzero(stored & (histories == history).all(axis=1))
         yield (
-            (rows + batch_sent.first).tolist(),
+            (rows + parcel.first).tolist(),
             [partitions[code] for code in places[rows].tolist()],
             offsets[rows].astype(np.int64),
             Details(np.maximum(ids[rows], 0), np.maximum(times[rows], 0)),
-            int(history[0]) + batch_sent.attempts - 1,
-            int(history[1]) + batch_sent.unanswered,
+            int(history[0]) + parcel.attempts - 1,
+            int(history[1]) + parcel.unanswered,
         )
 
 

@@ -34,10 +34,9 @@ from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.waker import Waker
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.gateway.limits import PART_BYTES
 from tubemq_spark.protocol.send_batch import SendBatch
 
-PIECE_BYTES: Final = 1 << 20
-"""A longer batch travels in pieces of this length; senders keep batches below it where bodies allow that."""
 _GRACE_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _LOST_SESSIONS: Final = frozenset({"TUBEMQ_SESSION_UNKNOWN"})
@@ -119,12 +118,12 @@ class _Stream:
         parcel.attempts += 1
         self.parcels[number] = parcel
         message = sends.to_proto(parcel.batch)
-        if parcel.size <= PIECE_BYTES:
+        if parcel.size <= PART_BYTES:
             self._requests.put(pb.PublishStreamRequest(batch=message, number=number))
             return
         data = message.SerializeToString()
-        for first in range(0, len(data), PIECE_BYTES):
-            part = pb.PublishStreamRequest.Part(data=data[first : first + PIECE_BYTES], size=len(data))
+        for first in range(0, len(data), PART_BYTES):
+            part = pb.PublishStreamRequest.Part(data=data[first : first + PART_BYTES], size=len(data))
             self._requests.put(pb.PublishStreamRequest(part=part, number=number))
 
     def finish(self) -> None:
@@ -233,7 +232,7 @@ class PublishWindow:
                 self._waker.close()
 
     def abandon(self) -> None:
-        """Drop everything without a word to anybody: in a forked child it belongs to the parent."""
+        """Drop everything, and close nothing at gateways: in a forked child it belongs to the parent."""
         self._stream = None
         self._closed = True
         self._selector.close()
@@ -308,14 +307,14 @@ class PublishWindow:
         if error is not None and not isinstance(error, AwayError | TubeMQError):
             raise error
         away = error if isinstance(error, AwayError) else AwayError(error or "it ended the stream")
-        taken = away.failure is None or away.failure.condition != "TUBEMQ_GATEWAY_DRAINING"
+        may_be_stored = away.failure is None or away.failure.condition != "TUBEMQ_GATEWAY_DRAINING"
         self._note(stream.gateway, away)
         again = []
         for parcel in parcels:
-            parcel.unanswered += taken
-            parcel.attempts -= not taken
+            parcel.unanswered += may_be_stored
+            parcel.attempts -= not may_be_stored
             parcel.number = 0
-            if taken and not self._gateways.config.retry_ambiguous:
+            if may_be_stored and not self._gateways.config.retry_ambiguous:
                 self._fail(parcel, self._trouble)
             else:
                 again.append(parcel)

@@ -122,7 +122,7 @@ class RemoteUpkeep:
         self._lost: set[TopicPartition] = set()
         """Partitions of which an event will tell that they were given up, which is known."""
         self._task: Task | None = None
-        self._is_unwanted = False
+        self._should_close = False
         """Whether the consumer is to close."""
         self._is_closing = False
         self._patience: Deadline | None = None
@@ -133,7 +133,7 @@ class RemoteUpkeep:
         self._task = process_scheduler().every(
             _SHORTEST_S * 1000, self._run, f"upkeep of {self._state.client_id}"
         )
-        if self._is_unwanted:  # since before there was a task to hasten
+        if self._should_close:  # since before there was a task to hasten
             self._task.hasten()
 
     def hasten(self) -> None:
@@ -149,7 +149,7 @@ class RemoteUpkeep:
 
     def close(self) -> None:
         """Close the consumer in the background; returns at once, takes no lock, and may be repeated."""
-        self._is_unwanted = True
+        self._should_close = True
         if self._task is not None:
             self._task.hasten()
 
@@ -164,7 +164,7 @@ class RemoteUpkeep:
     # In the scheduler's thread.
 
     def _run(self) -> InBackground | None:
-        if self._is_unwanted:
+        if self._should_close:
             self._end()
             return None
         with self._state.guard:

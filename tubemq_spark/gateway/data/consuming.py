@@ -135,7 +135,7 @@ class Consuming:
         start = None
         if request.HasField("start"):
             asked_start = request.start
-            offsets = {values.partition_from_proto(one.partition): one.offset for one in asked_start.offsets}
+            offsets = values.offsets_from_proto(asked_start.offsets)
             start = BoundStart(
                 asked_start.session_key,
                 asked_start.source_count,
@@ -211,7 +211,7 @@ class Consuming:
         attached = self.consumer_of(call.owner())
         for context in request.commit:
             await attached.commit(context, consumed=True)
-        attached.pause_only([values.partition_from_proto(one) for one in request.paused])
+        attached.pause_only(list(map(values.partition_from_proto, request.paused)))
         with self.place():
             # A call may have come before the gateway began to drain, and its message only after that.
             wait_s = 0.0 if self._calls.draining else min(request.wait_ms / 1000, _LONGEST_WAIT_S)
@@ -341,7 +341,7 @@ class Consuming:
     ) -> Subscription:
         topics, usual = list(topics), session.access.config.message_types
         types = {topic: usual for topic in topics if usual}
-        types |= {one.topic: tuple(one.message_types) for one in filters}
+        types |= {item.topic: tuple(item.message_types) for item in filters}
         return Subscription.of(topics, types, start)
 
     async def _opened(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
@@ -351,17 +351,17 @@ class Consuming:
         opening = self._opening.get(session)
         if opening is None:
             opening = self._opening[session] = asyncio.ensure_future(self._open(session, make))
-            opening.add_done_callback(lambda ended: self._opened_or_not(session, ended))
+            opening.add_done_callback(lambda ended: self._note_opening(session, ended))
         return await asyncio.shield(opening)
 
-    def _opened_or_not(self, session: Session, ended: "asyncio.Future[SessionConsumer]") -> None:
+    def _note_opening(self, session: Session, ended: "asyncio.Future[SessionConsumer]") -> None:
         del self._opening[session]
         if (ended.cancelled() or ended.exception() is not None) and session not in self._consumers:
             self._subscribed.pop(session, None)
 
     async def _open(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
         await self._admit(session.access)
-        await self._gone_before(session)
+        await self._await_older(session)
         consumer = make()
         await self._workers.run(consumer.open, session.who)
         attached = SessionConsumer(session, consumer, self._arrivals, self._changed)
@@ -373,8 +373,8 @@ class Consuming:
         self._events.members_changed(session.group, session)
         return attached
 
-    async def _gone_before(self, session: Session) -> None:
-        """Return when no older consumer has the name of a session's client."""
+    async def _await_older(self, session: Session) -> None:
+        """Wait until no older consumer has the name of a session's client."""
         name = session.client_id
         while older := [task for other, task in self._opening.items() if _is_older(other, session)] + [
             task for task in (self._ending.get(name),) if task is not None
@@ -418,7 +418,7 @@ class Consuming:
 
     async def _close(self, attached: SessionConsumer) -> None:
         await attached.close()
-        # Only now: who hears it may take the partitions.
+        # Only now: the members that are told may take the partitions.
         self._events.members_changed(attached.session.group, attached.session)
 
 
@@ -525,7 +525,7 @@ class _Stream:
 
     async def _commit(self, request: pb.CommitRequest) -> pb.ConsumeResponse.Committed:
         answer = pb.ConsumeResponse.Committed(batch=request.batch)
-        with _told(answer.error):
+        with _error_in(answer.error):
             # Not before: a stream that ends here takes back what was not committed.
             answer.position.CopyFrom(await _commit(self._attached, request))
         self._sent.discard(request.batch)
@@ -534,7 +534,7 @@ class _Stream:
     async def _seek(self, command: pb.ConsumeRequest.Seek) -> pb.ConsumeResponse.Sought:
         answer = pb.ConsumeResponse.Sought(partition=command.partition)
         partition = values.partition_from_proto(command.partition)
-        with _told(answer.error):
+        with _error_in(answer.error):
             await self._consuming.detach(self._attached, partition)
             offset = command.offset if command.HasField("offset") else None
             answer.offset = await self._consuming.attach(self._attached, partition, offset)
@@ -543,14 +543,14 @@ class _Stream:
     def _pause(self, command: pb.ConsumeRequest) -> pb.ConsumeResponse.Paused:
         consumer = self._attached.consumer
         if command.HasField("pause"):
-            consumer.pause([values.partition_from_proto(one) for one in command.pause.partitions])
+            consumer.pause(list(map(values.partition_from_proto, command.pause.partitions)))
         else:
-            consumer.resume([values.partition_from_proto(one) for one in command.resume.partitions])
+            consumer.resume(list(map(values.partition_from_proto, command.resume.partitions)))
         return pb.ConsumeResponse.Paused(partitions=map(values.partition_to_proto, sorted(consumer.paused)))
 
 
 @contextlib.contextmanager
-def _told(place: pb.TubeError) -> Iterator[None]:
+def _error_in(place: pb.TubeError) -> Iterator[None]:
     """Write an error into an answer."""
     try:
         yield

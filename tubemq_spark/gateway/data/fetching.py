@@ -121,7 +121,7 @@ class SessionConsumer:
 
         Args:
             session: whose consumer it is.
-            consumer: the consumer; none else fetches with it.
+            consumer: the consumer; nothing else fetches with it.
             arrivals: the consumers that wait.
             on_change: called in the event loop after partitions have come or gone.
         """
@@ -130,14 +130,14 @@ class SessionConsumer:
         self.out: dict[TopicPartition, str] = {}
         """The batch of each partition that the client may still commit."""
         self.attached: set[TopicPartition] = set()
-        """What the client has attached, and was not told to be lost."""
+        """The partitions that the client has attached, without those that it was told to have lost."""
         self.filter: Filter = frozenset().union(*consumer.subscription.message_types.values())
         self._arrivals = arrivals
         self._on_change = on_change
         self._closed = False
         self._looks = False
         """Whether a look at the partitions is arranged."""
-        self._held: tuple[TopicPartition, ...] = ()
+        self._connected: tuple[TopicPartition, ...] = ()
         self._results: collections.OrderedDict[tuple[str, bool], asyncio.Future[Confirmed]] = (
             collections.OrderedDict()
         )
@@ -279,9 +279,9 @@ class SessionConsumer:
     def _look(self) -> None:
         """See which partitions have come or gone."""
         self._looks = False
-        before, self._held = self._held, self._state.held()
-        if self._held != before:
-            self._arrivals.leave(self, set(before).difference(self._held))
+        before, self._connected = self._connected, self._state.held()
+        if self._connected != before:
+            self._arrivals.leave(self, set(before).difference(self._connected))
             self._on_change(self)
         if self.has_nothing and self._coroutines.waiting:
             self._release_when_told()

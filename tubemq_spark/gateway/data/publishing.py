@@ -7,7 +7,7 @@ none is under way. It ends when the client has ended its side and all is answere
 
 **What a stream holds.** The bytes of a batch, from before it is kept until its answer is written: while there
 is no room for them, nothing more is read. Threads and connections to brokers belong to the senders, one for
-all streams of equal settings, so a stream at rest holds none of these. A client that has gone gives back what
+all streams of equal settings, so a stream at rest holds neither. A client that has gone gives back what
 it held within a second; one that does not move does when others wait.
 
 **Draining.** A stream at rest ends at once. Any other takes no more, tells so with its answers, and ends when
@@ -53,19 +53,19 @@ _MOST_UNANSWERED: Final = 1_024
 _IDLE_S: Final = 30.0
 """A sender without streams is kept for so long, with its connections: longer than most pauses of a client."""
 _Answer = pb.PublishStreamResponse | Exception
-"""The answer to a batch, or why it is none."""
+"""The answer to a batch, or why there is none."""
 _GIVE_UP_S: Final = 2.0
-"""How long is waited until what a stream has sent that was ended is given up, which takes half a second."""
+"""How long an ended stream is waited for that gives up what it has sent, which takes half a second."""
 _MAY_PASS: Final = frozenset({"TUBEMQ_TOPIC_UNPUBLISHABLE", "TUBEMQ_PARTITION_AWAY"})
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class _Kept:
+class _Entry:
     """A sender, and who uses it."""
 
     sender: SharedSender
     owner: Owner
-    """For whom it was made."""
+    """For whom it was opened."""
     users: int = 0
     closing: asyncio.TimerHandle | None = None
 
@@ -73,29 +73,29 @@ class _Kept:
 class Senders:
     """The senders of a gateway, one for equal settings; used in the event loop.
 
-    A sender that none has used for a while is closed, and one that has met an error of its own when its last
-    user leaves. The limit of ``publishes`` is that of senders: each has a thread while it sends.
+    A sender that no stream has used for a while is closed. One that has met an error of its own is closed when
+    its last user leaves. ``publishes`` limits the number of senders: each has a thread while it sends.
     """
 
     def __init__(self, settings: GatewaySettings, pool: ChannelPool, admission: Admission) -> None:
-        """Make none."""
+        """Open no sender."""
         self._gateway = settings.name
         self._most = settings.most["max_in_flight"], settings.most["max_in_flight_bytes"]
         self._pool = pool
         self._admission = admission
-        self._kept: dict[tuple[ClientConfig, bool], _Kept] = {}
+        self._entries: dict[tuple[ClientConfig, bool], _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def take(self, config: ClientConfig, owner: Owner, *, detailed: bool) -> "_Kept":
+    def take(self, config: ClientConfig, owner: Owner, *, detailed: bool) -> "_Entry":
         """Return the sender for some settings, to be given back.
 
         Raises:
             GatewayError: there are too many others.
         """
         key = config, detailed
-        entry = self._kept.get(key)
+        entry = self._entries.get(key)
         if entry is not None and entry.sender.error is not None:
-            del self._kept[key]
+            del self._entries[key]
             entry = None
         if entry is None:
             room = self._admission.publishes
@@ -108,14 +108,14 @@ class Senders:
             sender = SharedSender(
                 config, self._pool, detailed=detailed, most_messages=messages, most_bytes=size
             )
-            entry = self._kept[key] = _Kept(sender, owner)
+            entry = self._entries[key] = _Entry(sender, owner)
         entry.users += 1
         if entry.closing is not None:
             entry.closing.cancel()
             entry.closing = None
         return entry
 
-    def give(self, entry: "_Kept") -> None:
+    def give(self, entry: "_Entry") -> None:
         """Give a sender back."""
         entry.users -= 1
         if entry.users:
@@ -127,20 +127,20 @@ class Senders:
 
     async def close(self, patience_s: float) -> None:
         """Close all senders, and wait so long for that."""
-        for entry in list(self._kept.values()):
+        for entry in list(self._entries.values()):
             self._close(entry)
         if self._closing:
             await asyncio.wait(self._closing, timeout=patience_s)
 
     def _close_idle(self) -> None:
-        for entry in list(self._kept.values()):
+        for entry in list(self._entries.values()):
             if not entry.users:
                 self._close(entry)
 
-    def _close(self, entry: "_Kept") -> None:
+    def _close(self, entry: "_Entry") -> None:
         if entry.closing is not None:
             entry.closing.cancel()
-        self._kept = {key: other for key, other in self._kept.items() if other is not entry}
+        self._entries = {key: other for key, other in self._entries.items() if other is not entry}
         self._admission.publishes.give(entry.owner)
         task = asyncio.ensure_future(self._admission.endings.run(entry.sender.close))
         self._closing.add(task)
@@ -184,7 +184,7 @@ class Publishing:
             self._streams.discard(stream)
             stream.end()
             if call.ended_by is not None:
-                # Who waits for this end may rely on that nothing more is stored.
+                # After this the end of the session is answered, and nothing more may be stored then.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_GIVE_UP_S):
                         await stream.given_up.wait()
@@ -255,14 +255,14 @@ class _Stream:
         self._config = call.owner().access.config
         self._loop = asyncio.get_running_loop()
         self._room = publishing.admission.bytes
-        self._kept: _Kept | None = None
+        self._entry: _Entry | None = None
         self._lane: Lane | None = None
         self._number = 0
         """That of the last batch whose bytes have begun to come."""
-        self._pieces: list[bytes] = []
-        """Of a batch that comes in several."""
+        self._parts: list[bytes] = []
+        """Those of a batch that have come."""
         self._size = 0
-        """The length of all its pieces."""
+        """The length of the whole batch."""
         self._holding = 0
         """The bytes of a batch that is not under way."""
         self._all_came = False
@@ -313,8 +313,8 @@ class _Stream:
         self._over = True
         if self._lane is not None:
             self._lane.end()
-        if self._kept is not None:
-            self._publishing.senders.give(self._kept)
+        if self._entry is not None:
+            self._publishing.senders.give(self._entry)
         self._give(self._holding + sum(size for _, size in self._answers))
         self._answers.clear()
 
@@ -328,38 +328,38 @@ class _Stream:
 
     async def _next(self) -> pb.PublishStreamRequest | None:
         """Return the next request; a client that has begun a batch may not stand still while others wait."""
-        if not self._pieces:
+        if not self._parts:
             request = await self._call.read()
         else:
             request = await self._moving(self._call.read(), "its client has sent a part of a batch")
         if isinstance(request, pb.PublishStreamRequest):
             return request
-        if self._pieces:
-            raise MalformedMessageError(f"batch {self._number} of the stream has not all of its pieces")
+        if self._parts:
+            raise MalformedMessageError(f"batch {self._number} of the stream has not all of its parts")
         return None
 
     async def _take(self, request: pb.PublishStreamRequest) -> None:
         which = request.WhichOneof("request")
         if which == "part":
-            await self._take_piece(request)
+            await self._take_part(request)
             return
-        if which != "batch" or self._pieces:
+        if which != "batch" or self._parts:
             raise MalformedMessageError(f"{which} is not what comes next in a publish stream")
         size = request.ByteSize()
         await self._begin_batch(request.number, size)
         await self._send(request.number, size, request.batch)
 
-    async def _take_piece(self, request: pb.PublishStreamRequest) -> None:
+    async def _take_part(self, request: pb.PublishStreamRequest) -> None:
         size = request.part.size
-        if not self._pieces:
+        if not self._parts:
             await self._begin_batch(request.number, size)
             self._size = size
-        self._pieces.append(request.part.data)
-        length = sum(map(len, self._pieces))
+        self._parts.append(request.part.data)
+        length = sum(map(len, self._parts))
         if request.number != self._number or size != self._size or not length or length > size:
-            raise MalformedMessageError(f"the pieces of batch {self._number} do not fit each other")
+            raise MalformedMessageError(f"the parts of batch {self._number} do not fit each other")
         if length == size:
-            data, self._pieces = b"".join(self._pieces), []
+            data, self._parts = b"".join(self._parts), []
             await self._send(request.number, size, sends.parsed(data))
 
     async def _begin_batch(self, number: int, size: int) -> None:
@@ -395,12 +395,12 @@ class _Stream:
     def _sender(self) -> SharedSender:
         """Return what sends the batches of this stream; another one after an error of its own."""
         senders = self._publishing.senders
-        if self._kept is not None and self._kept.sender.error is not None:
-            senders.give(self._kept)
-            self._kept = self._lane = None
-        if self._kept is None:
-            self._kept = senders.take(self._config, self._who, detailed=self._begin.per_message)
-        return self._kept.sender
+        if self._entry is not None and self._entry.sender.error is not None:
+            senders.give(self._entry)
+            self._entry = self._lane = None
+        if self._entry is None:
+            self._entry = senders.take(self._config, self._who, detailed=self._begin.per_message)
+        return self._entry.sender
 
     async def _refusals(self, sender: SharedSender, message: pb.MessageBatch) -> Refusals:
         """Return which topics and partitions of a batch are refused; all others are known to the sender."""
@@ -418,7 +418,7 @@ class _Stream:
         return refusals
 
     def _ended(self, number: int, size: int, delivery: Delivery) -> None:
-        """Make the answer to a batch; in the sender's thread."""
+        """Prepare the answer to a batch; in the sender's thread."""
         answer: _Answer
         receipts: list[Receipt] = []
         try:
@@ -460,7 +460,7 @@ class _Stream:
         """Write the answers that there are.
 
         Raises:
-            Exception: why a batch is none.
+            Exception: a batch could not be read.
         """
         while self._answers:
             answer, _ = self._answers[0]

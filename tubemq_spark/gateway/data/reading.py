@@ -41,9 +41,9 @@ from tubemq_spark.protocol.gateway import gateway_pb2 as pb, range_events, value
 _AHEAD: Final = 4
 """How many messages of one range are read ahead of its client; a batch is about half a MiB."""
 _SIGN_S: Final = 0.25
-"""After how long a client is told that there is nothing yet; while there is nothing, that doubles,"""
+"""After how long a client is told for the first time that nothing has come; then that doubles."""
 _RAREST_SIGN_S: Final = 4.0
-"""up to so long, since thousands may stand in line."""
+"""The longest time between two such signs: thousands of clients may stand in line."""
 
 
 class _Reading:
@@ -191,10 +191,10 @@ class Ranges:
         writing = asyncio.ensure_future(call.context.write(data))
         try:
             while not (await asyncio.wait({writing}, timeout=self._stall_s))[0]:
-                for held in (self._room, self._threads.room):
-                    if held.pressed(call.who):
+                for room in (self._room, self._threads.room):
+                    if room.pressed(call.who):
                         what = "its client does not read, and others wait"
-                        raise busy(self._gateway, what, held.retry_after_ms)
+                        raise busy(self._gateway, what, room.retry_after_ms)
             await writing
         finally:
             writing.cancel()

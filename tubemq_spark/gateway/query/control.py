@@ -80,7 +80,7 @@ class Control:
         )
 
     async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
-        """Take a sign of life; tell what has happened and was not told yet."""
+        """Note a sign of life; return the events that the client has not seen."""
         inbox = call.owner().inbox
         inbox.seen(request.seen)
         return pb.HeartbeatResponse(

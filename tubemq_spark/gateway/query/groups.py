@@ -29,11 +29,11 @@ from tubemq_spark.protocol.names import TOPIC_NAME, TOPIC_NAME_RULE
 
 _FRESH_S: Final = 5.0
 _PAGE: Final = 1_000
-_MOST_KEPT: Final = 1_000
+_MOST_ANSWERS: Final = 1_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Told:
+class _MasterAnswer:
     """What a master said."""
 
     value: Any
@@ -48,7 +48,7 @@ class Members:
         self._new_groups = settings.new_groups
         self._workers = workers
         self._clock = clock
-        self._told: dict[Hashable, _Told] = {}
+        self._answers: dict[Hashable, _MasterAnswer] = {}
 
     async def list_members(self, request: pb.ListMembersRequest, call: Call) -> pb.ListMembersResponse:
         """Name the members of a group, and what each holds."""
@@ -88,14 +88,14 @@ class Members:
         )
         return pb.ListGroupsResponse(groups=groups, next_page_token=token, age_ms=self._age_ms(answer))
 
-    async def _ask(self, what: Hashable, ask: Callable[[], Any]) -> _Told:
-        answer = self._told.get(what)
+    async def _ask(self, what: Hashable, ask: Callable[[], Any]) -> _MasterAnswer:
+        answer = self._answers.get(what)
         if answer is None or self._clock() - answer.at > _FRESH_S:
             value = await self._workers.run(ask)
-            self._told.pop(what, None)
-            answer = self._told[what] = _Told(value, self._clock())
-            if len(self._told) > _MOST_KEPT:
-                del self._told[next(iter(self._told))]
+            self._answers.pop(what, None)
+            answer = self._answers[what] = _MasterAnswer(value, self._clock())
+            if len(self._answers) > _MOST_ANSWERS:
+                del self._answers[next(iter(self._answers))]
         return answer
 
     def _members(self, access: Access, group: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class Members:
 
         return ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
 
-    def _age_ms(self, answer: _Told) -> int:
+    def _age_ms(self, answer: _MasterAnswer) -> int:
         return int((self._clock() - answer.at) * 1000)
 
 

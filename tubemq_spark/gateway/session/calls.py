@@ -1,8 +1,8 @@
 """What each call goes through: its session, its errors, metrics and the access log.
 
-**Never silence.** In any case, its client gets a status: that of its error, with the error
-itself in a trailer; INTERNAL for a mistake of ours, which is logged with its traceback. That comes before the
-deadline of the client, who otherwise would learn nothing of the reason; a client that names no deadline has
+**Always a status.** Each call ends with the status of its error, and the error itself in a trailer; with
+INTERNAL for a mistake of ours, which is logged with its traceback. That comes before the deadline of the
+client, which otherwise would learn nothing of the reason; a client that names no deadline has
 the usual one of the method. What a thread still does then comes to its end, and no call waits for it.
 
 **A call that may not go on** is ended by ``Call.end``, which cancels its task: its session has ended, the

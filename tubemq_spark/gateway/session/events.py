@@ -59,7 +59,7 @@ class Events:
     # What happens.
 
     def draining(self) -> None:
-        """Tell everybody that the gateway is about to stop."""
+        """Tell all sessions that the gateway is about to stop."""
         self._for_all.put(("draining",), pb.SessionEvent(draining=pb.SessionEvent.Draining()))
 
     def route_changed(self, access: Access, topic: str, partitions: int) -> None:

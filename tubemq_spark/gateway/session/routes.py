@@ -34,7 +34,7 @@ _MOST_TOPICS: Final = 20_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Known:
+class _TopicRoute:
     """What a master said of one topic."""
 
     partitions: Mapping[TopicPartition, Endpoint]
@@ -53,7 +53,7 @@ class Routes:
         self._expiry_s = expiry_s
         self._clock = clock
         self._asking = threading.Lock()
-        self._topics: dict[str, _Known] = {}
+        self._topics: dict[str, _TopicRoute] = {}
         """Replaced as a whole for a topic, so it is read without a lock."""
         self._using = threading.Lock()
         self._used: dict[str, float] = {}
@@ -83,7 +83,7 @@ class Routes:
         return layout
 
     def refresh(self) -> None:
-        """Ask a master for all topics that are in use, before anybody has to wait for that.
+        """Ask a master for all topics that are in use, so that no call has to wait for that.
 
         Raises:
             TubeMQError: a master refuses, or none answers.
@@ -207,7 +207,7 @@ class Routes:
             partitions.setdefault(partition.topic, {})[partition] = endpoint
         for topic, places in partitions.items():
             before = self._topics.get(topic)
-            self._topics[topic] = _Known(places, layout.visit_token, now)
+            self._topics[topic] = _TopicRoute(places, layout.visit_token, now)
             if before is not None and before.partitions != places:
                 self.on_change(topic, len(places))
 

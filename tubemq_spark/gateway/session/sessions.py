@@ -290,7 +290,7 @@ class Sessions:
         return int((self._clock() - moment) * 1000)
 
     def _same_client(self, session: Session, secret: bytes, owner: str) -> bool:
-        """Whether a session is of the client that shows this secret, and who it is."""
+        """Return whether a session belongs to the client that calls, by its name and its secret."""
         return session.owner == owner and (self._policy or _same(session.secret, secret))
 
     def _unknown(self, client_id: str) -> GatewayError:

@@ -19,12 +19,10 @@ from tubemq_spark.protocol.names import LONGEST_MESSAGE_TYPE, MOST_MESSAGE_TYPES
 
 Item = TypeVar("Item")
 
-MESSAGE_BYTES: Final = 4 << 20
-"""The longest message of gRPC that a gateway takes; what clients of gRPC take by themselves, too."""
 REQUEST_BYTES: Final = 1 << 20
 """The longest request of all methods but ``PublishStream``: 10,000 items fit."""
 PART_BYTES: Final = 1 << 20
-"""The longest part of a batch in ``PublishStream``."""
+"""The longest part of a batch in ``PublishStream``; clients send longer batches in parts of this length."""
 PAGE_BYTES: Final = 3 << 20
 """The most that a page of a list has, unless its first item alone is longer."""
 ITEMS: Final = 10_000

@@ -70,7 +70,7 @@ def from_proto(message: pb.MessageBatch) -> SendBatch:
 
 
 def parsed(data: bytes) -> pb.MessageBatch:
-    """Return the batch that came in pieces.
+    """Return the batch that came in parts.
 
     Raises:
         MalformedMessageError: the bytes are not one.
@@ -78,7 +78,7 @@ def parsed(data: bytes) -> pb.MessageBatch:
     try:
         return pb.MessageBatch.FromString(data)
     except DecodeError as error:
-        raise MalformedMessageError("the pieces of a batch are no MessageBatch") from error
+        raise MalformedMessageError("the parts of a batch are not a MessageBatch") from error
 
 
 def named_places(message: pb.MessageBatch) -> list[tuple[str, tuple[int, int]]]:
