@@ -73,8 +73,8 @@ class _Entry:
 class Senders:
     """The senders of a gateway, one for equal settings; used in the event loop.
 
-    A sender that no stream has used for a while is closed. One that has met an error of its own is closed when
-    its last user leaves. ``publishes`` limits the number of senders: each has a thread while it sends.
+    A sender that no stream has used for a while is closed. One with an error of its own is closed when its
+    last user leaves. ``publishes`` limits the number of senders: each has a thread while it sends.
     """
 
     def __init__(self, settings: GatewaySettings, pool: ChannelPool, admission: Admission) -> None:
