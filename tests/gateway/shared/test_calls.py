@@ -49,6 +49,19 @@ def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch)
     assert "tubemq_gateway_hooks_failed_total 4.0" in fleet.served.server.metrics.text()
 
 
+def test_whose_a_call_was_is_known_after_its_end(fleet, monkeypatch):
+    """To ask gRPC then would crash the process."""
+    ended = []
+    monkeypatch.setattr(Seen, "after", lambda _, call, *__: ended.append(call))
+    monkeypatch.setattr(fleet.served.server._calls, "hooks", [Seen()])
+    with PlainClient(fleet.served.address) as client:
+        client("DescribeGateway")
+        (call,) = ended
+        wait_until(call.context.done)
+        assert call.who == Owner("ipv4:127.0.0.1")
+        assert call.peer.startswith("ipv4:127.0.0.1:")
+
+
 # Who is let in.
 
 

@@ -249,7 +249,6 @@ class _Stream:
     def __init__(self, publishing: Publishing, call: Call, begin: pb.PublishStreamRequest.Begin) -> None:
         self._publishing = publishing
         self._call = call
-        # Batches end after the call has, when gRPC has forgotten who the peer was.
         self._who = call.who
         self._begin = begin
         self._config = call.owner().access.config

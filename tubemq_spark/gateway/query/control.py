@@ -64,7 +64,7 @@ class Control:
             raise GatewayError("TUBEMQ_GATEWAY_PLAINTEXT", gateway=self._settings.name)
         older = self._sessions.known(request.client_id)
         call.session = self._sessions.open(
-            request, lambda: self._upstream.access(request.settings), call.context.peer(), call.client
+            request, lambda: self._upstream.access(request.settings), call.peer, call.client
         )
         if older is not None and older.ended:
             # What the older one has under way comes to nothing from here on.

@@ -111,6 +111,8 @@ class Call:
     method: Method
     context: grpc.aio.ServicerContext
     """gRPC's side of it."""
+    peer: str
+    """Where its client is. gRPC is asked when the call comes: after its end, that crashes the process."""
     ref: pb.SessionRef = dataclasses.field(default_factory=pb.SessionRef, repr=False)
     """The session that it names."""
     session: Session | None = None
@@ -178,7 +180,7 @@ class Call:
         """Who holds what this call needs."""
         if self.session is not None:
             return self.session.who
-        return Owner(self.client or host_of(self.context.peer()))
+        return Owner(self.client or host_of(self.peer))
 
     @property
     def patience_s(self) -> float | None:
@@ -299,7 +301,7 @@ class Calls:
 
     def _servicer(self, method: Method, handler: Handler) -> Servicer:
         async def serve(_: object, context: grpc.aio.ServicerContext) -> Message | None:
-            call = Call(method, context, calls=self)
+            call = Call(method, context, context.peer(), calls=self)
             began, status, failure, answer = time.monotonic(), "OK", None, None
             self._running.add(call)
             self._tell(lambda hook: hook.before(call))
@@ -391,7 +393,7 @@ class Calls:
             name,
             status,
             call.session.client_id if call.session else "no session",
-            call.context.peer(),
+            call.peer,
             call.rows,
             seconds * 1000,
             f"; {failure}" if failure else "",
