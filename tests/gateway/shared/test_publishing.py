@@ -85,8 +85,13 @@ def narrow(server):
 
 def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow):
     topic = narrow.topic()
+    hung = narrow.server.faults.hold(Method.SEND_MESSAGE)
     stream = Stream(narrow.client("writers"))
     numbers = [stream.send(topic, b"%d" % number, b"x", broker_id=1 + number % 3) for number in range(50)]
+    (served,) = narrow.served.server._publishing._streams
+    wait_until(lambda: served._under_way == 50)
+    hung.release()
+    narrow.server.faults.clear()
     answers = stream.finish()
     assert sorted(answer.number for answer in answers) == numbers
     assert {sum(item.count for item in answer.receipts) for answer in answers} == {2}
