@@ -21,7 +21,7 @@ With the setting `metrics`, a [gateway](gateway.md) serves over HTTP, without a 
 | path | what is there |
 |---|---|
 | `/metrics` | all numbers on this page, as Prometheus reads them |
-| `/` | a page for people: rates, sessions, routes, and what waits; it loads nothing else, and renews itself |
+| `/` | a page for people: rates, sessions, routes, and what waits; it reloads itself and nothing else |
 | `/health` | status 200 while the gateway takes calls, and 503 when it is about to stop, for load balancers |
 
 The page names clients, their groups and their addresses, but no secrets. Serve it to operators only, for
@@ -57,14 +57,17 @@ TAIL = """
 ## What to watch
 
 - **Refused calls.** `rate(tubemq_gateway_calls_total{{status="RESOURCE_EXHAUSTED"}}[5m]) > 0`: a limit is
-  reached. Start another gateway, or raise the setting that the log names.
-- **Calls that queue.** `tubemq_gateway_waiting_calls > 0` for minutes: brokers are slow, or there are too few
-  threads.
+  reached, and the log says which. Start another gateway, or raise the
+  [limit](gateway.md#limits-and-who-counts).
+- **Calls that queue.** `tubemq_gateway_waiting_calls > 0` for minutes: brokers are slow, or `reads` is too
+  small.
+- **No master.** `tubemq_gateway_degraded > 0` for minutes: no master answers, and the gateway uses what one
+  said before, for `route_expiry_ms`.
 - **Memory.** `process_resident_memory_bytes` near what the process may have, or
   `tubemq_gateway_bytes_in_flight` near `total_bytes`: clients read more slowly than brokers give, or brokers
   store more slowly than clients send.
 - **What is left behind.** `tubemq_gateway_endings > 0` for minutes: brokers do not answer, so consumers of
-  clients that are gone are still being closed.
+  clients that have gone are still closing.
 - **A slow event loop.**
   `histogram_quantile(0.99, rate(tubemq_gateway_loop_lag_seconds_bucket[5m])) > 0.1`: the process has more to
   do than one core can. Start another.
