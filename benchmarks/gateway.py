@@ -83,8 +83,8 @@ def read_as_a_task(cluster: Cluster, topic: str) -> int:
     builder = BatchBuilder(default_schema(include_attributes=False), zoneinfo.ZoneInfo("UTC"))
     rows = 0
     for batch in cluster.read_range(work, fail_on_loss):
-        rows += sum(int(made.num_rows) for made in builder.add(batch, exact_offsets=True))
-    return rows + sum(int(made.num_rows) for made in builder.finish())
+        rows += sum(int(part.num_rows) for part in builder.add(batch, exact_offsets=True))
+    return rows + sum(int(part.num_rows) for part in builder.finish())
 
 
 def write_as_a_task(cluster: Cluster, batch: SendBatch, count: int) -> int:
@@ -115,9 +115,9 @@ def measure_ways(
                 raise RuntimeError(f"{rows} rows of {count} came {name}")
             if cluster is remote:
                 cpu_us.append((gateway.cpu_s - cpu) / rows * 1e6)
-    ratios = [100 * one / other for other, one in zip(*rates.values(), strict=True)]
+    ratios = [100 * through / direct for direct, through in zip(*rates.values(), strict=True)]
     return {
-        **{f"{label}: rows/s {name}": max(found) for name, found in rates.items()},
+        **{f"{label}: rows/s {name}": max(best) for name, best in rates.items()},
         f"{label}: through a gateway, % of directly, median": statistics.median(ratios),
         f"{label}: through a gateway, % of directly, best runs": 100
         * max(rates["through a gateway"])
@@ -228,35 +228,35 @@ async def measure_parked(gateway: GatewayProcess, polls: int, consumers: int, se
     """Measure heartbeats of a client while fetches of some consumers wait."""
     clients = Clients(gateway.address)
     readers = [await clients.open(number, f"bench_{number}") for number in range(consumers)]
-    wanted = pb.AttachPartitionsRequest.Wanted(
+    place = pb.AttachPartitionsRequest.Wanted(
         partition=pb.Partition(topic="parked", broker_id=1, partition_id=0)
     )
     for reader in readers:
-        answer = await reader("AttachPartitions", partitions=[wanted])
+        answer = await reader("AttachPartitions", partitions=[place])
         if answer.partitions[0].HasField("error"):
             raise RuntimeError(answer.partitions[0].error.text)
     each = polls // consumers
     waiting = [
         asyncio.ensure_future(reader("Fetch", wait_ms=20_000)) for reader in readers for _ in range(each)
     ]
-    other = await clients.open(consumers)
+    beating = await clients.open(consumers)
     await asyncio.sleep(1)
     took, cpu, began = [], gateway.cpu_s, time.perf_counter()
     while time.perf_counter() - began < seconds:
-        sent = time.perf_counter()
-        await other("Heartbeat")
-        took.append((time.perf_counter() - sent) * 1000)
+        started = time.perf_counter()
+        await beating("Heartbeat")
+        took.append((time.perf_counter() - started) * 1000)
         await asyncio.sleep(0.02)
     spent = time.perf_counter() - began
-    still = sum(not one.done() for one in waiting)
+    still = sum(not fetch.done() for fetch in waiting)
     figures = {
         "parked fetches": float(still),
         "heartbeat beside them, median ms": statistics.median(took),
         "heartbeat beside them, p99 ms": statistics.quantiles(took, n=100)[98],
         "waiting: % of a core": 100 * (gateway.cpu_s - cpu) / spent,
     }
-    for one in waiting:
-        one.cancel()
+    for fetch in waiting:
+        fetch.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     for reader in readers:
         await reader("CloseSession")
@@ -271,7 +271,7 @@ async def measure_sessions(
     clients = Clients(gateway.address)
     # Readers of one group would wait for each other's leases.
     sessions = [await clients.open(number, f"bench_{number}") for number in range(count)]
-    asked = {
+    request = {
         "partition": pb.Partition(topic="read_1024", broker_id=1, partition_id=0),
         "start": 0,
         "end": _ROWS_OF_SESSIONS * INDEX_ENTRY_BYTES,
@@ -283,7 +283,7 @@ async def measure_sessions(
     async def read(client: AsyncCaller) -> int:
         rows = 0
         while time.perf_counter() < end:
-            call = client("ReadRange", timeout=300, **asked)
+            call = client("ReadRange", timeout=300, **request)
             async for event in call:
                 now = time.perf_counter()
                 if begin <= now < end:

@@ -95,21 +95,21 @@ async def side_by_side(work: Iterable[Awaitable[Any]], at_once: int = _AT_ONCE) 
     """Await all, so many at a time."""
     limit = asyncio.Semaphore(at_once)
 
-    async def limited(one: Awaitable[Any]) -> Any:  # noqa: ANN401 (of any type)
+    async def limited(awaitable: Awaitable[Any]) -> Any:  # noqa: ANN401 (of any type)
         async with limit:
-            return await one
+            return await awaitable
 
     return await asyncio.gather(*map(limited, work))
 
 
 async def opened(clients: Clients, prefix: str, count: int, group: str | None = "bench") -> list[AsyncCaller]:
     """Open sessions, of one group or each of a group of its own."""
-    made = [clients.client(f"{prefix}_{number}") for number in range(count)]
+    sessions = [clients.client(f"{prefix}_{number}") for number in range(count)]
     await side_by_side(
-        patiently(lambda one=one, name=group or f"bench_{number}": one.open(name))
-        for number, one in enumerate(made)
+        patiently(lambda session=session, name=group or f"bench_{number}": session.open(name))
+        for number, session in enumerate(sessions)
     )
-    return made
+    return sessions
 
 
 class NotAttachedError(Exception):
@@ -208,13 +208,13 @@ async def measure_calls(server: ServerProcess, count: int) -> Figures:
         for call in stalled:
             call.add_done_callback(lambda _: None)
         await asyncio.sleep(1.0)
-        seen: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
 
         async def ask(_: int) -> None:
-            seen[await outcome(read(reader))] += 1
+            statuses[await outcome(read(reader))] += 1
 
         figures["CPU us: range refused, busy"] = await cpu_us(gateway, count, ask)
-        figures["of them refused, %"] = 100 * seen["RESOURCE_EXHAUSTED"] / seen.total()
+        figures["of them refused, %"] = 100 * statuses["RESOURCE_EXHAUSTED"] / statuses.total()
         for call in stalled:
             call.cancel()
         await clients.close()
@@ -281,22 +281,24 @@ async def measure_consumers(server: ServerProcess, count: int, seconds: float) -
     """Attach a partition to each of many sessions."""
     with GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as gateway:
         clients = Clients(gateway.address)
-        made = [clients.client(f"consumer_{number}") for number in range(count)]
+        consumers = [clients.client(f"consumer_{number}") for number in range(count)]
         before, began = gateway.memory_bytes, time.perf_counter()
 
-        async def attach(number: int, one: AsyncCaller) -> None:
+        async def attach(number: int, consumer: AsyncCaller) -> None:
             place = pb.Partition(topic=_CONSUMED, broker_id=1, partition_id=number % _PARTITIONS)
-            wanted = pb.AttachPartitionsRequest.Wanted(partition=place)
+            request = pb.AttachPartitionsRequest.Wanted(partition=place)
 
             async def ask() -> None:
-                answer = await one("AttachPartitions", partitions=[wanted])
+                answer = await consumer("AttachPartitions", partitions=[request])
                 if answer.partitions[0].HasField("error"):
                     raise NotAttachedError(answer.partitions[0].error.text)
 
-            await patiently(lambda: one.open(f"consumers_{number // _PARTITIONS}"))
+            await patiently(lambda: consumer.open(f"consumers_{number // _PARTITIONS}"))
             await patiently(ask)
 
-        await side_by_side((attach(number, one) for number, one in enumerate(made)), at_once=64)
+        await side_by_side(
+            (attach(number, consumer) for number, consumer in enumerate(consumers)), at_once=64
+        )
         figures = {
             "consumers": float(count),
             "consumers: attached a second": count / (time.perf_counter() - began),
@@ -304,7 +306,7 @@ async def measure_consumers(server: ServerProcess, count: int, seconds: float) -
             "consumers: threads": float(gateway.threads),
         }
         cpu, began = gateway.cpu_s, time.perf_counter()
-        took = await beat(made, seconds)
+        took = await beat(consumers, seconds)
         figures |= {
             "consumers: % of a core, heartbeats to and from them": 100
             * (gateway.cpu_s - cpu)
@@ -321,9 +323,9 @@ async def measure_loss(server: ServerProcess, count: int) -> Figures:
     """Kill one gateway of two."""
     with (
         GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as lost,
-        GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as left,
+        GatewayProcess(server.master, "--log-level=WARNING", *_of_many(count)) as survivor,
     ):
-        from_lost, at_left = Clients(lost.address), Clients(left.address)
+        from_lost, at_left = Clients(lost.address), Clients(survivor.address)
         others = await opened(at_left, "stay", count // 2)
         moving = await opened(from_lost, "move", count - count // 2)
         lost.kill()
@@ -362,23 +364,23 @@ async def measure_overload(server: ServerProcess, count: int, seconds: float) ->
         for reader in readers:
             await read(reader)
         end = time.perf_counter() + seconds
-        done = 0
+        answers = 0
 
         async def again(reader: AsyncCaller) -> None:
-            nonlocal done
+            nonlocal answers
             while time.perf_counter() < end:
                 answered = await outcome(read(reader)) == "OK"
-                done += answered
+                answers += answered
 
         await asyncio.gather(*map(again, readers))
-        rate = done / seconds
+        rate = answers / seconds
         quiet = await timed(lambda: read(probe), 50)
 
-        seen: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
         during: list[float] = []
 
         async def offer(reader: AsyncCaller) -> None:
-            seen[await outcome(read(reader, timeout=10))] += 1
+            statuses[await outcome(read(reader, timeout=10))] += 1
 
         async def look() -> None:
             while True:
@@ -394,15 +396,15 @@ async def measure_overload(server: ServerProcess, count: int, seconds: float) ->
             waiting.add(task)
             task.add_done_callback(waiting.discard)
         offered_s = time.perf_counter() - began
-        in_time = seen["OK"]
+        in_time = statuses["OK"]
         stopped = time.perf_counter()
         looking.cancel()
         # It is as before when a range takes no longer than it did, ten times in a row.
         bound = max(2 * p99(quiet), 50.0)
         good = 0
         while good < 10 and time.perf_counter() - stopped < _LIMIT_S:
-            one = time.perf_counter()
-            sound = await outcome(read(probe)) == "OK" and (time.perf_counter() - one) * 1000 <= bound
+            started = time.perf_counter()
+            sound = await outcome(read(probe)) == "OK" and (time.perf_counter() - started) * 1000 <= bound
             good = good + 1 if sound else 0
         recovered = time.perf_counter() - stopped
         await asyncio.gather(*waiting)
@@ -412,7 +414,7 @@ async def measure_overload(server: ServerProcess, count: int, seconds: float) ->
             "overload: ranges served a second, usual": rate,
             "overload: ranges offered a second": int(3 * rate * seconds) / offered_s,
             "overload: served a second meanwhile": in_time / offered_s,
-            "overload: refused": float(seen.total() - seen["OK"]),
+            "overload: refused": float(statuses.total() - statuses["OK"]),
             "overload: heartbeat p99 ms meanwhile": p99(during),
             "overload: s until ranges take as long as before": recovered,
             "overload: refused afterwards": float(after.total() - after["OK"]),
@@ -464,13 +466,17 @@ def measure(arguments: argparse.Namespace, folder: Path) -> Figures:
 
 def parser() -> argparse.ArgumentParser:
     """Return the arguments."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    made.add_argument("--sessions", type=int, default=10_000)
-    made.add_argument("--consumers", type=int, default=10_000, help="sessions that attach a partition")
-    made.add_argument("--calls", type=int, default=4_000, help="calls of each kind")
-    made.add_argument("--seconds", type=float, default=10, help="how long each state lasts")
-    return made
+    command_line = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command_line.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    command_line.add_argument("--sessions", type=int, default=10_000)
+    command_line.add_argument(
+        "--consumers", type=int, default=10_000, help="sessions that attach a partition"
+    )
+    command_line.add_argument("--calls", type=int, default=4_000, help="calls of each kind")
+    command_line.add_argument("--seconds", type=float, default=10, help="how long each state lasts")
+    return command_line
 
 
 def main() -> None:

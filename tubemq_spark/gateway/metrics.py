@@ -32,48 +32,48 @@ class Metrics:
         self.registry = prometheus.CollectorRegistry()
         self.labels: dict[str, tuple[str, ...]] = {}
         """The labels of those that have some, by the name without ``_total``."""
-        self._calls = self._made(prometheus.Counter, "calls", "Calls that ended", "method", "status")
-        self._seconds = self._made(
+        self._calls = self._metric(prometheus.Counter, "calls", "Calls that ended", "method", "status")
+        self._seconds = self._metric(
             prometheus.Histogram, "call_seconds", "How long calls took", "method", buckets=_SECONDS
         )
-        self._rows = self._made(prometheus.Counter, "rows", "Messages that passed", "direction")
-        self._bytes = self._made(
+        self._rows = self._metric(prometheus.Counter, "rows", "Messages that passed", "direction")
+        self._bytes = self._metric(
             prometheus.Counter,
             "bytes",
             "Bytes of messages that passed, attributes and numbers included",
             "direction",
         )
-        self._losses = self._made(prometheus.Counter, "losses", "Losses that readers were told of", "kind")
-        self._redirected = self._made(
+        self._losses = self._metric(prometheus.Counter, "losses", "Losses that readers were told of", "kind")
+        self._redirected = self._metric(
             prometheus.Counter,
             "calls_redirected",
             "Calls whose client was told to open its session, or to use another gateway",
             "method",
             "reason",
         )
-        self._sessions_ended = self._made(
+        self._sessions_ended = self._metric(
             prometheus.Counter, "sessions_ended", "Sessions that ended, by how they did", "end"
         )
-        self._behind = self._made(
+        self._behind = self._metric(
             prometheus.Histogram,
             "behind_bytes",
             "How much data stores held behind what was read",
             buckets=_BYTES,
         )
-        self._policy_failures = self._made(
+        self._policy_failures = self._metric(
             prometheus.Counter, "policy_failures", "Changes of the policy that could not be used"
         )
-        self._lag = self._made(
+        self._lag = self._metric(
             prometheus.Histogram, "loop_lag_seconds", "How late the event loop was", buckets=_SECONDS
         )
         # Memory, CPU time and open files, under Prometheus' own names.
         prometheus.ProcessCollector(registry=self.registry)
-        self._hooks = self._made(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
+        self._hooks = self._metric(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
         self._watched: dict[str, Callable[[], float]] = {}
         self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
         """How many messages and bytes have passed, by direction."""
 
-    def _made(self, kind: Callable[..., Any], name: str, text: str, *labels: str, **more: object) -> Metric:
+    def _metric(self, kind: Callable[..., Any], name: str, text: str, *labels: str, **more: object) -> Metric:
         full = f"{_PREFIX}{name}"
         if labels:
             self.labels[full] = labels
@@ -81,7 +81,7 @@ class Metrics:
 
     def watch(self, name: str, text: str, value: Callable[[], float], *, on_page: bool = True) -> None:
         """Show a number that is asked for at each look; ``on_page``: on the status page, too."""
-        self._made(_prometheus().Gauge, name, text).set_function(value)
+        self._metric(_prometheus().Gauge, name, text).set_function(value)
         if on_page:
             self._watched[text] = value
 

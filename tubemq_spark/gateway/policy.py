@@ -346,14 +346,14 @@ class Guard:
         self._gateway = gateway
         self._path = None if path is None else Path(path)
         self._certificates = certificates
-        self._seen: bytes | str = b""
+        self._last_look: bytes | str = b""
         """What the file was when it was looked at last: its content, or why it could not be read."""
         self._policy = Policy({}, {}, {})
         self.on_failure: Callable[[], object] = lambda: None
         """Called when the file has changed and cannot be used."""
         if self._path is not None:
-            self._seen = _content(self._path)
-            self._policy = _parsed(self._path, self._seen, certificates=certificates)
+            self._last_look = _content(self._path)
+            self._policy = _parsed(self._path, self._last_look, certificates=certificates)
 
     @property
     def active(self) -> bool:
@@ -365,16 +365,16 @@ class Guard:
         if self._path is None:
             return False
         try:
-            seen: bytes | str = await asyncio.to_thread(self._path.read_bytes)
+            content: bytes | str = await asyncio.to_thread(self._path.read_bytes)
         except OSError as error:
-            seen = str(error)
-        if seen == self._seen:
+            content = str(error)
+        if content == self._last_look:
             return False
-        self._seen = seen
+        self._last_look = content
         try:
-            if isinstance(seen, str):
-                raise _unusable(self._path, seen)
-            self._policy = _parsed(self._path, seen, certificates=self._certificates)
+            if isinstance(content, str):
+                raise _unusable(self._path, content)
+            self._policy = _parsed(self._path, content, certificates=self._certificates)
         except GatewayError as error:
             self.on_failure()
             logger.warning("the policy is used as it was before: %s", error)

@@ -201,7 +201,7 @@ class GatewayServer:
         )
         self._periodic.every(settings.housekeeping_ms, self._look_at_policy, "looking at the policy")
         self._periodic.every(settings.route_refresh_ms, self._refresh_routes, "refreshing the routes")
-        if self._discovery.wanted:
+        if self._discovery.is_on:
             self._periodic.every(
                 settings.master_discovery_ms, self._discovery.refresh, "looking for the masters"
             )

@@ -207,7 +207,7 @@ def change(served, files):
     def change(text):
         policy.write_text(text)
         guard = served.server._calls.guard
-        wait_until(lambda: guard._seen == text.encode())
+        wait_until(lambda: guard._last_look == text.encode())
 
     yield change
     change(policy_text())

@@ -78,16 +78,16 @@ def settings_from_proto(
         OptionError: a setting makes no sense.
     """
 
-    def asked(names: Iterable[str]) -> dict[str, Any]:
+    def chosen(names: Iterable[str]) -> dict[str, Any]:
         values = {name: getattr(message, name) for name in names if message.HasField(name)}
         return {name: min(value, most.get(name, value)) for name, value in values.items()}
 
-    changes = asked(_NUMBERS)
+    changes = chosen(_NUMBERS)
     if message.username or message.password:
         changes |= {"username": message.username or None, "password": message.password or None}
     if message.partitioner:
         changes["partitioner"] = by_name(message.partitioner)
-    consumer = asked(_OF_CONSUMERS)
+    consumer = chosen(_OF_CONSUMERS)
     if message.consume_position:
         consumer["consume_position"] = ConsumePosition.of(message.consume_position)
     # What costs brokers and masters is not the client's choice alone.

@@ -128,24 +128,24 @@ class Consuming:
 
     async def subscribe(self, request: pb.SubscribeRequest, call: Call) -> pb.SubscribeResponse:
         """Make a session a member of its group."""
-        session, asked = call.owner(), request.SerializeToString(deterministic=True)
+        session, subscribing = call.owner(), request.SerializeToString(deterministic=True)
         is_known = session in self._consumers or session in self._opening
-        if is_known and self._subscribed.get(session) != asked:
+        if is_known and self._subscribed.get(session) != subscribing:
             raise _refusal("the session has attached partitions, or subscribed otherwise")
         start = None
         if request.HasField("start"):
-            asked_start = request.start
-            offsets = values.offsets_from_proto(asked_start.offsets)
+            bound = request.start
+            offsets = values.offsets_from_proto(bound.offsets)
             start = BoundStart(
-                asked_start.session_key,
-                asked_start.source_count,
+                bound.session_key,
+                bound.source_count,
                 offsets,
-                select_big=not asked_start.smallest,
+                select_big=not bound.smallest,
             )
         on_loss = self._loss_policy(session, accept=request.accept_losses)
         subscription = self._subscription(session, request.topics, request.filters, start)
         if not is_known:
-            self._subscribed[session] = asked
+            self._subscribed[session] = subscribing
         member = await self._opened(
             session, lambda: self._upstream.member(session.access, subscription, session.client_id, on_loss)
         )
@@ -432,7 +432,7 @@ class _Stream:
         self._call = call
         self._credit = 0
         self._writing = asyncio.Lock()
-        self._sent: set[str] = set()
+        self._uncommitted: set[str] = set()
         """The batches that were sent, and neither committed nor taken back."""
         self._commanded: TopicPartition | None = None
         """What the command is about that is carried out."""
@@ -448,7 +448,7 @@ class _Stream:
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
-            self._consuming.take_back(self._attached, list(self._sent))
+            self._consuming.take_back(self._attached, list(self._uncommitted))
         for result in ended:
             if isinstance(result, Exception):
                 raise result
@@ -471,11 +471,11 @@ class _Stream:
                 await self._write(pb.ConsumeResponse(error=failures.to_proto(error)))
                 continue
             if batch is not None:
-                self._sent.add(batch.context)
+                self._uncommitted.add(batch.context)
                 while self._commanded == batch.partition:
                     await self._answered.wait()
                 if attached.out.get(batch.partition) != batch.context:
-                    self._sent.discard(batch.context)
+                    self._uncommitted.discard(batch.context)
                     continue
                 answer = self._consuming.response(batch, self._call)
                 self._credit -= answer.ByteSize()
@@ -528,7 +528,7 @@ class _Stream:
         with _error_in(answer.error):
             # Not before: a stream that ends here takes back what was not committed.
             answer.position.CopyFrom(await _commit(self._attached, request))
-        self._sent.discard(request.batch)
+        self._uncommitted.discard(request.batch)
         return answer
 
     async def _seek(self, command: pb.ConsumeRequest.Seek) -> pb.ConsumeResponse.Sought:

@@ -140,7 +140,7 @@ class Senders:
     def _close(self, entry: "_Entry") -> None:
         if entry.closing is not None:
             entry.closing.cancel()
-        self._entries = {key: other for key, other in self._entries.items() if other is not entry}
+        self._entries = {key: value for key, value in self._entries.items() if value is not entry}
         self._admission.publishes.give(entry.owner)
         task = asyncio.ensure_future(self._admission.endings.run(entry.sender.close))
         self._closing.add(task)
@@ -204,7 +204,7 @@ class Publishing:
         try:
             places = entry.sender.places
             if request.publishable:
-                refusal = await self.asked(entry.sender, call, request.topic, place)
+                refusal = await self.refusal_of(entry.sender, call, request.topic, place)
                 if refusal is not None:
                     raise refusal
             elif place is not None:
@@ -219,7 +219,7 @@ class Publishing:
         finally:
             self.senders.give(entry)
 
-    async def asked(
+    async def refusal_of(
         self, sender: SharedSender, call: Call, topic: str, partition: tuple[int, int] | None
     ) -> TubeMQError | None:
         """Ask masters where messages go, as long as it may help; return why they are refused, or None.
@@ -405,13 +405,13 @@ class _Stream:
         """Return which topics and partitions of a batch are refused; all others are known to the sender."""
         refusals: dict[str | TopicPartition, TubeMQError] = {}
         for topic in message.topics:
-            refusal = await self._publishing.asked(sender, self._call, topic, None)
+            refusal = await self._publishing.refusal_of(sender, self._call, topic, None)
             if refusal is not None:
                 refusals[topic] = refusal
         if message.places:
             for topic, place in sends.named_places(message):
                 if topic not in refusals:
-                    refusal = await self._publishing.asked(sender, self._call, topic, place)
+                    refusal = await self._publishing.refusal_of(sender, self._call, topic, place)
                     if refusal is not None:
                         refusals[TopicPartition(topic, *place)] = refusal
         return refusals

@@ -142,8 +142,8 @@ class Events:
                         "TUBEMQ_GATEWAY_REQUEST", what="a newer call tells the session's events"
                     )
                 for event in inbox.pending():
-                    told = pb.SessionEventsResponse(event=event)
-                    await call.context.write(told.SerializeToString())
+                    response = pb.SessionEventsResponse(event=event)
+                    await call.context.write(response.SerializeToString())
                     inbox.seen(event.number)
                 self._calls.refuse_when_draining()
         finally:

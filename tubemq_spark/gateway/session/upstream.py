@@ -1,12 +1,11 @@
 """TubeMQ, as sessions see it: by the client package, over one pool of connections for the whole gateway.
 
-Sessions with equal settings share what is known of routes. Producers have connections of their own, which are
-kept for the next one that publishes with equal settings.
+Sessions with equal settings share routes. Producers have connections of their own (``data/publishing``).
 
-**Where the masters are** is found out again and again, where the settings want that. The list of the settings
-counts until the first answer. An answer that does not come, or names no master, changes nothing: the last
-good list stays, and the log says so, once per row of failures. Sessions keep their connections; they ask the
-new masters with their next question.
+**Where the masters are** is looked up every ``master_discovery_ms``, if the settings say so. The list of the
+settings counts until the first answer. An answer that does not come, or names no master, changes nothing: the
+last good list stays, and the log says so, once until an answer comes. Sessions keep their connections; they
+ask the new masters with their next question.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ _REFRESHED_AT_ONCE: Final = 8
 _TIMEOUT_S: Final = 3.0
 _ADDRESS: Final = re.compile(r"([\w.-]+|\[[\da-f:]+\]):\d+", re.ASCII | re.IGNORECASE)
 _SHOWN: Final = 40
-"""Characters of what is no address."""
+"""How many characters of a wrong address an error shows."""
 _MOST_BYTES: Final = 64 << 10
 """Of a list over HTTP."""
 
@@ -71,7 +70,7 @@ class Upstream:
         self.pool = ChannelPool(self._base.connect_timeout_ms)
         """Channels to masters and brokers, but for those of producers to brokers."""
         self._lock = threading.Lock()
-        self._known: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
+        self._accesses: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
         self.on_route_change: Callable[[Access, str, int], object] = lambda _access, _topic, _partitions: None
         """Called, in any thread, when a topic has other partitions than before, or elsewhere."""
 
@@ -83,19 +82,19 @@ class Upstream:
         """
         config = wire.settings_from_proto(request, self._base, self._settings.most)
         with self._lock:
-            access = self._known.get(config)
+            access = self._accesses.get(config)
             if access is None:
                 settings = self._settings
                 cluster = DirectCluster(config, self.pool, web=settings.web_servers)
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
-                access = self._known[config] = Access(config, cluster, routes)
+                access = self._accesses[config] = Access(config, cluster, routes)
                 routes.on_change = self._telling(access)
             return access
 
     def accesses(self) -> list[Access]:
         """Return those that sessions use now."""
         with self._lock:
-            return list(self._known.values())
+            return list(self._accesses.values())
 
     @property
     def connections(self) -> int:
@@ -203,13 +202,13 @@ class Discovery:
         self._failing = False
 
     @property
-    def wanted(self) -> bool:
-        """Whether there is anything to find out."""
+    def is_on(self) -> bool:
+        """Whether the settings say how to find out where the masters are."""
         return self._settings.master_discovery != "off"
 
     async def refresh(self) -> None:
         """Find out where the masters are, and have sessions ask them; raises nothing."""
-        if not self.wanted:
+        if not self.is_on:
             return
         before = identity.current_masters(self._first)
         try:
