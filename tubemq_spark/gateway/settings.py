@@ -366,7 +366,7 @@ class GatewaySettings:
     @property
     def max_batch_bytes(self) -> int:
         """The longest batch that a client may publish, in bytes: one message may be longer than a request."""
-        return min(_LONGEST_BATCH, self.session_bytes)
+        return max(self.max_message_bytes, min(_LONGEST_BATCH, self.session_bytes))
 
     @property
     def name(self) -> str:

@@ -311,6 +311,25 @@ def test_a_client_that_never_reads_a_range_gives_way_when_others_wait_for_the_ro
         fleet.close()
 
 
+def test_a_client_that_goes_while_a_range_is_written_is_no_mistake(server, caplog):
+    with gateway(server) as served:
+        fleet = Fleet(server, served)
+        topic = fleet.topic()
+        writer, reader = fleet.client("writers"), fleet.client()
+        for _ in range(8):
+            publish(writer, topic, *[b"x" * (250 << 10)] * 4)
+        asked = {"start": 0, "end": 32 * ROW, "own_store": True}
+        for _ in range(20):
+            call = reader.method("ReadRange")(
+                reader.request("ReadRange", partition=place(topic), **asked), timeout=60
+            )
+            wait_until(lambda: reader("DescribeGateway").bytes_in_flight > 0)
+            call.cancel()
+            wait_until(lambda: reader("DescribeGateway").bytes_in_flight == 0)
+        fleet.close()
+    assert "mistake" not in caplog.text
+
+
 def test_a_client_that_never_reads_a_stream_of_batches_does_not_hold_up_the_others_nor_the_end(server):
     with gateway(server) as served:
         fleet = Fleet(server, served)

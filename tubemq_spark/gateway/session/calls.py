@@ -315,6 +315,9 @@ class Calls:
                 call.task.uncancel()
                 if call.ends_well:
                     failure = None
+            except grpc.aio.InternalError:
+                # What was written cannot arrive: the client has gone, of which gRPC tells a moment later.
+                status = "CANCELLED"
             except Exception as error:  # noqa: BLE001 (any of them is an answer)
                 failure = _as_error(method.name, error)
             finally:
