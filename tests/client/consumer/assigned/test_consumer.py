@@ -265,7 +265,10 @@ def test_a_consumer_tells_what_it_is(server):
         ({"topics": "a:b"}, "topics"),
         ({"topics": None}, "topics"),
         ({"topics": TOPIC, "message_types": {TOPIC: ["x" * 257]}}, "message_types"),
-        ({"topics": TOPIC, "message_types": {TOPIC: map(str, range(501))}}, "message_types"),
+        (
+            {"topics": TOPIC, "message_types": {TOPIC: list(map(str, range(501)))}},
+            "message_types",
+        ),
         ({"topics": TOPIC, "message_types": {"other": ["x"]}}, "message_types"),
         ({"topics": TOPIC, "source_count": 2}, "node_id"),
         ({"topics": TOPIC, "node_id": 2}, "node_id"),

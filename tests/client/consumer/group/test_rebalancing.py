@@ -90,7 +90,13 @@ def test_an_event_is_answered_only_when_it_was_carried_out(brokers):
 def test_nobody_polls_for_events(monkeypatch):
     """TubeMQ's Go client keeps a processor busy with that."""
     begun = []
-    monkeypatch.setattr(Rebalancing, "_begin", begun.append)
+    begin = Rebalancing._begin
+
+    def counted(rebalancing):
+        begun.append(rebalancing)
+        begin(rebalancing)
+
+    monkeypatch.setattr(Rebalancing, "_begin", counted)
     with ScriptedMaster() as master, TubeMQClient(config_for(master, heartbeat_period_ms=10)) as client:
         with client.group_consumer(TOPIC):
             master.wait_for(Method.CONSUMER_HEARTBEAT, 20)
