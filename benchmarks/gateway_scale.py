@@ -413,9 +413,9 @@ async def measure_overload(server: ServerProcess, count: int, seconds: float) ->
         return {
             "overload: ranges served a second, usual": rate,
             "overload: ranges offered a second": int(3 * rate * seconds) / offered_s,
-            "overload: served a second meanwhile": in_time / offered_s,
+            "overload: ranges served a second": in_time / offered_s,
             "overload: refused": float(statuses.total() - statuses["OK"]),
-            "overload: heartbeat p99 ms meanwhile": p99(during),
+            "overload: heartbeat p99 ms": p99(during),
             "overload: s until ranges take as long as before": recovered,
             "overload: refused afterwards": float(after.total() - after["OK"]),
         }

@@ -143,7 +143,7 @@ class GatewayServer:
             lambda: admission.publishes.used,
         )
         watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: admission.bytes.used)
-        watch("consumers", "Sessions that have attached partitions", lambda: len(self._consuming))
+        watch("consumers", "Sessions that consume", lambda: len(self._consuming))
         watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
         watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded))
         watch("waiting_calls", "Calls that wait for a thread", lambda: admission.waiting)
