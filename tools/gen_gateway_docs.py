@@ -126,7 +126,7 @@ names in the client's certificate; without a certificate, its host.
 | cores | A process uses little more than one. On larger hosts start one process per core with `reuse_port` and the same `listen`: the system distributes connections over them |
 | threads | One per range that is read, up to `reads`; one per eight of `reads` and `publishes` for short calls; one per producer while it sends; twelve for administration and for closing. Consumers have none: ten thousand need about fifty threads in all |
 | memory | Twice `total_bytes`, and half a GiB for the process. A session takes about 3 KB |
-| sockets | One per client, one per broker for all reading, and one per broker for each producer. Raise the limit of open files (`LimitNOFILE`) accordingly |
+| sockets | One per Python process of Spark, one per consumer without Spark, one per broker for all reading, and one per broker for each producer. Raise the limit of open files (`LimitNOFILE`) accordingly |
 | network | Each byte comes in once and goes out once |
 
 `reads` should be as large as the number of tasks that read at a time. A core serves about a thousand
@@ -222,9 +222,10 @@ For a rolling restart stop one gateway, start it again, and stop the next one wh
 ## Log, metrics and alerts
 
 With `metrics` the gateway serves numbers for Prometheus, a status page and a health check.
-[Metrics of a gateway](metrics.md) lists them, with an alert for each thing that operators must know: refused
-calls, calls that queue, memory, a slow event loop, a certificate that expires, lost clients, a policy with a
-mistake. Ended sessions and redirected clients are normal, and count apart from failures.
+[Metrics of a gateway](metrics.md) lists them, with an alert for each thing that operators must know:
+refused calls, calls that queue, no master, memory, a slow event loop, a certificate that expires, lost
+clients, a policy with a mistake. Ended sessions and redirected clients are normal, and count apart from
+failures.
 
 The log goes to stderr or to `log_file`, in UTC, under the logger `tubemq_spark.gateway`. The logger
 `access` below it has each failed call, and one in `access_log_every` of the others; single messages have no
