@@ -118,6 +118,7 @@ async def test_a_partition_waits_for_its_batch_before_it_goes(server):
             assert await second.fetch(100) is None
 
 
+@only_direct  # a gateway may have an answer to what was asked for before there were messages
 @coroutine
 async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
     """What came for a coroutine that was cancelled is nobody's: the partition goes at once, and all comes."""

@@ -3,11 +3,10 @@
 import contextlib
 import dataclasses
 
-from tubemq_spark.gateway.background import BackgroundGateway
-
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.producing import remote_sending
+from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 

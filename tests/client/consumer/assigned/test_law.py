@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
-from tubemq_spark.client.consumer import turns, waiting
+from tubemq_spark.client.consumer import fetching, waiting
 from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -47,7 +47,7 @@ def server():
 @pytest.mark.parametrize("locally", [False, True], ids=["remote", "local"])
 def test_the_law(server, locally, monkeypatch):
     # Each fetch waits for the answer that it has asked for, or examples would depend on time.
-    monkeypatch.setattr(turns, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(fetching, "PATIENCE_S", 30.0)
     monkeypatch.setattr(waiting, "PATIENCE_S", 30.0)
 
     class Machine(AssignedMachine):

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, keep_leases, partition
 from tubemq_spark.client import ConsumePosition
-from tubemq_spark.client.consumer import turns, waiting
+from tubemq_spark.client.consumer import fetching, waiting
 from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.client.steps import run
@@ -54,7 +54,7 @@ def server():
 
 def test_the_law(server, monkeypatch):
     # Each fetch waits for the answer that it has asked for, or examples would depend on time.
-    monkeypatch.setattr(turns, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(fetching, "PATIENCE_S", 30.0)
     monkeypatch.setattr(waiting, "PATIENCE_S", 30.0)
     with client_of(server, "other") as client:
         layout = client.layout(TOPIC).partitions
