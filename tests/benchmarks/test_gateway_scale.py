@@ -7,6 +7,7 @@ from benchmarks.gateway_scale import measure, parser
 FEW = ["--sessions", "60", "--consumers", "12", "--calls", "40", "--seconds", "0.5"]
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.timeout(300)
 def test_few_clients_go_through_all_of_it(tmp_path):

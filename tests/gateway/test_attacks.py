@@ -7,10 +7,15 @@ import pytest
 
 from testkit.attacks import ATTACKS, LIMIT_BYTES, SLACK_BYTES, run
 
+_LONG = ("streams", "page")
+"""Thousands of calls, and requests of half a minute."""
+
 
 @pytest.mark.process
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in _LONG else []) for name in ATTACKS]
+)
 def test_an_attack_reaches_nothing(name, tmp_path):
     outcome = run(name, tmp_path)
     assert outcome.reached == []
