@@ -5,9 +5,8 @@ INTERNAL for a mistake of ours, which is logged with its traceback. That comes b
 client, which otherwise would learn nothing of the reason; a client that names no deadline has
 the usual one of the method. What a thread still does then comes to its end, and no call waits for it.
 
-**A call that may not go on** is ended by ``Call.end``, which cancels its task: its session has ended, the
-policy has changed, or the gateway drains and the call is at rest. The client gets the error that ``end`` was
-given.
+**A call that may not go on** is ended by ``Call.end``, which cancels its task: its session has ended, or the
+policy has changed. The client gets the error that ``end`` was given.
 
 **Not every refusal is a failure.** ``REDIRECTS`` tell a client to open its session, or to go to another
 gateway, as happens to each of them when gateways are restarted; they are counted apart, and logged as calls
@@ -123,8 +122,6 @@ class Call:
     needs: set[Need] = dataclasses.field(default_factory=set)
     """What it has needed of the policy until now."""
     calls: "Calls | None" = None
-    resting: bool = False
-    """Whether nothing of it is under way, and a gateway that drains need not wait for it."""
     task: "asyncio.Task[Any] | None" = dataclasses.field(default_factory=asyncio.current_task)
     ended_by: TubeMQError | None = None
     """Why it may not go on."""
@@ -144,21 +141,6 @@ class Call:
         if self.calls is not None:
             guard = self.calls.guard
             self.needs.update(guard.needs(self.method.name, message, self.client, self.session))
-
-    @contextlib.contextmanager
-    def rest(self) -> Iterator[None]:
-        """Say that nothing of the call is under way; a gateway that drains ends it then.
-
-        Raises:
-            GatewayError: the gateway drains.
-        """
-        if self.calls is not None:
-            self.calls.refuse_when_draining()
-        self.resting = True
-        try:
-            yield
-        finally:
-            self.resting = False
 
     @property
     def ends_well(self) -> bool:
@@ -237,11 +219,8 @@ class Calls:
             raise GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway)
 
     def drain(self) -> None:
-        """Take no new calls, and end those that rest."""
+        """Take no new calls."""
         self.draining = True
-        for call in list(self._running):
-            if call.resting:
-                call.end(GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway))
 
     def generic_handler(self, handlers: dict[str, Handler]) -> grpc.GenericRpcHandler:
         """Return what gRPC calls; methods of the service without a handler are unimplemented."""
