@@ -196,6 +196,8 @@ def test_one_who_stands_still_within_a_batch_is_ended_when_others_wait(server):
         stalled = Stream(fleet.client("stalled"))
         stalled.put(part=pb.PublishStreamRequest.Part(data=b"x", size=MIB), number=1)
         wait_until(lambda: bytes_in(served) == MIB)
+        time.sleep(0.3)
+        assert stalled.call.is_active(), "it was ended although no other waits"
         publish(fleet.client("writers"), topic, b"x")
         assert stalled.end().condition == "TUBEMQ_GATEWAY_BUSY"
         assert bytes_in(served) == 0
@@ -224,6 +226,7 @@ def test_what_a_client_names_is_capped(server):
         assert failure.error.condition.startswith("TUBEMQ_SEND_FAILED")
         (kept,) = served.server._senders._entries.values()
         assert kept.sender._window._max_messages == 100_000
+        assert kept.sender._most == (100_000, 64 * MIB), "of all streams together"
         stream.break_off()
         fleet.close()
 
