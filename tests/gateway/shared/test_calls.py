@@ -105,7 +105,9 @@ def test_a_call_is_judged_before_its_message_is_read(fleet):
 
 def test_a_message_that_does_not_come_ends_its_call(fleet, monkeypatch):
     monkeypatch.setattr(calls, "_BODY_S", 0.05)
-    assert Silent(fleet.client(), "QueryBounds").status() == "DEADLINE_EXCEEDED"
+    silent_call = Silent(fleet.client(), "QueryBounds")
+    assert silent_call.status() == "DEADLINE_EXCEEDED"
+    assert "within 50 ms" in silent_call.call.details(), "its client ended it"
 
 
 def test_messages_on_their_way_have_room_for_every_session(server):
