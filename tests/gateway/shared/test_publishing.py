@@ -264,6 +264,7 @@ def test_a_batch_may_be_longer_than_a_request(server):
         [{"number": 1, "batch": "good"}, {"number": 1, "batch": "good"}],
         [{"number": 1, "batch": "odd"}],
         [{"number": 1, "part": (b"x", 5)}, {"number": 1, "batch": "good"}],
+        [{"number": 1, "part": (b"x", 5)}, {"number": 2, "batch": "good"}],
         [{"number": 1, "part": (b"x", 5)}, {"number": 1, "part": (b"x", 6)}],
         [{"number": 1, "part": (b"x", 5)}, {"number": 2, "part": (b"x", 5)}],
         [{"number": 1, "part": (b"xxxxxx", 5)}],
