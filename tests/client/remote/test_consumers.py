@@ -124,16 +124,38 @@ def test_two_gateways_that_are_stopped_in_turn_lose_and_repeat_nothing(gateways,
 def test_a_batch_of_a_gateway_that_was_lost_says_that_it_comes_again(gateways):
     produce(gateways.server, numbered(100))
     with assigned(gateways.server) as consumer:
-        batch = consumer.fetch()
+        batch, other = consumer.fetch(), consumer.fetch()
         gateways.kill(gateways.used_by(consumer))
         with pytest.raises(TubeMQError, match="comes again"):
             consumer.confirm(batch)
+        with pytest.raises(ConsumeError, match="its gateway was lost, so it comes again"):
+            consumer.confirm(other)
         again = Reading()
         again.until(consumer, 100)
         assert {record.value for record in batch} <= set(again.confirmed)
         with pytest.raises(ConsumeError, match=r"gateway was lost|confirmed before"):
             consumer.confirm(batch)
     again.is_sound(100)
+
+
+def test_a_gateway_that_drains_is_left_when_what_is_out_was_confirmed(gateways):
+    produce(gateways.server, numbered(100))
+    rest = Reading()
+    with (
+        client_of(gateways.server, rebalance_wait_ms=60_000) as client,
+        client.assigned_consumer(TOPIC) as consumer,
+    ):
+        for partition in consumer.share():
+            consumer.connect(partition)
+        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._parts.link
+        gateways.running[used].server._calls.draining = True
+        consumer._upkeep.hasten()
+        wait_until(lambda: consumer._upkeep._patience or link.gateway is None)
+        consumer.confirm(batch)
+        wait_until(lambda: link.stay == 2)
+        assert gateways.used_by(consumer) != used
+        rest.until(consumer, 100 - len(batch))
+    assert set(rest.read).isdisjoint(record.value for record in batch)
 
 
 def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
