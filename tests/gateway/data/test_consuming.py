@@ -150,6 +150,7 @@ def test_a_commit_whose_broker_did_not_answer_may_be_tried_again(server, served,
     server.faults.answer(Method.COMMIT_OFFSET, ErrCode.INTERNAL_SERVER_ERROR, times=1)
     refusal = refused(client, "Commit", batch=first.batch)
     assert refusal.condition != "TUBEMQ_CONFIRM_LATE"
+    assert refused(client, "Commit", batch=first.batch).condition == "TUBEMQ_CONFIRM_LATE", "it comes again"
     wait_until(lambda: values_of(fetch(client)) == [b"one"])
 
 

@@ -79,6 +79,15 @@ def test_opening_a_session_again_with_the_same_settings_changes_nothing():
     assert not session.ended
 
 
+def test_a_client_of_the_policy_that_opens_its_session_with_another_secret_goes_on_with_that():
+    sessions, _ = made(policy="policy.toml")
+    access, other = object(), b"another secret of a test"
+    for secret in (SECRET, other):
+        request = pb.OpenSessionRequest(client_id="reader", epoch=1, secret=secret)
+        session = sessions.open(request, lambda: access, "peer", "ann")
+    assert sessions.use(ref(secret=other), "ann") is session
+
+
 def test_the_same_client_may_open_its_session_again_with_other_settings():
     sessions, _ = made()
     before = opened(sessions)
