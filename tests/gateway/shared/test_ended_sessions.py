@@ -111,7 +111,8 @@ def test_a_call_under_way_ends_with_its_session(fleet, begin, call, end, how):
     topic = fleet.topic()
     for _ in range(10):
         fleet.publish(topic, *[bytes(1 << 19)] * 2)
-    client = fleet.client("twins")
+    # A group of its own: consumers of ended sessions close in the background.
+    client = fleet.client(f"readers_of_{topic}")
     under_way = call(client, topic, lambda name: begin(client, name))
     with PlainClient(fleet.served.address, client.session.client_id) as again:
         end(client, again)
@@ -139,7 +140,7 @@ def test_nothing_of_a_fenced_session_is_stored_after_the_fence_was_answered(flee
 
 
 def test_a_fetch_that_waits_and_a_topic_that_is_waited_for_end_with_their_session(fleet):
-    client = fleet.client("twins", delivery_timeout_ms=60_000)
+    client = fleet.client("waiting", delivery_timeout_ms=60_000)
     attach(client, fleet.topic(), 1)
     fetch = client.method("Fetch").future(client.request("Fetch", wait_ms=20_000), timeout=25)
     wait_until(lambda: fleet.served.server._consuming.waiting)
