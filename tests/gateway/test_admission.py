@@ -63,20 +63,16 @@ def test_a_client_leaves_the_last_eighth_to_others():
 
 
 def test_while_others_wait_a_client_gets_no_more_than_half():
-    room = Room(8)
-    for _ in range(4):
-        assert room.take(ANN)
-    for _ in range(4):
-        assert room.take(BOB)
+    room = Room(16)
+    assert room.take(ANN, 8)
+    assert room.take(BOB, 8)
     line = Line(room)
-    for _ in range(4):
-        line.ask(ANN)
+    line.ask(ANN)
     line.ask(CAT)
-    room.give(BOB)
+    room.give(BOB, 3)
     assert line.granted == [CAT]
+    # No other waits now; the last eighth stays free.
     room.give(BOB)
-    room.give(BOB)
-    # Nobody else waits now; the last eighth stays free.
     assert line.granted == [CAT, ANN]
 
 
