@@ -98,7 +98,7 @@ names in the client's certificate; without a certificate, its host.
 | `sessions` | open sessions | is refused |
 | `streams` | calls of one connection | waits at the client |
 | `calls` | calls in all, those that wait included | is refused |
-| `fetches` | fetches that wait, and consume streams, of all clients | is refused |
+| `fetches` | fetches that wait, and consume streams | is refused |
 | `reads` | ranges that are read | waits for a thread |
 | `waiting_calls` | calls that wait for a thread | is refused |
 | `publishes` | producers, one for all sessions of equal settings | is refused, unless an idle one can be closed |

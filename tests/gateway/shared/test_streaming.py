@@ -9,6 +9,7 @@ import pytest
 from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
 from tests.gateway.running import gateway
 from tests.waiting import wait_until
+from tubemq_spark.gateway.admission import Owner
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 
@@ -232,6 +233,20 @@ def test_a_stream_ends_when_the_gateway_drains(server, credit):
         assert stream.error() == ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
         stopping.join(10)
         assert not stopping.is_alive()
+        fleet.close()
+
+
+def test_one_client_does_not_take_all_places_of_fetches(server):
+    with gateway(server, fetches=16) as served:
+        fleet = Fleet(server, served)
+        reader = fleet.reader(fleet.topic())
+        streams = [Stream(reader) for _ in range(14)]
+        wait_until(lambda: served.server._consuming.waiting == 14)
+        assert Stream(reader).error() == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
+        with served.server._consuming.place(Owner("another")):
+            pass
+        for stream in streams:
+            stream.finish()
         fleet.close()
 
 

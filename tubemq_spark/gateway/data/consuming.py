@@ -43,7 +43,7 @@ from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer.values import Batch, ConsumeStatus, parse_context
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Turns, busy
+from tubemq_spark.gateway.admission import Owner, Room, Turns, busy
 from tubemq_spark.gateway.data.fetching import Arrivals, SessionConsumer
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
@@ -96,9 +96,8 @@ class Consuming:
         admit: Callable[[Access], Awaitable[None]],
     ) -> None:
         self._gateway = settings.name
-        self._most = settings.fetches
-        self.waiting = 0
-        """How many fetches wait for messages."""
+        self._places = Room(settings.fetches)
+        """Of fetches that wait for messages."""
         self._upstream = upstream
         self._workers = workers
         self._metrics = metrics
@@ -212,7 +211,7 @@ class Consuming:
         for context in request.commit:
             await attached.commit(context, consumed=True)
         attached.pause_only(list(map(values.partition_from_proto, request.paused)))
-        with self.place():
+        with self.place(call.who):
             # A call may have come before the gateway began to drain, and its message only after that.
             wait_s = 0.0 if self._calls.draining else min(request.wait_ms / 1000, _LONGEST_WAIT_S)
             batch = await attached.fetch(_in_time(wait_s, call))
@@ -232,7 +231,7 @@ class Consuming:
         if not command.HasField("begin"):
             raise MalformedMessageError("the first command of a consume stream is not begin")
         call.judge(command)
-        with self.place():
+        with self.place(call.who):
             await _Stream(self.consumer_of(call.owner()), self, self._calls, call).run()
 
     def consumer_of(self, session: Session) -> SessionConsumer:
@@ -252,20 +251,24 @@ class Consuming:
         self._taking_back.add(task)
         task.add_done_callback(self._taking_back.discard)
 
+    @property
+    def waiting(self) -> int:
+        """How many fetches wait for messages."""
+        return self._places.used
+
     @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
+    def place(self, who: Owner) -> Iterator[None]:
         """Take one of the places of fetches that wait.
 
         Raises:
-            GatewayError: there is none left.
+            GatewayError: there is none left for this client.
         """
-        if self.waiting >= self._most:
+        if not self._places.take(who):
             raise busy(self._gateway, f"{self.waiting} fetches wait already", _SHORTLY_MS)
-        self.waiting += 1
         try:
             yield
         finally:
-            self.waiting -= 1
+            self._places.give(who)
 
     def response(self, batch: Batch, call: Call) -> pb.FetchResponse:
         """Return a batch as a message, and count it."""
