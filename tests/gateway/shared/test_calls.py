@@ -33,6 +33,11 @@ class Broken:
         raise ZeroDivisionError
 
 
+def test_every_call_that_is_answered_once_has_a_usual_deadline():
+    answered_once = {name for name, method in METHODS.items() if not method.gives_stream}
+    assert answered_once - calls._WITHOUT_SESSION == set(calls.USUAL_DEADLINES_S)
+
+
 def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch):
     seen = Seen()
     monkeypatch.setattr(fleet.served.server._calls, "hooks", [Broken(), seen])

@@ -112,9 +112,10 @@ class Control:
 
         def ask() -> pb.QueryRouteResponse:
             routes = access.routes
-            if request.max_age_ms and request.missing_ok and routes.age_ms(topics) <= request.max_age_ms:
+            layout = None
+            if request.max_age_ms and routes.age_ms(topics) <= request.max_age_ms:
                 layout = with_missing(routes.known(topics), topics)
-            else:
+            if layout is None or (layout.missing_topics and not request.missing_ok):
                 layout = routes.layout(topics, missing_ok=request.missing_ok)
             response = values.layout_to_proto(layout)
             response.age_ms = routes.age_ms(topics)

@@ -68,6 +68,7 @@ USUAL_DEADLINES_S: Final[Mapping[str, float]] = {
     "QueryStoredOffsets": 30.0,
     "ResetOffsets": 30.0,
     "CheckTopic": 150.0,
+    "CreateTopic": 30.0,
     "Subscribe": 60.0,
     "AttachPartitions": 60.0,
     "DetachPartitions": 30.0,
