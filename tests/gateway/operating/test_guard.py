@@ -220,7 +220,8 @@ def test_a_policy_that_has_changed_counts_as_soon_as_it_was_looked_at(served, co
     change("[[clients")
     assert list(reader("ListTopics").topics) == ["clicks"]
     wait_until(lambda: any("used as it was before" in one.getMessage() for one in caplog.records))
-    assert "tubemq_gateway_policy_failures_total 1.0" in served.server.metrics.text()
+    # It is logged first, in a thread.
+    wait_until(lambda: "tubemq_gateway_policy_failures_total 1.0" in served.server.metrics.text())
     change(policy_text("reader"))
     assert refusal(reader, "ListTopics") == UNKNOWN
     change(policy_text().replace('write = ["clicks"]', ""))

@@ -42,7 +42,7 @@ def test_the_end_of_a_session_is_answered_when_its_calls_have_ended(how):
     older = pb.OpenSessionRequest(client_id="twin", epoch=1, secret=SECRET)
     newer = pb.OpenSessionRequest(client_id="twin", epoch=2, secret=SECRET)
     call = SimpleNamespace(
-        context=SimpleNamespace(peer=lambda: "peer"),
+        peer="peer",
         client="",
         ref=pb.SessionRef(client_id="twin", epoch=1, secret=SECRET),
     )
