@@ -264,7 +264,7 @@ class Cable:
 
 
 def test_a_half_open_connection_is_noticed_and_its_fetch_given_up(server):
-    with gateway(server, keepalive_ms=100, keepalive_timeout_ms=100) as served:
+    with gateway(server, keepalive_ms=100, keepalive_timeout_ms=1_000) as served:
         fleet = Fleet(server, served)
         topic = fleet.topic()
         cable = Cable(served.address)
