@@ -1,5 +1,6 @@
 """Groups and their members, as a master knows them, wherever the members are."""
 
+import contextlib
 import json
 import threading
 
@@ -44,6 +45,35 @@ def test_members_are_listed_page_by_page(fleet):
     assert ([one.client_id for one in first.members], first.next_page_token) == (ids[:2], ids[1])
     rest = readers[0]("ListMembers", page_size=2, page_token=first.next_page_token)
     assert ([one.client_id for one in rest.members], rest.next_page_token) == (ids[2:], "")
+
+
+def test_questions_about_groups_and_topics_are_asked_in_the_name_of_who_asks(server, monkeypatch):
+    """Otherwise one client's questions would stand before those of all others."""
+    token = "any"
+    with gateway(server, new_groups=False) as served:
+        owners = []
+        administration = served.server._admission.administration
+        run = administration.run
+
+        def noted(work, *who):
+            owners.append(who)
+            return run(work, *who)
+
+        monkeypatch.setattr(administration, "run", noted)
+        monkeypatch.setattr(served.server._topics, "_token", token)
+        fleet = Fleet(server, served)
+        client = fleet.client(group=fresh("group"))
+        who = ("ipv4:127.0.0.1", client.session.client_id)
+        for name, asked in (
+            ("ListMembers", {}),
+            ("ListGroups", {}),
+            ("CreateTopic", {"topic": fresh("topic")}),
+            ("AttachPartitions", {"topics": ["demo"]}),
+        ):
+            with contextlib.suppress(RefusedError):  # such as that of a group that is not known
+                client(name, **asked)
+        assert owners == [(who,)] * 4
+        fleet.close()
 
 
 def test_an_unknown_group_differs_from_a_group_without_members(fleet):

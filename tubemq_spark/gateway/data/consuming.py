@@ -49,7 +49,7 @@ from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.events import Events
 from tubemq_spark.gateway.session.sessions import Session, Sessions
-from tubemq_spark.gateway.session.upstream import Access, Upstream
+from tubemq_spark.gateway.session.upstream import Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
@@ -93,7 +93,7 @@ class Consuming:
         calls: Calls,
         events: Events,
         arrivals: Arrivals,
-        admit: Callable[[Access], Awaitable[None]],
+        admit: Callable[[Session], Awaitable[None]],
     ) -> None:
         self._gateway = settings.name
         self._places = Room(settings.fetches)
@@ -363,7 +363,7 @@ class Consuming:
             self._subscribed.pop(session, None)
 
     async def _open(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
-        await self._admit(session.access)
+        await self._admit(session)
         await self._await_older(session)
         consumer = make()
         await self._workers.run(consumer.open, session.who)

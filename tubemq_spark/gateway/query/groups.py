@@ -18,8 +18,9 @@ from typing import Any, Final
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ask_a_master
 from tubemq_spark.errors import AdminError, GatewayError, RemoteProtocolError
-from tubemq_spark.gateway.admission import Turns
+from tubemq_spark.gateway.admission import Owner, Turns
 from tubemq_spark.gateway.session.calls import Call
+from tubemq_spark.gateway.session.sessions import Session
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.deadline import Clock
@@ -54,7 +55,7 @@ class Members:
         """Name the members of a group, and what each holds."""
         access = call.owner().access
         group = request.group or access.config.group
-        answer = await self._ask(("members", group), lambda: self._members(access, group))
+        answer = await self._ask(call.who, ("members", group), lambda: self._members(access, group))
         items = {item["consumerId"]: item for item in answer.value["data"]}
         members, token = page(
             items, lambda name: _member(items[name]), request.page_size, request.page_token, _PAGE
@@ -67,31 +68,33 @@ class Members:
             policy=answer.value["policy"],
         )
 
-    async def admit(self, access: Access) -> None:
-        """Return when sessions may consume in a group.
+    async def admit(self, session: Session) -> None:
+        """Return when a session may consume in its group.
 
         Raises:
             GatewayError: TubeMQ does not know the group, and the settings want that.
             TubeMQError: no master says whether it does.
         """
         if not self._new_groups:
-            group = access.config.group
-            await self._ask(("members", group), lambda: self._members(access, group))
+            access, group = session.access, session.access.config.group
+            await self._ask(session.who, ("members", group), lambda: self._members(access, group))
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
         """Name the groups that have members, or those of them that read a topic."""
         timeout_s = call.owner().access.config.rpc_timeout_ms / 1000
-        answer = await self._ask(("groups", request.topic), lambda: self._groups(request.topic, timeout_s))
+        answer = await self._ask(
+            call.who, ("groups", request.topic), lambda: self._groups(request.topic, timeout_s)
+        )
         items = {item["consumeGroup"]: item for item in answer.value}
         groups, token = page(
             items, lambda name: _group(items[name]), request.page_size, request.page_token, _PAGE
         )
         return pb.ListGroupsResponse(groups=groups, next_page_token=token, age_ms=self._age_ms(answer))
 
-    async def _ask(self, what: Hashable, ask: Callable[[], Any]) -> _MasterAnswer:
+    async def _ask(self, who: Owner, what: Hashable, ask: Callable[[], Any]) -> _MasterAnswer:
         answer = self._answers.get(what)
         if answer is None or self._clock() - answer.at > _FRESH_S:
-            value = await self._workers.run(ask)
+            value = await self._workers.run(ask, who)
             self._answers.pop(what, None)
             answer = self._answers[what] = _MasterAnswer(value, self._clock())
             if len(self._answers) > _MOST_ANSWERS:
@@ -193,7 +196,8 @@ class Topics:
             return _create(admin, request)
 
         return await self._workers.run(
-            lambda: ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_TOPICS_NOT_LISTED", self._token)
+            lambda: ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_TOPICS_NOT_LISTED", self._token),
+            call.who,
         )
 
 
