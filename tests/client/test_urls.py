@@ -73,12 +73,12 @@ def test_a_url_numbers_one_of_several_assigned_consumers():
 
 
 def test_a_url_of_gateways_has_the_settings_of_every_other_and_a_token():
-    found = parse_url("gateway://g1,g2:7000?group=etl&topics=t1&tls=true&gateway_token=" + QUOTED)
+    settings = parse_url("gateway://g1,g2:7000?group=etl&topics=t1&tls=true&gateway_token=" + QUOTED)
     gateways = (Endpoint("g1", 11911), Endpoint("g2", 7000))
-    assert (found.gateways, found.config.masters) == (gateways, gateways)
-    assert (found.config.group, found.subscription.topics) == ("etl", ("t1",))
-    assert found.gateway_token == SECRET
-    assert SECRET not in repr(found)
+    assert (settings.gateways, settings.config.masters) == (gateways, gateways)
+    assert (settings.config.group, settings.subscription.topics) == ("etl", ("t1",))
+    assert settings.gateway_token == SECRET
+    assert SECRET not in repr(settings)
 
 
 def test_a_token_without_gateways_is_not_known():

@@ -91,7 +91,7 @@ def outcome_of(steps: Steps[Value], name: str) -> "Future[Value]":
     def rule() -> Steps[None]:
         try:
             future.set_result((yield from steps))
-        except Exception as error:  # noqa: BLE001 (the one who has the future gets it)
+        except Exception as error:  # noqa: BLE001 (its future tells it)
             future.set_exception(error)
 
     InBackground(rule(), name).start()

@@ -1,4 +1,4 @@
-"""A sender that several share: each batch has one outcome, and nobody waits for another's broker."""
+"""A sender that several share: each batch has one outcome, and no lane waits for another's broker."""
 
 import threading
 import zlib

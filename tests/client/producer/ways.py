@@ -47,7 +47,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def by(way, cluster):
-    """Let a scripted cluster make producers that go this way."""
+    """Return a scripted cluster whose producers go this way."""
     if way == "direct":
         yield cluster
         return
