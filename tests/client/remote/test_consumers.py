@@ -5,6 +5,7 @@ import collections
 import contextlib
 import re
 import threading
+from concurrent import futures
 
 import pytest
 
@@ -19,6 +20,7 @@ from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.loss import LossRecorder
+from tubemq_spark.protocol.constants import Method
 
 OF_SERVERS = re.compile("gateway|serve|reader|steps|scheduler")
 """Threads of the gateways and brokers of this process."""
@@ -156,6 +158,35 @@ def test_a_gateway_that_drains_is_left_when_what_is_out_was_confirmed(gateways):
         assert gateways.used_by(consumer) != used
         rest.until(consumer, 100 - len(batch))
     assert set(rest.read).isdisjoint(record.value for record in batch)
+
+
+def test_a_gateway_that_drains_is_not_left_while_a_batch_is_being_confirmed(gateways, monkeypatch):
+    produce(gateways.server, numbered(100))
+    with (
+        client_of(gateways.server, rebalance_wait_ms=60_000) as client,
+        client.assigned_consumer(TOPIC) as consumer,
+        futures.ThreadPoolExecutor() as threads,
+    ):
+        for partition in consumer.share():
+            consumer.connect(partition)
+        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._parts.link
+        beats, ask = [], link.ask
+
+        def counted(name, *arguments):
+            if name == "Heartbeat":
+                beats.append(link.stay)
+            return ask(name, *arguments)
+
+        monkeypatch.setattr(link, "ask", counted)
+        with gateways.server.faults.hold(Method.COMMIT_OFFSET) as held:
+            confirming = threads.submit(consumer.confirm, batch)
+            assert held.wait_for_hits()
+            gateways.running[used].server._calls.draining = True
+            consumer._upkeep.hasten()
+            wait_until(lambda: len(beats) >= 3)
+            assert beats == [1] * len(beats)
+        assert confirming.result().partition == batch.partition
+        wait_until(lambda: link.stay == 2)
 
 
 def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):

@@ -78,7 +78,7 @@ class RemoteFetching(Fetching):
         self.refused: TubeMQError | None = None
         """Why a fetch failed while nothing was held."""
         self.commits = 0
-        """How many batches are being confirmed."""
+        """How many batches are being confirmed or rolled back; they are not in ``_out`` any more."""
         self._clock = clock
         self._out: dict[Booking, _Out] = {}
         self._lost: collections.OrderedDict[Booking, None] = collections.OrderedDict()
@@ -229,7 +229,8 @@ class RemoteFetching(Fetching):
             self._roll_back(out)
 
     def _roll_back(self, out: _Out) -> None:
-        """Tell the gateway in the background that a batch is to come again."""
+        """Tell the gateway in the background that a batch is to come again; hold the lock."""
+        self.commits += 1
         InBackground(self._rolling_back(out), f"rolling back for {self.state.client_id}").start()
 
     def _rolling_back(self, out: _Out) -> Steps[None]:
@@ -258,6 +259,7 @@ class RemoteFetching(Fetching):
             out = self._out.pop(booking, None) if in_use else None
             if out is None:
                 raise _late(booking, ErrCode.BAD_REQUEST, "it was confirmed before, or not in time")
+            self.commits += 1
             latest = state.cache.position(booking.partition).latest
         try:
             answer = yield from self._commit(out, consumed=consumed)
@@ -283,14 +285,14 @@ class RemoteFetching(Fetching):
         return Confirmed(booking.partition, context, offset, latest)
 
     def _commit(self, out: _Out, *, consumed: bool) -> Steps[pb.CommitResponse]:
-        """Commit at the gateway that gave a batch."""
+        """Commit at the gateway that gave a batch; ``commits`` counts it already."""
         request = pb.CommitRequest(batch=out.name, roll_back=not consumed)
         timeout_s = self.state.config.rpc_timeout_ms / 1000
-        self.commits += 1
         try:
             return (yield from self.link.ask("Commit", request, pb.CommitResponse, timeout_s, out.stay))
         finally:
-            self.commits -= 1
+            with self.state.guard:
+                self.commits -= 1
 
     def _free(self, booking: Booking) -> None:
         with self.state.guard:
@@ -326,8 +328,8 @@ class RemoteFetching(Fetching):
 
     @property
     def has_batches(self) -> bool:
-        """Whether there are batches that may be confirmed at the gateway where this is."""
-        return bool(self._out)
+        """Whether batches may be confirmed at the gateway where this is, or are being confirmed."""
+        return bool(self._out) or self.commits > 0
 
 
 def _late(booking: Booking, code: ErrCode, what: str) -> ConsumeError:
