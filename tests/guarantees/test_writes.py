@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from testkit.cells import Lasting, assert_hit, ends_as, parametrized, repeats_of
-from testkit.guarantees import LOSES, MAY_REPEAT, Outcome
+from testkit.guarantees import GOES_ON, LOSES, MAY_REPEAT, Outcome
 from testkit.troubles import AWAY, TROUBLES, partition_of
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import ProduceError
@@ -59,7 +59,8 @@ def writer_of(scene, trouble, outcome, *, streaming):
     options = {
         "tubemq.master.servers": scene.masters,
         "topic": trouble.topic,
-        "tubemq.rpctimeoutms": "500",
+        # Where nothing may be sent twice, no answer may be given up on a busy machine.
+        "tubemq.rpctimeoutms": "10000" if outcome.word == GOES_ON else "500",
         "deliverytimeoutms": "60000",
         **(IMPATIENT if outcome.is_error else {}),
     }

@@ -254,7 +254,8 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server) as consumer:
         await consumer.connect(partition(1), 0)
-        assert await consumer.fetch(0) is None
+        with server.faults.hold(Method.GET_MESSAGE):
+            assert await consumer.fetch(0) is None
         await until(lambda: consumer._coroutines.turns._outcomes)
         consumer.pause([partition(1)])
         assert await consumer.fetch(50) is None
@@ -262,7 +263,8 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
         batch = await consumer.fetch()
         assert len(batch) == 5
         await consumer.confirm(batch, consumed=False)
-        assert await consumer.fetch(0) is None
+        with server.faults.hold(Method.GET_MESSAGE):
+            assert await consumer.fetch(0) is None
         await until(lambda: consumer._coroutines.turns._outcomes)
         await consumer.disconnect(partition(1))
         assert await consumer.fetch(0) is None
