@@ -7,6 +7,7 @@ from tests.client.aio.running import SECONDS
 from tests.client.assigned import TOPIC
 from tests.client.members import client_of as blocking_client_of
 from tubemq_spark.client.aio import AsyncTubeMQClient
+from tubemq_spark.protocol.constants import Method
 
 PARTITIONS = 12
 
@@ -34,6 +35,12 @@ async def assigned(server, group="etl", **changes):
         client.assigned_consumer(TOPIC, **asked) as consumer,
     ):
         yield consumer
+
+
+async def begin_to_fetch(server, consumer):
+    """Begin a fetch that finds nothing: brokers answer only afterwards."""
+    with server.faults.hold(Method.GET_MESSAGE):
+        assert await consumer.fetch(0) is None
 
 
 async def take(consumer, count):

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from testkit.children import forks, in_child
-from tests.client.aio.consuming import PARTITIONS, assigned, client_of, take, threads
+from tests.client.aio.consuming import PARTITIONS, assigned, begin_to_fetch, client_of, take, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached
@@ -229,7 +229,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
     async with assigned(server) as consumer:
         assert await consumer.fetch(0) is None
         await consumer.connect(partition(1), 0)
-        assert await consumer.fetch(0) is None, "it is asked for only now"
+        await begin_to_fetch(server, consumer)
         await until(lambda: consumer._coroutines.turns._outcomes)
         assert consumer.status()[partition(1)].state is PartitionState.FETCHING
         assert len(await consumer.fetch(0)) == 5
@@ -242,7 +242,7 @@ async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server, confirm_timeout_ms=200) as consumer:
         await consumer.connect(partition(1), 0)
-        assert await consumer.fetch(0) is None
+        await begin_to_fetch(server, consumer)
         await until(lambda: consumer._coroutines.turns._outcomes)
         await asyncio.sleep(0.3)
         await consumer.confirm(await consumer.fetch(0))
@@ -254,8 +254,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server) as consumer:
         await consumer.connect(partition(1), 0)
-        with server.faults.hold(Method.GET_MESSAGE):
-            assert await consumer.fetch(0) is None
+        await begin_to_fetch(server, consumer)
         await until(lambda: consumer._coroutines.turns._outcomes)
         consumer.pause([partition(1)])
         assert await consumer.fetch(50) is None
@@ -263,8 +262,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
         batch = await consumer.fetch()
         assert len(batch) == 5
         await consumer.confirm(batch, consumed=False)
-        with server.faults.hold(Method.GET_MESSAGE):
-            assert await consumer.fetch(0) is None
+        await begin_to_fetch(server, consumer)
         await until(lambda: consumer._coroutines.turns._outcomes)
         await consumer.disconnect(partition(1))
         assert await consumer.fetch(0) is None
@@ -480,7 +478,9 @@ async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(serve
     async with assigned(server) as consumer:
         await consumer.connect(partition(1), 0)
         server.faults.answer(Method.GET_MESSAGE, 400, times=1)
-        assert await consumer.fetch(0) is None
+        fetch = asyncio.ensure_future(consumer.fetch())
+        await asyncio.sleep(0)
+        fetch.cancel()
         await until(lambda: consumer._coroutines.turns._outcomes)
         with pytest.raises(RpcError, match="400"):
             await consumer.fetch()

@@ -5,7 +5,7 @@ import collections
 
 import pytest
 
-from tests.client.aio.consuming import PARTITIONS, client_of, member, threads
+from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, member, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
@@ -126,7 +126,7 @@ async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
         await shares(first)
         for number, one in enumerate(first.connected):
             produce(server, numbered(1, number), where=one)
-        assert await first.fetch(0) is None
+        await begin_to_fetch(server, first)
         await until(lambda: first._coroutines.turns._outcomes)
         async with member(server) as second:
             await shares(first, second)

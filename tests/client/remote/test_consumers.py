@@ -196,6 +196,7 @@ def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
         reading.until(consumer, 100)
         gateways.kill(gateways.used_by(consumer))
         assert consumer.fetch(1_000) is None
+        wait_until(lambda: consumer._parts.link.stay == 2, seconds=40)
         positions = {one: at.offset for one, at in consumer.positions().items()}
     with assigned(gateways.server) as after:
         assert {one: at.offset for one, at in after.positions().items()} == positions
