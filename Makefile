@@ -50,7 +50,7 @@ STAMP_RELEASE := $(VENV)/.release-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
+.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -101,6 +101,9 @@ quick-unit: $(STAMP)
 
 quick-spark: java $(STAMP)
 	$(BIN)/python -m pytest integration_tests -m "smoke and not real"
+
+mutants: $(STAMP) ## what the unit tests notice when the package is broken; ARGS="--changed", "--sample 200 --seed 7", "--rows S-12"
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 stress: java artifacts ## all changes under a stream, in random order, on two Java brokers; ARGS="-k embedded", STEPS=50, SEED=7
 	TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$(SEED) TUBEMQ_STRESS_STEPS=$(STEPS) \

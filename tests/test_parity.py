@@ -9,6 +9,7 @@ import pytest
 
 from testkit.git import ROOT
 from testkit.node_ids import node_exists
+from tools.mutants.parity import can_be_broken
 
 TABLE = ROOT / "docs" / "parity.csv"
 HEADER = ["id", "capability", "status", "where", "tests", "note"]
@@ -33,6 +34,8 @@ def read_table(path: Path) -> tuple[list[str], list[Row]]:
 
 def place_exists(place: str, root: Path) -> bool:
     """Tell whether a place of the column `where` is in the package or in the checkout."""
+    if "::" in place:
+        return can_be_broken(place, root)
     return (root / "tubemq_spark" / place).exists() or (root / place).exists()
 
 

@@ -1,0 +1,114 @@
+"""Which unit tests touch a line: from one run of all of them, with the test as coverage's context."""
+
+import collections
+import dataclasses
+import difflib
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import PurePosixPath
+from typing import Final
+
+import coverage
+
+from testkit.git import ROOT
+
+FOLDER: Final = ROOT / ".mutants"
+_DATA: Final = FOLDER / "coverage"
+_TIMES: Final = FOLDER / "seconds.json"
+_SOURCES: Final = FOLDER / "sources"
+"""The package as it was then: lines that have moved since are found again by comparing."""
+_SETTINGS: Final = "[run]\nsource = tubemq_spark\nomit = *_pb2.py\nrelative_files = true\n"
+
+
+def collect(processes: int) -> None:
+    """Run all unit tests, and keep which lines each of them touched and how long it took."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    settings = FOLDER / "coveragerc"
+    settings.write_text(_SETTINGS)
+    command = [sys.executable, "-m", "pytest", "tests", "-q", "-n", str(processes), "-m", "not nightly"]
+    command += ["-p", "tools.mutants.plugin", "-p", "no:cacheprovider", "--durations=0", "--no-header"]
+    command += ["--cov", "--cov-report=", "--cov-context=test", f"--cov-config={settings}"]
+    environ = {**os.environ, "COVERAGE_FILE": str(_DATA), "TUBEMQ_MUTANTS_TIMES": str(_TIMES)}
+    subprocess.run(command, cwd=ROOT, env=environ, check=False)
+    shutil.copytree(ROOT / "tubemq_spark", _SOURCES / "tubemq_spark", ignore=shutil.ignore_patterns("*.so"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Touched:
+    """The tests that touch the lines of the package."""
+
+    tests: dict[str, dict[int, frozenset[str]]]
+    """By module and line, as they were when the tests ran."""
+    seconds: dict[str, float]
+    """How long each test took."""
+
+    @classmethod
+    def load(cls) -> "Touched":
+        """Read what ``collect`` has kept."""
+        data = coverage.CoverageData(str(_DATA))
+        data.read()
+        tests: dict[str, dict[int, frozenset[str]]] = {}
+        for name in data.measured_files():
+            path = PurePosixPath(name)
+            while path.parts[0] != "tubemq_spark" or len(path.parts) == 1:
+                path = PurePosixPath(*path.parts[1:])
+            lines = data.contexts_by_lineno(name)
+            tests[str(path)] = {
+                line: frozenset(context.rpartition("|")[0] for context in contexts if context)
+                for line, contexts in lines.items()
+            }
+        return cls(tests, json.loads(_TIMES.read_text()))
+
+    def of_lines(self, path: str, lines: range) -> frozenset[str]:
+        """Return the tests that touch any of these lines of a module, as it is now."""
+        touched = self.tests.get(path, {})
+        before = _lines_before(path)
+        return frozenset().union(
+            *(touched.get(before[line], frozenset()) for line in lines if line in before)
+        )
+
+    def in_order(self, path: str, tests: frozenset[str]) -> list[str]:
+        """Return tests of a module's own file first, then those of its folder, then quick ones."""
+        own = _mirror_of(path)
+        folders = collections.Counter(own.parts[:-1])
+
+        def distance(test: str) -> tuple[int, float]:
+            file = PurePosixPath(test.partition("::")[0])
+            near = sum((collections.Counter(file.parts[:-1]) & folders).values())
+            return (-99 if file == own else -near), self.seconds.get(test, 1.0)
+
+        return sorted(tests, key=distance)
+
+
+def own_tests(path: str) -> list[str]:
+    """Return the test files of a module: contexts do not tell what other processes touch."""
+    own = _mirror_of(path)
+    if (ROOT / own).exists():
+        return [str(own)]
+    return [str(found.relative_to(ROOT)) for found in sorted((ROOT / "tests").rglob(own.name))]
+
+
+def _mirror_of(path: str) -> PurePosixPath:
+    module = PurePosixPath(path)
+    return PurePosixPath("tests", *module.parts[1:-1], f"test_{module.name}")
+
+
+@functools.cache
+def _lines_before(path: str) -> dict[int, int]:
+    """Return which line each line of a module was; a new one is the one before it."""
+    old = _SOURCES / path
+    now = (ROOT / path).read_text().splitlines()
+    if not old.exists():
+        return {}
+    matcher = difflib.SequenceMatcher(None, old.read_text().splitlines(), now, autojunk=False)
+    lines: dict[int, int] = {}
+    for tag, old_start, old_end, start, end in matcher.get_opcodes():
+        for line in range(start, end):
+            offset = min(line - start, max(old_end - old_start - 1, 0))
+            lines[line + 1] = (old_start + offset if tag != "insert" else old_start - 1) + 1
+    return lines

@@ -1,0 +1,164 @@
+"""Break what a row of ``docs/parity.csv`` names, and see whether its tests notice.
+
+The column ``where`` names functions (``client/urls.py::parse``, ``net/pool.py::Pool.close``) and values of
+modules (``errors.py::CONDITIONS``). A function is broken by doing nothing and returning what says nothing;
+a value by another one. A file without a name is emptied.
+"""
+
+import ast
+import concurrent.futures
+import csv
+import dataclasses
+import queue
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from testkit.git import ROOT
+from tools.mutants.running import Copy, Outcome
+
+_PATIENCE_S: Final = 240.0
+_EMPTY: Final = {"None": "None", "int": "0", "float": "0.0", "str": "''", "bytes": "b''"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Break:
+    """A file whose text leaves a capability out."""
+
+    place: str
+    """As the row names it."""
+    path: str
+    source: bytes
+    how: str
+
+
+def places_of(row: dict[str, str]) -> list[str]:
+    """Return what the column ``where`` of a row names."""
+    return row["where"].split()
+
+
+def can_be_broken(place: str, root: Path) -> bool:
+    """Return whether there is what a place names."""
+    try:
+        return bool(list(breaks_of(place, root)))
+    except LookupError:
+        return False
+
+
+def breaks_of(place: str, root: Path = ROOT) -> Iterator[Break]:
+    """Yield the ways to take out what a place names; two for what returns a truth value.
+
+    Raises:
+        LookupError: there is no such file, function or value.
+    """
+    name, _, target = place.partition("::")
+    path = next((path for path in (f"tubemq_spark/{name}", name) if (root / path).is_file()), None)
+    if path is None:
+        raise LookupError(place)
+    source = (root / path).read_bytes()
+    if not target:
+        yield Break(place, path, b"", "emptied")
+        return
+    node = _find(ast.parse(source), target.split("."))
+    if node is None:
+        raise LookupError(place)
+    lines = source.decode().splitlines(keepends=True)
+    for text in _replacements(node):
+        first = node.body[0] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else node
+        indent = " " * first.col_offset
+        changed = [*lines[: first.lineno - 1], f"{indent}{text}\n", *lines[node.end_lineno or 0 :]]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and first.lineno == node.lineno:
+            head = lines[first.lineno - 1][: first.col_offset]
+            changed[first.lineno - 1] = f"{head}{text}\n"
+        yield Break(place, path, "".join(changed).encode(), text)
+
+
+def _find(tree: ast.AST, names: Sequence[str]) -> ast.stmt | None:
+    """Return the function or the assignment of a qualified name."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.ClassDef() if node.name == names[0] and len(names) > 1:
+                return _find(node, names[1:])
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if [node.name] == list(names):
+                if not any("overload" in ast.unparse(decorator) for decorator in node.decorator_list):
+                    return node
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                if [name] == list(names) and node.value is not None:
+                    return node
+    return None
+
+
+def _replacements(node: ast.stmt) -> list[str]:
+    """Return the lines that take the place of a function's body, or of an assignment."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
+        if yields:
+            return ["return None; yield"] if isinstance(node, ast.FunctionDef) else ["return; yield"]
+        returns = "None" if node.returns is None else ast.unparse(node.returns)
+        if returns == "bool":
+            return ["return True", "return False"]
+        return [f"return {_EMPTY.get(returns, 'None')}"]
+    assert isinstance(node, ast.Assign | ast.AnnAssign)
+    assert node.value is not None
+    head = ast.unparse(node)[: -len(ast.unparse(node.value))]
+    return [head + _other(node.value)]
+
+
+def _other(value: ast.expr) -> str:
+    match value:
+        case ast.Constant(value=bool(truth)):
+            return str(not truth)
+        case ast.Constant(value=int() | float()):
+            return f"{ast.unparse(value)} + 1"
+        case ast.Dict():
+            return "{}"
+        case ast.List() | ast.Tuple():
+            return "()"
+    return "None"
+
+
+def main(ids: Sequence[str], count: int | None, seed: int, processes: int) -> int:
+    """Break the rows of these ids, or a sample, or all; print those whose tests notice nothing."""
+    with (ROOT / "docs" / "parity.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["status"] == "done"]
+    if ids:
+        rows = [row for row in rows if row["id"] in ids]
+    if count is not None:
+        rows = sorted(random.Random(seed).sample(rows, count), key=lambda row: row["id"])
+    copies: queue.Queue[Copy] = queue.Queue()
+    quiet = []
+    with ExitStack() as closing, concurrent.futures.ThreadPoolExecutor(processes) as threads:
+        for _ in range(processes):
+            copies.put(closing.enter_context(Copy()))
+
+        def judge(row: dict[str, str]) -> list[str]:
+            copy = copies.get()
+            try:
+                return list(_unnoticed(copy, row))
+            finally:
+                copies.put(copy)
+
+        for row, unnoticed in zip(rows, threads.map(judge, rows), strict=True):
+            print(f"{row['id']:6} {'; '.join(unnoticed) or 'noticed'}", flush=True)
+            quiet += [row["id"]] * bool(unnoticed)
+    print(f"\n{len(rows)} rows, seed {seed}: the tests of {len(quiet)} noticed nothing: {' '.join(quiet)}")
+    return int(bool(quiet))
+
+
+def _unnoticed(copy: Copy, row: dict[str, str]) -> Iterator[str]:
+    tests = [test for test in row["tests"].split() if test.startswith("tests/")]
+    if not tests:
+        yield "has no unit test"
+        return
+    for place in places_of(row):
+        try:
+            breaks = list(breaks_of(place))
+        except LookupError:
+            yield f"names nothing that can be broken: {place}"
+            continue
+        for change in breaks:
+            run = copy.run(change.path, change.source, tests, _PATIENCE_S)
+            if run.outcome not in {Outcome.KILLED, Outcome.TIMED_OUT}:
+                yield f"{place} ({change.how}) was not noticed"

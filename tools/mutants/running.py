@@ -1,0 +1,136 @@
+"""Run tests on a broken copy of the checkout.
+
+Each worker has a copy of its own, and each mutant a new process: so child processes and threads see it, too.
+"""
+
+import contextlib
+import dataclasses
+import enum
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from testkit.git import ROOT, git
+
+_MEMORY: Final = 8 << 30
+"""Bytes of address space: a loop that never ends may fill lists."""
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)(?: - |$)", re.MULTILINE)
+_TESTS_FAILED, _INTERRUPTED, _NO_TESTS = 1, 2, 5
+
+
+class Outcome(enum.Enum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    TIMED_OUT = "timed out"
+    SURVIVED = "SURVIVED"
+    UNTOUCHED = "UNTOUCHED"
+    """No test touches it, so none was run."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Run:
+    """A run of tests on a broken copy."""
+
+    outcome: Outcome
+    test: str
+    """The one that failed."""
+    seconds: float
+
+
+class Copy:
+    """A copy of the checkout that may be broken; a context manager."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+
+    def __enter__(self) -> Self:
+        names = git("ls-files", "--cached", "--others", "--exclude-standard")
+        compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "tubemq_spark").rglob("*.so")]
+        for name in [*names, *compiled]:
+            if (ROOT / name).is_file():
+                target = self._folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, target)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, path: str, source: bytes, tests: Sequence[str], timeout_s: float) -> Run:
+        """Run tests in their order until one fails, while a module has another text."""
+        file = self._folder / path
+        before = file.read_bytes()
+        started = time.monotonic()
+        try:
+            file.write_bytes(source)
+            outcome, test = self._tested(tests, timeout_s)
+        finally:
+            file.write_bytes(before)
+        return Run(outcome, test, time.monotonic() - started)
+
+    def _tested(self, tests: Sequence[str], timeout_s: float) -> tuple[Outcome, str]:
+        code, output = self._pytest(tests, timeout_s)
+        if code is None:
+            return Outcome.TIMED_OUT, ""
+        failed = _FAILED.search(output)
+        if code == _TESTS_FAILED and failed is not None:
+            # What fails by chance is no proof: the same test has to fail again.
+            code, _ = self._pytest([failed[1]], timeout_s)
+            return (Outcome.SURVIVED if code == 0 else Outcome.KILLED), failed[1]
+        if code == 0:
+            return Outcome.SURVIVED, ""
+        if code == _NO_TESTS:
+            return Outcome.UNTOUCHED, ""
+        return Outcome.KILLED, "" if code == _INTERRUPTED else f"exit code {code}"
+
+    def _pytest(self, tests: Sequence[str], timeout_s: float) -> tuple[int | None, str]:
+        listed = self._folder / ".listed.json"
+        listed.write_text(json.dumps(list(tests)))
+        files = dict.fromkeys(test.partition("::")[0] for test in tests)
+        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "--no-header"]
+        command += ["--durations=0", "--disable-warnings", "-p", "no:randomly", "-p", "no:cacheprovider"]
+        command += ["-p", "tools.mutants.plugin", "--rootdir", str(self._folder)]
+        command += list(tests) if any("::" not in test for test in tests) else list(files)
+        environ = {**os.environ, "PYTHONPATH": str(self._folder), "PYTHONHASHSEED": "0"}
+        if not any("::" not in test for test in tests):
+            environ["TUBEMQ_MUTANTS_TESTS"] = str(listed)
+        process = subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            preexec_fn=_begin_child,  # noqa: PLW1509 - it makes system calls alone
+        )
+        try:
+            output, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return None, ""
+        finally:
+            _end_group(process)
+        return process.returncode, output
+
+
+def _begin_child() -> None:
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """Kill a process with all its children, and wait for it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
