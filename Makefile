@@ -21,7 +21,7 @@ UNIT_PROCESSES := 4
 USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 # One after the other: with time-outs of their own, tests of one part fail beside another one. All run, whatever fails.
-NIGHTLY := nightly-unit nightly-integration nightly-spark42 nightly-fuzz run wheel-test
+NIGHTLY := nightly-unit nightly-mutants nightly-integration nightly-spark42 nightly-fuzz run wheel-test
 # Long forms keep processors and the disk busy: on a slow machine, with three processes Python workers came too late
 # for Spark.
 NIGHTLY_PROCESSES := 2
@@ -50,7 +50,7 @@ STAMP_RELEASE := $(VENV)/.release-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
+.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -121,6 +121,11 @@ nightly: java artifacts $(STAMP42) ## everything in its long form, for about two
 nightly-unit: $(STAMP)
 	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) --cov --cov-report= $(ARGS)
 	$(BIN)/python tools/coverage_by_package.py
+
+# Rows of docs/parity.csv, too: each of them.
+nightly-mutants: $(STAMP)
+	$(BIN)/python -m tools.mutants --collect --sample 200 --seed $$(date +%Y%m%d) $(ARGS)
+	$(BIN)/python -m tools.mutants --rows
 
 nightly-integration: java artifacts
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
