@@ -27,7 +27,7 @@ _SETTINGS: Final = "[run]\nsource = tubemq_spark\nomit = *_pb2.py\nrelative_file
 def collect(processes: int) -> None:
     """Run all unit tests, and keep which lines each of them touched and how long it took."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir()
+    shutil.copytree(ROOT / "tubemq_spark", _SOURCES / "tubemq_spark", ignore=shutil.ignore_patterns("*.so"))
     settings = FOLDER / "coveragerc"
     settings.write_text(_SETTINGS)
     command = [sys.executable, "-m", "pytest", "tests", "-q", "-n", str(processes), "-m", "not nightly"]
@@ -35,7 +35,6 @@ def collect(processes: int) -> None:
     command += ["--cov", "--cov-report=", "--cov-context=test", f"--cov-config={settings}"]
     environ = {**os.environ, "COVERAGE_FILE": str(_DATA), "TUBEMQ_MUTANTS_TIMES": str(_TIMES)}
     subprocess.run(command, cwd=ROOT, env=environ, check=False)
-    shutil.copytree(ROOT / "tubemq_spark", _SOURCES / "tubemq_spark", ignore=shutil.ignore_patterns("*.so"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
