@@ -50,7 +50,7 @@ STAMP_RELEASE := $(VENV)/.release-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-integration nightly-spark42 nightly-fuzz unit coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
+.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-integration nightly-spark42 nightly-fuzz unit again coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -76,6 +76,9 @@ test: unit test-integration ## every test but the long ones; those on the Java T
 
 unit: $(STAMP) ## no Spark, no Java, about three minutes
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
+
+again: $(STAMP) ## the tests that failed last time, one by one; ARGS=tests
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none -p no:randomly $(ARGS)
 
 coverage: $(STAMP) ## unit tests, and the branches of each package that they cover; takes half as long again
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) --cov --cov-report= $(ARGS)
