@@ -9,6 +9,7 @@ import ast
 import concurrent.futures
 import csv
 import dataclasses
+import functools
 import queue
 import random
 from collections.abc import Iterator, Sequence
@@ -61,7 +62,7 @@ def breaks_of(place: str, root: Path = ROOT) -> Iterator[Break]:
     if not target:
         yield Break(place, path, b"", "emptied")
         return
-    node = _find(ast.parse(source), target.split("."))
+    node = _find(_parsed(source), target.split("."))
     if node is None:
         raise LookupError(place)
     lines = source.decode().splitlines(keepends=True)
@@ -73,6 +74,11 @@ def breaks_of(place: str, root: Path = ROOT) -> Iterator[Break]:
             head = lines[first.lineno - 1][: first.col_offset]
             changed[first.lineno - 1] = f"{head}{text}\n"
         yield Break(place, path, "".join(changed).encode(), text)
+
+
+@functools.cache
+def _parsed(source: bytes) -> ast.Module:
+    return ast.parse(source)
 
 
 def _find(tree: ast.AST, names: Sequence[str]) -> ast.stmt | None:
