@@ -279,6 +279,7 @@ def refused(pool, endpoint):
 
 
 def test_the_process_has_one_pool():
+    assert isinstance(process_pool(), ChannelPool)
     assert process_pool() is process_pool()
 
 

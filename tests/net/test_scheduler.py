@@ -174,6 +174,7 @@ def test_a_task_may_cancel_itself_and_close_its_scheduler(scheduler_threads):
 
 
 def test_the_process_has_one_scheduler():
+    assert isinstance(process_scheduler(), Scheduler)
     assert process_scheduler() is process_scheduler()
 
 
