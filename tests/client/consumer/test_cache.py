@@ -205,6 +205,10 @@ def test_a_fetch_confirms_only_what_was_confirmed_and_only_once():
     world.cache.release(Booking(partition(0), 2), consumed=False)
     assert not world.cache.select()[1]
 
+    world.cache.release(Booking(partition(0), 3), consumed=True)
+    assert world.cache.select()[1]
+    assert not world.cache.remove(partition(0)), "the fetch that is under way confirms it"
+
 
 def test_a_booking_is_used_once():
     world = World(1)

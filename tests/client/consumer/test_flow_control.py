@@ -57,20 +57,26 @@ def test_empty_fetches_are_counted_until_one_finds_something():
 @pytest.mark.parametrize("code", [301, 403, 452, 500, 503])
 def test_other_troubles_neither_count_nor_end_the_count(code):
     world = World(default=[(1, EMPTY)])
-    world.rest(404, 0, wait_ms=400)
+    assert [world.rest(404, 0, wait_ms=400) for _ in range(2)] == [400, 600]
     assert world.rest(code, 0, wait_ms=77) == 77
-    assert world.rest(404, 0, wait_ms=400) == 600
+    assert [world.rest(404, 0, wait_ms=400) for _ in range(2)] == [600, 5000]
 
 
 def test_rules_of_the_group_replace_the_default_ones():
-    world = World(default=[(1, EMPTY)], group=[(1, [{"zeroCnt": 3, "freqInMs": 10}])])
+    default = [(0, [{**ALL_DAY, "freqInMs": 1000}]), (1, EMPTY), (3, [PAUSES])]
+    group = [(0, [ALL_DAY]), (1, [{"zeroCnt": 3, "freqInMs": 10}]), (3, [{"normFreqInMs": 8}])]
+    world = World(default, group)
+    assert world.control.limit(BEHIND).wait_ms == 900
     assert [world.rest(404, 0, wait_ms=400) for _ in range(5)] == [400, 400, 10, 10, 10]
+    assert world.rest() == 8
 
 
 def test_the_default_rules_count_where_the_group_has_none():
     world = World(default=[(1, EMPTY), (3, [PAUSES])], group=[(0, [ALL_DAY])])
     assert [world.rest(404, 0, wait_ms=400) for _ in range(2)] == [400, 600]
     assert world.rest() == 7
+    world = World(default=[(0, [ALL_DAY])], group=[(1, EMPTY)])
+    assert world.control.limit(BEHIND).wait_ms == 900
 
 
 @pytest.mark.parametrize(
@@ -102,10 +108,10 @@ def test_bytes_of_a_slice_are_a_twelfth_of_those_of_a_minute():
 def test_bytes_of_a_minute_last_for_the_minute():
     world = World(default=[(0, [ALL_DAY])])
     for _ in range(11):
-        assert world.rest(size=MIB, lag=BEHIND) == 900
+        assert world.rest(size=MIB + 1, lag=BEHIND) == 900
         world.now += 5
     assert world.rest(size=0, lag=BEHIND) == 0
-    assert world.rest(size=MIB, lag=BEHIND) == 900, "the minute's bytes are used up now"
+    assert world.rest(size=MIB - 11, lag=BEHIND) == 900, "the minute's bytes are used up, the slice's are not"
     world.now += 4.9
     assert world.rest(size=0, lag=BEHIND) == 900
     world.now += 0.1

@@ -1,5 +1,7 @@
 """What members of a group and the master tell each other."""
 
+import dataclasses
+
 import pytest
 
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat, member_registered, token
@@ -100,6 +102,19 @@ def test_an_event_is_passed_on_and_answered_once_with_all_that_is_held(pool):
     assert [text.replace("@etl#", "@grp_a#") for text in sent.subscribeInfo] == list(wanted.subscribeInfo)
     assert sent.event.rebalanceId == wanted.event.rebalanceId
     assert (sent.event.opType, sent.event.status) == (wanted.event.opType, wanted.event.status)
+
+
+def test_events_that_ended_together_are_answered_one_by_one_each_with_all_that_is_held(pool):
+    with ScriptedMaster() as master:
+        member = Member(pool, master, heartbeat_period_ms=60_000)
+        with member.session:
+            master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
+            with member.session._exclusively():
+                for number in (47, 48):
+                    member.session.report(dataclasses.replace(EVENT, rebalance_id=number))
+            sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 3)
+    told = [(item.event.rebalanceId, item.reportSubscribeInfo) for item in sent[1:3]]
+    assert told == [(47, True), (48, True)]
 
 
 def test_an_answer_that_was_not_heard_is_repeated(pool):
