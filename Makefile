@@ -12,6 +12,8 @@ PROTOC := grpcio-tools==1.71.2
 VENV_PROTOS := .venv-protos
 # The optional compiled module, which installing builds where there is a C compiler.
 COMPILED := setup.py tubemq_spark/protocol/_speedups.c
+# Tests start hundreds of processes, which would compile the package and what it needs each time.
+unexport PYTHONDONTWRITEBYTECODE
 # Half of their time integration tests wait. The longest groups of tests begin first.
 PROCESSES := 3
 BY_GROUPS := --dist=loadgroup --no-loadscope-reorder

@@ -4,6 +4,7 @@ import argparse
 import collections
 import concurrent.futures
 import csv
+import itertools
 import json
 import queue
 import re
@@ -26,10 +27,10 @@ _RESULTS: Final = contexts.FOLDER / "results.jsonl"
 _FLOORS: Final = {"offsets": 95, "source": 95, "sink": 95}
 _FLOOR: Final = 92
 """The share of mutants that are to be killed, in percent; by package, and of the others."""
-_STAGE_S: Final = 20.0
-"""How many seconds of tests one process runs, as they took when the contexts were collected."""
+_STAGES: Final = (2, 8)
+"""Behind how many files of tests another process begins: most mutants need the nearest ones alone."""
 _ALL_S: Final = 90.0
-"""How many seconds of tests a mutant is given at most."""
+"""How many seconds of tests a mutant is given at most, as they took when the contexts were collected."""
 _START_S: Final = 60.0
 """What pytest may take to start on a busy machine."""
 
@@ -175,18 +176,18 @@ def _stages(mutant: Mutant, touched: Touched) -> Iterator[tuple[list[str], float
         if own := contexts.own_tests(mutant.path):
             yield own, _ALL_S
         return
-    stage: list[str] = []
-    stage_s = all_s = 0.0
-    for test in touched.in_order(mutant.path, tests):
-        seconds = touched.seconds.get(test, 1.0)
-        if all_s and all_s + seconds > _ALL_S:
-            break
-        if stage and stage_s + seconds > _STAGE_S:
+    files = touched.in_order(mutant.path, tests)
+    left_s = _ALL_S
+    for first, last in itertools.pairwise((0, *_STAGES, len(files))):
+        stage: list[str] = []
+        stage_s = 0.0
+        for test in itertools.chain(*files[first:last]):
+            seconds = touched.seconds.get(test, 1.0)
+            if seconds <= left_s or left_s == _ALL_S:
+                stage.append(test)
+                stage_s, left_s = stage_s + seconds, left_s - seconds
+        if stage:
             yield stage, stage_s
-            stage, stage_s = [], 0.0
-        stage.append(test)
-        stage_s, all_s = stage_s + seconds, all_s + seconds
-    yield stage, stage_s
 
 
 def _report(mutants: Sequence[Mutant], runs: Sequence[Run]) -> int:

@@ -71,17 +71,19 @@ class Touched:
             *(touched.get(before[line], frozenset()) for line in lines if line in before)
         )
 
-    def in_order(self, path: str, tests: frozenset[str]) -> list[str]:
-        """Return tests of a module's own file first, then those of its folder, then quick ones."""
+    def in_order(self, path: str, tests: frozenset[str]) -> list[list[str]]:
+        """Return tests by files: a module's own file first, then those of its folder; quick tests first."""
         own = _mirror_of(path)
         folders = collections.Counter(own.parts[:-1])
+        by_file: dict[PurePosixPath, list[str]] = {}
+        for test in sorted(tests, key=lambda test: (self.seconds.get(test, 1.0), test)):
+            by_file.setdefault(PurePosixPath(test.partition("::")[0]), []).append(test)
 
-        def distance(test: str) -> tuple[int, float]:
-            file = PurePosixPath(test.partition("::")[0])
+        def distance(file: PurePosixPath) -> tuple[bool, int, int, PurePosixPath]:
             near = sum((collections.Counter(file.parts[:-1]) & folders).values())
-            return (-99 if file == own else -near), self.seconds.get(test, 1.0)
+            return file != own, -near, -len(by_file[file]), file
 
-        return sorted(tests, key=distance)
+        return [by_file[file] for file in sorted(by_file, key=distance)]
 
 
 def own_tests(path: str) -> list[str]:

@@ -261,7 +261,9 @@ class _Walk(ast.NodeVisitor):
         match node.args:
             case [ast.Starred(), *_] | [_, ast.Starred(), *_]:
                 pass
-            case [first, second, *rest] if not isinstance(first, ast.Constant):
+            case [first, second, *rest] if not isinstance(first, ast.Constant) and not _is_symmetric(
+                node.func
+            ):
                 call = ast.Call(node.func, [second, first, *rest], node.keywords)
                 self._replace(node, ast.unparse(call))
         self.generic_visit(node)
@@ -284,6 +286,10 @@ def _is_bool(annotation: ast.expr | None) -> bool:
 
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+
+
+def _is_symmetric(function: ast.expr) -> bool:
+    return isinstance(function, ast.Name) and function.id in {"max", "min"}
 
 
 def _root_of(node: ast.expr) -> str:

@@ -73,10 +73,10 @@ class Copy:
         before = file.read_bytes()
         started = time.monotonic()
         try:
-            file.write_bytes(source)
+            _write(file, source)
             outcome, test = self._tested(tests, timeout_s)
         finally:
-            file.write_bytes(before)
+            _write(file, before)
         return Run(outcome, test, time.monotonic() - started)
 
     def _tested(self, tests: Sequence[str], timeout_s: float) -> tuple[Outcome, str]:
@@ -98,11 +98,12 @@ class Copy:
         listed = self._folder / ".listed.json"
         listed.write_text(json.dumps(list(tests)))
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
-        command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "--no-header"]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "--no-header"]
         command += ["--durations=0", "--disable-warnings", "-p", "no:randomly", "-p", "no:cacheprovider"]
         command += ["-p", "tools.mutants.plugin", "--rootdir", str(self._folder)]
         command += list(tests) if any("::" not in test for test in tests) else list(files)
         environ = {**os.environ, "PYTHONPATH": str(self._folder), "PYTHONHASHSEED": "0"}
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)  # it would double the time that a process takes to start
         if not any("::" not in test for test in tests):
             environ["TUBEMQ_MUTANTS_TESTS"] = str(listed)
         process = subprocess.Popen(
@@ -122,6 +123,13 @@ class Copy:
         finally:
             _end_group(process)
         return process.returncode, output
+
+
+def _write(file: Path, source: bytes) -> None:
+    """Change a module. Python tells its texts apart by second and size, which a mutant may share."""
+    file.write_bytes(source)
+    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+        compiled.unlink()
 
 
 def _begin_child() -> None:
