@@ -196,6 +196,18 @@ def test_messages_linger_until_they_are_enough_or_flushed(cluster):
         assert long.result(SECONDS)
 
 
+def test_only_bytes_that_still_wait_need_room(cluster):
+    with cluster.producer(linger_ms=LONG_MS, max_in_flight_bytes=1_000) as producer:
+        for _ in range(3):
+            producer.send("demo", b"x" * 600)
+            producer.flush()
+        for _ in range(2):
+            producer.send("demo", b"x" * 400, block=False)
+        with pytest.raises(ProduceError, match="2 messages are under way"):
+            producer.send("demo", b"x" * 400, block=False)
+        producer.flush()
+
+
 def test_a_message_waits_no_longer_than_it_lingers(cluster):
     with cluster.producer(linger_ms=50) as producer:
         assert producer.send("demo", b"x").result(SECONDS)
@@ -653,6 +665,8 @@ def test_a_partitioner_of_the_user_is_asked_in_the_thread_that_sends(cluster):
             producer.send("demo", b"bad")
         futures = [producer.send("demo", b"x") for _ in range(10)]
         assert {future.result(SECONDS).partition.broker_id for future in futures} == {2}
+        # Who names a partition has chosen.
+        assert producer.send("demo", b"bad", partition=(1, 0)).result(SECONDS).partition.broker_id == 1
 
 
 def test_a_topic_that_is_waited_for_does_not_delay_others(cluster):

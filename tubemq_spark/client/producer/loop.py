@@ -184,7 +184,7 @@ class SendLoop:
                 if not block:
                     return False
                 self._wait_for_room(message)
-            self._append(message, message.size)
+            self._append(message)
             return True
 
     def full_brokers(self, message: OutgoingMessage) -> frozenset[int]:
@@ -203,12 +203,12 @@ class SendLoop:
             self._room.wait()
         self.room_wait_s += time.monotonic() - began
 
-    def _append(self, message: OutgoingMessage, size: int) -> None:
+    def _append(self, message: OutgoingMessage) -> None:
         self.refuse_if_ended()
         if self._thread is None:
             self._start()
         self._waiting.append(message)
-        self._waiting_bytes += size
+        self._waiting_bytes += message.size
         if len(self._waiting) in (1, ENOUGH) or self._waiting_bytes >= ENOUGH_BYTES:
             self._wake()
 
@@ -393,7 +393,7 @@ class SendLoop:
             while self._waiting and len(messages) < ENOUGH and size < ENOUGH_BYTES:
                 messages.append(self._waiting.popleft())
                 size += messages[-1].size
-            self._waiting_bytes = self._waiting_bytes - size if self._waiting else 0
+            self._waiting_bytes -= size
             outcomes = Outcomes([message.tell for message in messages], self._taken + 1, self._batch_ended)
             self._open[outcomes.first_row] = outcomes
             self._taken += len(messages)
