@@ -1,5 +1,6 @@
 """What a reader asks, what its batches tell, and what happens when nothing moves."""
 
+import functools
 import itertools
 import pickle
 import time
@@ -7,10 +8,11 @@ import time
 import pytest
 
 from tests.client import model_broker as model
-from tests.client.model_broker import TOKEN, Limits
+from tests.client.model_broker import TOKEN, Limits, ModelBroker, Store
 from tests.client.ranges import (
     ROW,
     SMALL,
+    STORE,
     batches,
     broker_of,
     config,
@@ -21,7 +23,10 @@ from tests.client.ranges import (
     values,
     values_of,
 )
+from tests.client.reader.test_patience import Time
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.reader import range_reader
+from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.errors import (
     LocalProtocolError,
@@ -181,13 +186,12 @@ def test_a_broker_that_brings_nothing_is_given_up_after_a_while():
             read(broker, 28, 280, fetch_timeout_ms=50)
 
     assert caught.value.condition == "TUBEMQ_NO_PROGRESS"
-    assert {
-        name: caught.value.parameters[name] for name in ("partition", "position", "end", "timeout_ms")
-    } == {
+    assert caught.value.parameters == {
         "partition": "demo/1:0",
         "position": 28,
         "end": 280,
         "timeout_ms": 50,
+        "trouble": "the broker has nothing to read there",
     }
 
 
@@ -216,6 +220,22 @@ def test_a_refusal_that_cannot_pass_is_an_error_at_once(code):
             read(broker, 0, 280)
         assert caught.value.code == code
         assert broker.leases() == []
+
+
+def test_passing_over_records_of_other_partitions_is_progress(monkeypatch):
+    """The broker refuses for a while before each step, and all together for longer than a reader waits."""
+    time = Time()
+    monkeypatch.setattr(range_reader, "Patience", functools.partial(Patience, clock=time.clock))
+    store = Store()
+    store.append(0, values(0, 12))
+    with ModelBroker({STORE: store}, 2, Limits(memory_entries=3)) as broker, ChannelPool() as pool:
+        broker.fault_of_method[Method.GET_MESSAGE] = [*[model.refuse(503)] * 6, model.nothing] * 4
+        work = request(broker, 0, 12 * ROW, number=1)
+        settings = config(broker, fetch_timeout_ms=3_000)
+
+        assert list(read_range(settings, pool, work, fail_on_loss, time, lambda _: broker.endpoint)) == []
+
+    assert time.now > 3
 
 
 def test_the_callers_time_is_no_standstill():
