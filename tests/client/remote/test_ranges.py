@@ -3,18 +3,28 @@
 import contextlib
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.client.remote.scripted_gateway import scripted
 from tests.cluster.gateways import three_brokers
 from tests.waiting import wait_until
-from tubemq_spark.client.remote.ranges import RestOfRange
-from tubemq_spark.errors import DataLossError, LocalProtocolError, OffsetFormatError, TubeMQTimeoutError
-from tubemq_spark.model import OffsetRange, TopicPartition
-from tubemq_spark.net.retry import Sleep
+from tubemq_spark.client.remote.ranges import RestOfRange, read_remote_range
+from tubemq_spark.errors import (
+    DataLossError,
+    GatewayError,
+    LocalProtocolError,
+    OffsetFormatError,
+    RemoteProtocolError,
+    TubeMQTimeoutError,
+)
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
+from tubemq_spark.net.retry import SLEEP, Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.packed import INT32, MalformedMessageError, pack
 
 ROW = 28
 HERE = TopicPartition("demo", 1, 0)
@@ -190,3 +200,65 @@ def test_a_loss_moves_the_end_it_is_about():
     assert (left.start, left.end) == (12, 15)
     left.lost(LossRecord(Loss.TOPIC_REMOVED, HERE, 12, 15))
     assert left.is_empty()
+
+
+# What no gateway of ours says.
+
+
+def records(start, end):
+    """Return an event with some records, here none."""
+    borders = pack(np.zeros(1, np.int64), INT32)
+    return pb.ReadRangeResponse(batch=pb.RecordBatch(start=start, next=end, dense=True, borders=borders))
+
+
+LOST = pb.ReadRangeResponse(loss=pb.Loss(kind="ODD"))
+
+
+def read_scripted(*scripts, wait=SLEEP):
+    """Return what is read of ten records through gateways that answer like this, and what they were asked."""
+    asked = []
+
+    def answering(script):
+        answers = iter(script)
+
+        def read(request):
+            asked.append((request.start, request.end))
+            for answer in next(answers):
+                if isinstance(answer, Exception):
+                    raise answer
+                yield answer
+
+        return read
+
+    with scripted(*({"ReadRange": answering(script)} for script in scripts)) as (_, gateways):
+        request = RangeRequest(OffsetRange(HERE, 0, 10 * ROW), Route(Endpoint("h", 1), 0))
+        read = [
+            (batch.start, batch.next) for batch in read_remote_range(gateways, request, fail_on_loss, wait)
+        ]
+    return read, asked
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"\xff", LOST, records(ROW, 3 * ROW), records(2 * ROW, 11 * ROW)],
+    ids=["no event", "no loss", "read before", "beyond the end"],
+)
+def test_an_answer_that_makes_no_sense_is_an_error_and_no_records(answer):
+    with pytest.raises(RemoteProtocolError, match="TUBEMQ_GATEWAY_ANSWER"):
+        read_scripted([[records(0, 2 * ROW), answer]])
+
+
+def test_the_next_gateway_is_asked_for_what_is_left():
+    away = RuntimeError("it died")
+    read, asked = read_scripted([[records(0, 3 * ROW), away]], [[records(3 * ROW, 10 * ROW)]])
+    assert read == [(0, 3 * ROW), (3 * ROW, 10 * ROW)]
+    assert asked == [(0, 10 * ROW), (3 * ROW, 10 * ROW)]
+
+
+def test_a_busy_gateway_is_asked_again_when_it_says():
+    busy = GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="g", what="it is full", retry_after_ms=1_000)
+    pauses = []
+    read, asked = read_scripted([[busy], [records(0, 10 * ROW)]], [], wait=Sleep(pauses.append))
+    assert read == [(0, 10 * ROW)]
+    assert asked == [(0, 10 * ROW)] * 2
+    assert 1.0 <= sum(pauses) <= 1.6
