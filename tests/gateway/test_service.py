@@ -15,6 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from testkit.certificates import Authority
 from tests.gateway.fleet import attach
 from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
@@ -239,12 +240,19 @@ def test_clients_are_told_the_names_of_a_gateway_and_another_address_than_the_on
         assert running.address.startswith("127.0.0.1:")
 
 
-def test_operators_see_what_program_a_session_belongs_to_and_where_it_runs(client):
-    who = {"client_id": "teapot", "epoch": 1, "secret": client.session.secret}
+def test_operators_see_what_program_a_session_belongs_to_and_where_it_runs(client, served, monkeypatch):
+    """And when it was seen last."""
+    now = 1_000.0
+    monkeypatch.setattr(served.server._sessions, "_clock", lambda: now)
+    who = {"client_id": "plain", "epoch": 1, "secret": client.session.secret}
     client("OpenSession", settings={"group": "tea"}, language="Tea 7", version="3.2", **who)
+    now += 5
+    client("Heartbeat")
+    now += 2
     (seen,) = client("ListSessions").sessions
-    assert (seen.client_id, seen.language, seen.version) == ("teapot", "Tea 7", "3.2")
+    assert (seen.client_id, seen.language, seen.version) == ("plain", "Tea 7", "3.2")
     assert seen.peer.startswith("ipv4:127.0.0.1:")
+    assert (seen.age_ms, seen.silent_ms, seen.calls) == (7_000, 2_000, 1)
 
 
 def test_a_closed_session_is_gone(client):
@@ -311,6 +319,7 @@ def test_calls_are_logged_and_counted_without_a_line_per_message(client, served,
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
         text = answer.read().decode()
     assert 'tubemq_gateway_calls_total{method="PublishStream",status="OK"} 1.0' in text
+    assert 'tubemq_gateway_call_seconds_count{method="PublishStream"} 1.0' in text
     assert 'tubemq_gateway_rows_total{direction="published"} 100.0' in text
     assert "tubemq_gateway_sessions 1.0" in text
 
@@ -518,6 +527,9 @@ def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(served, client, mo
 
 def test_a_broker_that_is_away_is_named_beside_the_answers_of_the_others(server, client):
     client.open()
+    route = client("QueryRoute", topics=["demo"])
+    addresses = [f"{one.host}:{one.port}" for one in route.brokers]
+    assert {one.partition.broker_id: addresses[one.broker] for one in route.partitions} == server.brokers
     broker = server.brokers[2]
     server.faults.stop_broker(2)
     stores = [pb.Store(topic="demo", broker_id=broker, store=0) for broker in (1, 2, 3)]
@@ -526,10 +538,11 @@ def test_a_broker_that_is_away_is_named_beside_the_answers_of_the_others(server,
     assert broker in answers[1].error.text
 
 
-def test_the_log_begins_with_the_settings_and_the_address(server, caplog):
+def test_the_log_begins_with_the_settings_and_the_address(server, caplog, tmp_path):
     caplog.set_level(logging.INFO, "tubemq_spark.gateway")
-    with gateway(server, node_name="g1") as running:
+    pair = Authority(tmp_path).issue("gateway")
+    with gateway(server, node_name="g1", tls_cert=str(pair.cert), tls_key=str(pair.key)) as running:
         lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway"]
     assert lines[0].startswith(f"settings: master_servers={server.master}, ")
     assert "gateway g1 (tubemq_spark" in lines[1]
-    assert f"serves at {running.address} for the masters {server.master}" in lines[1]
+    assert f"serves at {running.address} over TLS for the masters {server.master};" in lines[1]

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from tests.client.remote.scripted_gateway import scripted
 from tests.cluster.gateways import three_brokers
 from tests.waiting import wait_until
+from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.ranges import RestOfRange, read_remote_range
 from tubemq_spark.errors import (
     DataLossError,
@@ -214,7 +215,7 @@ def records(start, end):
 LOST = pb.ReadRangeResponse(loss=pb.Loss(kind="ODD"))
 
 
-def read_scripted(*scripts, wait=SLEEP):
+def read_scripted(*scripts, wait=SLEEP, on_loss=fail_on_loss):
     """Return what is read of ten records through gateways that answer like this, and what they were asked."""
     asked = []
 
@@ -232,9 +233,7 @@ def read_scripted(*scripts, wait=SLEEP):
 
     with scripted(*({"ReadRange": answering(script)} for script in scripts)) as (_, gateways):
         request = RangeRequest(OffsetRange(HERE, 0, 10 * ROW), Route(Endpoint("h", 1), 0))
-        read = [
-            (batch.start, batch.next) for batch in read_remote_range(gateways, request, fail_on_loss, wait)
-        ]
+        read = [(batch.start, batch.next) for batch in read_remote_range(gateways, request, on_loss, wait)]
     return read, asked
 
 
@@ -253,6 +252,13 @@ def test_the_next_gateway_is_asked_for_what_is_left():
     read, asked = read_scripted([[records(0, 3 * ROW), away]], [[records(3 * ROW, 10 * ROW)]])
     assert read == [(0, 3 * ROW), (3 * ROW, 10 * ROW)]
     assert asked == [(0, 10 * ROW), (3 * ROW, 10 * ROW)]
+
+
+def test_a_loss_in_the_middle_that_the_next_gateway_finds_again_is_reported_once():
+    loss, reports = LossRecord(Loss.SKIPPED, HERE, 4 * ROW, 5 * ROW), []
+    told, away = pb.ReadRangeResponse(loss=wire.loss_to_proto(loss)), RuntimeError("it died")
+    read_scripted([[told, away]], [[told, records(0, 10 * ROW)]], on_loss=reports.append)
+    assert reports == [loss]
 
 
 def test_a_busy_gateway_is_asked_again_when_it_says():

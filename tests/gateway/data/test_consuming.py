@@ -8,6 +8,9 @@ import pytest
 from tests.gateway.fleet import columns_of, values_of
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
+from tubemq_spark.embedded.config.catalog import TopicSpec
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
@@ -84,7 +87,28 @@ def test_messages_come_in_order_with_attributes_and_offsets(served, client):
     assert [list(one.items()) for one in columns.attributes()] == [[("z", "1"), ("a", "2")]] * 2
     assert (answer.partition, records.start, records.next, records.dense) == (place(), 0, 2 * ROW, True)
     assert (answer.latest, answer.lag, records.bytes_behind, answer.slow) == (2 * ROW, 2, 0, False)
-    assert 'tubemq_gateway_behind_bytes_bucket{le="0.0"} 1.0' in served.server.metrics.text()
+    counted = served.server.metrics.text()
+    assert 'tubemq_gateway_rows_total{direction="read"} 2.0' in counted
+    assert 'tubemq_gateway_behind_bytes_bucket{le="0.0"} 1.0' in counted
+
+
+def test_a_filter_leaves_messages_of_other_types_out_and_its_fetches_are_to_be_slow():
+    """A filter of the session, or of a topic that it attaches; brokers of TubeMQ slow both down."""
+    settings = EmbeddedSettings(query_priority=301, flush_check_ms=20)
+    topics = {"demo": TopicSpec(flush_messages=1)}
+    by_session = {"message_types": ["wanted"]}, {}
+    by_topic = {}, {"filters": [pb.TopicFilter(topic="demo", message_types=["wanted"])]}
+    with EmbeddedTubeMQ(topics=topics, settings=settings) as server, gateway(server) as served:
+        for value in ("other", "wanted"):
+            publish(served, value.encode(), header=MessageHeader(message_type=value))
+        for number, (opening, attaching) in enumerate([by_session, by_topic]):
+            with PlainClient(served.address, f"picky{number}") as client:
+                client.open(group=f"picky{number}", **opening)
+                attach(client, place(), **attaching)
+
+                answer = fetch(client)
+
+                assert (values_of(answer), answer.slow) == ([b"wanted"], True)
 
 
 def test_a_fetch_waits_for_messages_of_any_attached_partition(served, client):
@@ -98,7 +122,7 @@ def test_a_fetch_waits_for_messages_of_any_attached_partition(served, client):
 
 def test_a_fetch_without_messages_is_answered_after_its_wait(client):
     attach(client, place())
-    answer = fetch(client, wait_ms=50)
+    answer = client.method("Fetch").future(client.request("Fetch", wait_ms=50), timeout=60).result(10)
     assert (answer.records.count, answer.batch) == (0, "")
     assert answer.reason == pb.FetchResponse.REASON_AT_ENDS
 
@@ -320,7 +344,7 @@ def test_a_parked_fetch_is_answered_when_the_gateway_drains(server):
         client.open()
         attach(client, place())
         thread, found = in_background(lambda: fetch(client, wait_ms=20_000, timeout=30))
-        wait_until(lambda: next(iter(served.server._sessions)).running == 1)
+        wait_until(lambda: served.server._consuming.waiting == 1)
         served.stop(10_000)
         thread.join(20)
         assert found[0].draining

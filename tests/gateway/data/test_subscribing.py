@@ -77,6 +77,8 @@ def test_a_member_is_told_its_partitions_and_reads_them(served):
     with member(served, "first") as client:
         told = Told(client)
         wait_until(lambda: len(told.look()) == 3, 20)
+        (seen,) = client("ListMembers").members
+        assert [(one.topic, one.partition_id) for one in seen.partitions] == [("demo", 0)] * 3
         publish(served, b"one", broker_id=2)
         answer = fetch(client)
         assert (values_of(answer), answer.partition) == ([b"one"], place("demo", 2))

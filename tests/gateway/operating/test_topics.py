@@ -83,12 +83,17 @@ def test_a_topic_is_created_once_and_used(server, served, connect):
 
 
 def test_a_topic_that_exists_is_left_as_it_is(server, served, connect):
-    answer = connect(served, "writer")("CreateTopic", topic="old", stores=9)
+    writer = connect(served, "writer")
+    answer = writer("CreateTopic", topic="old", stores=9)
     assert (answer.created, list(answer.broker_ids)) == (False, [1, 2, 3])
     shapes = MasterAdmin(server.master_web).published_topics()
     assert {(shape.stores, shape.partitions) for (topic, _), shape in shapes.items() if topic == "old"} == {
         (2, 3)
     }
+    # No broker gets it that did not have it.
+    writer("CreateTopic", topic="new_narrow", broker_ids=[2])
+    answer = writer("CreateTopic", topic="new_narrow")
+    assert (answer.created, list(answer.broker_ids)) == (False, [2])
 
 
 def delete_on(server, topic, broker_id):

@@ -5,7 +5,7 @@ import queue
 
 import pytest
 
-from tests.gateway.fleet import ROW, Fleet, batch_to, place
+from tests.gateway.fleet import ROW, Fleet, attach, batch_to, place
 from tests.gateway.running import PlainClient, RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.gateway.admission import Owner
@@ -44,14 +44,23 @@ def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch)
     topic = fleet.topic()
     client = fleet.client()
     client("PublishStream", batch=batch_to(topic, b"one", b"two"))
-    wait_until(lambda: len(seen.calls) == 4)
-    assert seen.calls == [
-        ("before", "OpenSession"),
-        ("after", "OpenSession", "OK", 0, True),
-        ("before", "PublishStream"),
-        ("after", "PublishStream", "OK", 2, True),
+    attach(client, topic, 1)
+    client("Fetch", wait_ms=10_000)
+    client("Fetch", wait_ms=1)
+    calls_with_rows = [
+        ("OpenSession", 0),
+        ("PublishStream", 2),
+        ("AttachPartitions", 0),
+        ("Fetch", 2),
+        ("Fetch", 0),
     ]
-    assert "tubemq_gateway_hooks_failed_total 4.0" in fleet.served.server.metrics.text()
+    wait_until(lambda: len(seen.calls) == 2 * len(calls_with_rows))
+    assert seen.calls == [
+        told
+        for name, rows in calls_with_rows
+        for told in (("before", name), ("after", name, "OK", rows, True))
+    ]
+    assert "tubemq_gateway_hooks_failed_total 10.0" in fleet.served.server.metrics.text()
 
 
 def test_whose_a_call_was_is_known_after_its_end(fleet, monkeypatch):

@@ -43,6 +43,7 @@ def test_members_are_listed_page_by_page(fleet):
     ids = sorted(one.session.client_id for one in readers)
     first = readers[0]("ListMembers", page_size=2)
     assert ([one.client_id for one in first.members], first.next_page_token) == (ids[:2], ids[1])
+    assert list(first.topics) == [topic]
     rest = readers[0]("ListMembers", page_size=2, page_token=first.next_page_token)
     assert ([one.client_id for one in rest.members], rest.next_page_token) == (ids[2:], "")
 
