@@ -40,6 +40,7 @@ def test_the_page_has_a_cell_for_every_trouble_and_use():
     assert [row[0] for row in rows] == list(PEERS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("trouble", "form"), list(cases()))
 def test_others_lose_nothing(stage, trouble, form):
     with Worker(form(stage, trouble)) as worker:
