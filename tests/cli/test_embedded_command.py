@@ -24,8 +24,6 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import ServerTls
 
-pytestmark = pytest.mark.process
-
 ANY_PORTS = [f"--{port}=0" for port in ("master-port", "broker-port", "master-web-port", "broker-web-port")]
 
 
@@ -45,50 +43,34 @@ def _introduction(process):
     return "".join(lines)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_embedded_server_with_exit_code_0(tmp_path, number):
-    with _serving(*ANY_PORTS, "--data", str(tmp_path), "--topic", "clicks:3:1") as process:
-        introduction = _introduction(process)
-        master = Endpoint.parse(re.search(r"^master +(\S+)$", introduction, re.MULTILINE)[1])
-        socket.create_connection((master.host, master.port), timeout=5).close()
-        process.send_signal(number)
-        output, errors = process.communicate(timeout=20)
-    assert "clicks: 3 stores of 1 partition" in introduction
-    assert (process.returncode, output, errors) == (0, "stopping\n", "")
-
-
-def test_several_brokers_are_told_with_their_addresses():
-    with _serving(*ANY_PORTS, "--brokers", "3", "--topic", "clicks:1:1") as process:
-        introduction = _introduction(process)
-        process.terminate()
-        process.wait(timeout=20)
-    brokers = re.findall(r"^broker +(\S+):", introduction, re.MULTILINE)
-    assert brokers == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
-
-
-def test_topics_of_an_earlier_run_are_there_and_shown(tmp_path):
-    for arguments in (["--topic", "old:1:2"], ["--topic", "new:1:1"]):
-        with _serving(*ANY_PORTS, "--data", str(tmp_path), *arguments) as process:
+@pytest.mark.process
+def test_a_signal_ends_the_embedded_server_with_exit_code_0_and_the_next_run_has_its_topics(tmp_path):
+    for number, topic in ((signal.SIGINT, "old:3:1"), (signal.SIGTERM, "new:1:2")):
+        with _serving(*ANY_PORTS, "--data", str(tmp_path), "--topic", topic) as process:
             introduction = _introduction(process)
-            process.terminate()
-            process.wait(timeout=20)
-    assert "old: 1 store of 2 partitions" in introduction
-    assert "new: 1 store of 1 partition" in introduction
+            master = Endpoint.parse(re.search(r"^master +(\S+)$", introduction, re.MULTILINE)[1])
+            socket.create_connection((master.host, master.port), timeout=5).close()
+            process.send_signal(number)
+            output, errors = process.communicate(timeout=20)
+        assert (process.returncode, output, errors) == (0, "stopping\n", "")
+        assert "old: 3 stores of 1 partition" in introduction
+    assert "new: 1 store of 2 partitions" in introduction
 
 
-def test_a_port_in_use_is_a_sentence_and_exit_code_1():
+def test_a_port_in_use_is_a_sentence_and_exit_code_1(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with _serving(*ANY_PORTS, f"--master-port={port}") as process:
-            _, errors = process.communicate(timeout=20)
-    assert process.returncode == 1
+        assert main(["embedded", *ANY_PORTS, f"--master-port={port}"]) == 1
+    errors = capsys.readouterr().err
     assert errors.startswith("tubemq-spark: ")
     assert str(port) in errors
     assert errors.count("\n") == 1
 
 
-def test_a_report_is_a_line_every_so_often(tmp_path):
-    with _serving(*ANY_PORTS, "--topic", "clicks:1:1", "--report-seconds", "0.05") as process:
+@pytest.mark.process
+def test_several_brokers_are_told_with_their_addresses_and_a_report_is_a_line_every_so_often():
+    arguments = ("--brokers", "3", "--topic", "clicks:1:1", "--report-seconds", "0.05")
+    with _serving(*ANY_PORTS, *arguments) as process:
         introduction = _introduction(process)
         assert process.stdout.readline().startswith(
             "in 0 messages/s, 0.0 MB/s (0 messages, 0.0 MB in total); out"
@@ -97,6 +79,8 @@ def test_a_report_is_a_line_every_so_often(tmp_path):
         assert any("(100 messages, 0.0 MB in total); out" in line for line in process.stdout)
         process.terminate()
         output, errors = process.communicate(timeout=20)
+    brokers = re.findall(r"^broker +(\S+):", introduction, re.MULTILINE)
+    assert brokers == ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
     assert (process.returncode, errors) == (0, "")
     assert output.endswith("stopping\n")
 
@@ -108,6 +92,7 @@ def _produce(introduction, count):
             producer.send("clicks", b"%d" % number)
 
 
+@pytest.mark.process
 def test_a_terminal_shows_a_table_and_ends_cleanly(tmp_path):
     reader, writer = pty.openpty()
     command = [sys.executable, "-m", "tubemq_spark", "embedded", *ANY_PORTS, "--topic", "clicks:1:1"]

@@ -42,18 +42,30 @@ def address_of(process):
     return re.fullmatch(r"gateway \S+ serves at (\S+)\n", process.stdout.readline())[1]
 
 
+# The way to the master counts as a connection.
+FIGURES = r"0 sessions; read 0 messages/s.*; (idle|Connections to masters and brokers .*: 1)\n$"
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_gateway_with_exit_code_0(server, number):
-    with serving(server, "--node-name=g1", "--metrics=127.0.0.1:0") as process:
-        with PlainClient(address_of(process)) as client:
-            client.open()
-            assert list(client("ListTopics").topics) == ["demo"]
+@pytest.mark.parametrize(
+    ("number", "report"),
+    [(signal.SIGINT, []), (signal.SIGTERM, ["--report-seconds=0.05"])],
+    ids=["SIGINT", "SIGTERM, with reports"],
+)
+def test_a_signal_ends_the_gateway_with_exit_code_0(server, number, report):
+    with serving(server, "--node-name=g1", "--metrics=127.0.0.1:0", *report) as process:
+        address = address_of(process)
         assert process.stdout.readline().startswith("metrics at http://127.0.0.1:")
         assert process.stdout.readline().startswith("status page at http://127.0.0.1:")
+        for _ in range(2 * len(report)):
+            assert re.search(FIGURES, process.stdout.readline())
+        with PlainClient(address) as client:
+            client.open()
+            assert list(client("ListTopics").topics) == ["demo"]
         process.send_signal(number)
         output, errors = process.communicate(timeout=20)
-    assert (process.returncode, output) == (0, "")
+    assert process.returncode == 0
+    assert report or output == ""
     served = r"^\d{4}-\d\d-\d\dT[\d:]{8}Z INFO tubemq_spark\.gateway: gateway g1 .* serves at "
     assert re.search(served, errors, re.MULTILINE)
     assert "gateway g1 has stopped" in errors
@@ -86,23 +98,19 @@ def test_a_second_signal_does_not_wait_for_calls(server):
     assert "a second signal" in errors
 
 
-@pytest.mark.process
-def test_a_port_that_is_taken_is_exit_code_3(server):
-    with serving(server) as first, serving(server, f"--listen={address_of(first)}") as second:
-        _, errors = second.communicate(timeout=20)
-    assert second.returncode == 3
-    assert "[TUBEMQ_LISTEN_FAILED]" in errors
+def test_a_port_that_is_taken_is_exit_code_3(server, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"--listen=127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["gateway", f"--master-servers={server.master}", listen]) == 3
+    assert "[TUBEMQ_LISTEN_FAILED]" in capsys.readouterr().err
 
 
-@pytest.mark.process
-def test_no_master_is_exit_code_4_where_one_is_required(server):
+def test_no_master_is_exit_code_4_where_one_is_required(capsys):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         away = f"--master-servers=127.0.0.1:{nobody.getsockname()[1]}"
-        with serving(server, away, "--require-master") as process:
-            _, errors = process.communicate(timeout=20)
-    assert process.returncode == 4
-    assert "[TUBEMQ_CONNECT_FAILED]" in errors
+        assert main(["gateway", away, "--listen=127.0.0.1:0", "--require-master"]) == 4
+    assert "[TUBEMQ_CONNECT_FAILED]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["--master-servers=m", "--lease-ms=soon"]], ids=str)
@@ -152,16 +160,3 @@ def test_a_package_that_is_missing_is_named(capsys, monkeypatch, package):
     complaint = capsys.readouterr().err
     assert "[TUBEMQ_GATEWAY_MISSING]" in complaint
     assert "pip install 'tubemq_spark[gateway]'" in complaint
-
-
-@pytest.mark.process
-def test_report_seconds_writes_the_figures_as_lines(server):
-    with serving(server, "--node-name=g1", "--report-seconds=0.05") as process:
-        lines = [process.stdout.readline() for _ in range(3)]
-        process.send_signal(signal.SIGTERM)
-        process.stdout.read()
-        assert process.wait(20) == 0
-    assert lines[0].startswith("gateway g1 serves at 127.")
-    # The way to the master counts as a connection.
-    figures = r"0 sessions; read 0 messages/s.*; (idle|Connections to masters and brokers .*: 1)\n$"
-    assert all(re.search(figures, one) for one in lines[1:])

@@ -14,6 +14,7 @@ from testkit.wire import decode_fetch
 from tests import strategies as own
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.protocol.test_send_answers import frame as answer_frame, message as answer_message
+from tubemq_spark import __version__
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol import rpc, speedups
 from tubemq_spark.protocol.framing import FrameDecoder
@@ -279,4 +280,4 @@ def test_a_variable_chooses_the_twin_and_the_version_names_it(pure, said):
 
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
-    assert done.stdout.rstrip().endswith(f"({said})")
+    assert done.stdout == f"tubemq_spark {__version__} ({said})\n"
