@@ -14,6 +14,11 @@ WAYS = ["direct", "gateways"]
 only_direct = pytest.mark.parametrize("server", ["direct"], indirect=True)
 """For tests that look inside, or whose rule is another one through gateways (which the pages say)."""
 
+through_gateways_by_night = pytest.mark.parametrize(
+    "server", ["direct", pytest.param("gateways", marks=pytest.mark.nightly)], indirect=True
+)
+"""For tests of many consumers or of many moments, whose calls through gateways others make one by one."""
+
 
 @contextlib.contextmanager
 def reached(server, way, **settings):

@@ -7,8 +7,8 @@ import pytest
 
 from testkit.attacks import ATTACKS, LIMIT_BYTES, SLACK_BYTES, run
 
-_LONG = ("streams", "page")
-"""Thousands of calls, and requests of half a minute."""
+_LONG = ("streams", "page", "memory b: many windows", "memory c: bodies", "memory d: names")
+"""Thousands of calls, requests of half a minute, and hundreds of megabytes in three more ways."""
 
 
 @pytest.mark.process

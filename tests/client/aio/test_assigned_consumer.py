@@ -9,7 +9,7 @@ from testkit.children import forks, in_child
 from tests.client.aio.consuming import PARTITIONS, assigned, begin_to_fetch, client_of, take, threads
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
-from tests.client.ways import WAYS, only_direct, reached
+from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
 from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -58,6 +58,7 @@ async def test_everything_comes_once_and_in_order(server):
         assert (await consumer.connect(partition(1))).offset == 300 * ROW
 
 
+@through_gateways_by_night
 @coroutine
 async def test_fifty_coroutines_fetch_and_confirm_at_once(server):
     """Fifty wait for what twelve partitions hold, and take no thread for that."""

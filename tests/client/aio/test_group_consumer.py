@@ -9,7 +9,7 @@ from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, me
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
-from tests.client.ways import WAYS, only_direct, reached
+from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError
@@ -84,6 +84,7 @@ async def test_members_share_with_each_other_and_with_threads(server):
         assert reading.confirmed == set(numbered(300))
 
 
+@through_gateways_by_night
 @coroutine
 async def test_nothing_is_lost_while_members_come_and_go(server):
     produce(server, numbered(600))
@@ -176,6 +177,7 @@ async def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
         server.faults.clear()
 
 
+@through_gateways_by_night
 @coroutine
 async def test_fifty_consumers_of_one_client_and_their_threads(server):
     """Sixteen workers at most, whatever the number of consumers."""

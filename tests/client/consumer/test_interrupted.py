@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from testkit.examples import step
 from tests.client.assigned import TOPIC, client_of, consumer_of, partition, produce
 from tests.client.members import member
 from tests.waiting import wait_until
@@ -116,7 +117,7 @@ def test_an_exception_in_any_line_of_a_fetch_leaves_no_partition_behind(server):
         batches = []
         count = interrupted(fetch, 0)
         assert count > 200
-        for line in range(1, count):
+        for line in range(1, count, step()):
             confirm()
             interrupted(fetch, line)
             for one in PARTITIONS:  # what the exception took from the user comes when its time is over
@@ -186,7 +187,7 @@ def test_a_consumer_is_closed_in_any_line(server, what):
         return lines
 
     (count,) = close_at(0)
-    for line in range(1, count, max(1, count // 30)):
+    for line in range(1, count, max(1, count // 30 * step())):
         close_at(line)
 
 

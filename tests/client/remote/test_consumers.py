@@ -107,8 +107,15 @@ class Reading:
         assert not {value for value, times in self.confirmed.items() if times > 1}
 
 
-@pytest.mark.parametrize("kind", [assigned, member])
-@pytest.mark.parametrize("drain_ms", [0, 10_000])
+@pytest.mark.parametrize(
+    ("kind", "drain_ms"),
+    [
+        (assigned, 0),
+        (member, 10_000),
+        pytest.param(assigned, 10_000, marks=pytest.mark.nightly),
+        pytest.param(member, 0, marks=pytest.mark.nightly),
+    ],
+)
 def test_two_gateways_that_are_stopped_in_turn_lose_and_repeat_nothing(gateways, kind, drain_ms):
     reading = Reading()
     with kind(gateways.server) as consumer:

@@ -64,6 +64,7 @@ def status_of(call):
     return "OK", True
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_call_has_a_status_of_the_gateway(fleet, fault):
     topic = fleet.topic()

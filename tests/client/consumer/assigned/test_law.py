@@ -55,7 +55,8 @@ def test_the_law(server, locally, monkeypatch):
         confirms_locally = locally
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=examples(30), stateful_step_count=50, deadline=None)
+        Machine,
+        settings=settings(max_examples=examples(12, by_night=150), stateful_step_count=50, deadline=None),
     )
 
 

@@ -64,7 +64,8 @@ def test_the_law(server, monkeypatch):
         endpoints = layout
 
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=examples(60), stateful_step_count=60, deadline=None)
+        Machine,
+        settings=settings(max_examples=examples(20, by_night=300), stateful_step_count=60, deadline=None),
     )
 
 
