@@ -66,19 +66,19 @@ def test_messages_as_brokers_write_them(body):
     assert_same_as_protobuf(body)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(50, by_night=750))
 @given(answers(st.lists(st.one_of(sound_messages(), odd_messages()), max_size=6)))
 def test_messages_laid_out_in_any_way(body):
     assert_same_as_protobuf(body)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40, by_night=500))
 @given(answers(st.lists(st.one_of(sound_messages(), odd_messages(), broken_messages), max_size=4)))
 def test_messages_that_do_not_parse(body):
     assert_same_as_protobuf(body)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40, by_night=500))
 @given(answers(st.lists(sound_messages(), min_size=1, max_size=4)), st.data())
 def test_any_byte_damaged(body, data):
     damaged = bytearray(body)

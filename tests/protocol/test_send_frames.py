@@ -70,7 +70,7 @@ def general_frame(place, serial_no, payload, message_type, message_time, timeout
     return client.data_to_send()
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40, by_night=500))
 @given(
     st.tuples(texts, texts, own.int32s, own.int32s, own.int64s, texts),
     st.lists(
@@ -161,7 +161,7 @@ headers_with_prefix = st.tuples(
 PLACES = [("c", "demo", 0), ("client", "other", 10_001), ("", "", -1)]
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40, by_night=500))
 @given(sends(), st.booleans())
 def test_rows_of_a_batch_are_sent_in_any_order_to_any_place(batch, in_place):
     headers, codes, bodies, turns, rows = batch

@@ -41,13 +41,13 @@ def outcome(body, twin):
     return header, rows, corrupt.tolist()
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40, by_night=500))
 @given(any_answers)
 def test_both_twins_find_the_same(body):
     assert outcome(body, _speedups) == outcome(body, None)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(60, by_night=750))
 @given(any_answers.filter(len), st.data())
 def test_both_twins_find_the_same_in_damaged_answers(body, data):
     damaged = bytearray(body)

@@ -60,13 +60,13 @@ def law_holds(rows, partitions, flushed, most, places, faults, **changes):
         assert not broker.leases() or faults
 
 
-@settings(max_examples=examples(75), deadline=None)
+@settings(max_examples=examples(30, by_night=375), deadline=None)
 @given(entries, st.integers(1, 3), st.integers(0, 40), limits, st.lists(st.integers(0, 40), max_size=4))
 def test_ranges_bring_exactly_their_records(rows, partitions, flushed, most, places):
     law_holds(rows, partitions, flushed, most, places, {})
 
 
-@settings(max_examples=examples(75), deadline=None)
+@settings(max_examples=examples(30, by_night=375), deadline=None)
 @given(
     entries, st.integers(1, 3), st.integers(0, 40), limits, st.lists(st.integers(0, 40), max_size=3), faults
 )
@@ -89,7 +89,7 @@ def test_unanswered_and_late_requests_change_nothing(rows, partitions, flushed, 
     law_holds(rows, partitions, flushed, most, places, faults, rpc_timeout_ms=40)
 
 
-@settings(max_examples=examples(75), deadline=None)
+@settings(max_examples=examples(30, by_night=375), deadline=None)
 @given(
     st.lists(st.binary(max_size=40), min_size=1, max_size=20),
     st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=20),
