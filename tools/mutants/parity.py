@@ -99,8 +99,7 @@ def _find(tree: ast.AST, names: Sequence[str]) -> ast.stmt | None:
 def _replacements(node: ast.stmt) -> list[str]:
     """Return the lines that take the place of a function's body, or of an assignment."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(node))
-        if yields:
+        if any(map(_yields, node.body)):
             return ["return None; yield"] if isinstance(node, ast.FunctionDef) else ["return; yield"]
         returns = "None" if node.returns is None else ast.unparse(node.returns)
         if returns == "bool":
@@ -110,6 +109,13 @@ def _replacements(node: ast.stmt) -> list[str]:
     assert node.value is not None
     head = ast.unparse(node)[: -len(ast.unparse(node.value))]
     return [head + _other(node.value)]
+
+
+def _yields(node: ast.AST) -> bool:
+    """Return whether a part of a function makes it a generator, which a function inside of it does not."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return False
+    return isinstance(node, ast.Yield | ast.YieldFrom) or any(map(_yields, ast.iter_child_nodes(node)))
 
 
 def _other(value: ast.expr) -> str:
