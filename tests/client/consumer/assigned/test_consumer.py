@@ -606,11 +606,17 @@ def test_a_batch_that_is_rolled_back_comes_again(server):
     with consumer_of(server) as consumer:
         consumer.connect(partition())
         first = consumer.fetch()
+        # A broker that stops commits what it has fetched for us, unless it was told to drop that.
+        dropped = server.faults.delay(
+            Method.COMMIT_OFFSET, 0, only=lambda request: not request.lastPackConsumed
+        )
         assert consumer.confirm(first, consumed=False).offset == 0
+        assert dropped.hits == 1
         assert "again" in refused(400, consumer.confirm, first)
         again = consumer.fetch()
         assert again.records == first.records
         assert again.context != first.context
+        refused(400, consumer.confirm, first)
         assert consumer.confirm(again).offset == 3 * ROW
         assert consumer.fetch(50) is None
 
@@ -734,7 +740,7 @@ def test_a_group_with_limits_of_its_own_asks_brokers_to_leave_theirs_out(server)
 
 @only_direct
 def test_a_broker_that_asks_to_wait_is_waited_for(server):
-    with consumer_of(server) as consumer:
+    with consumer_of(server, not_found_wait_ms=0) as consumer:
         consumer.connect(partition())
         refused = server.faults.answer(Method.GET_MESSAGE, ErrCode.SERVER_CONSUME_SPEED_LIMIT, times=1)
         produce(server, numbered(2), where=partition())

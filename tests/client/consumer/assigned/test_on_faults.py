@@ -359,15 +359,17 @@ def test_missed_heartbeats_are_counted_by_broker_and_told_once(dense, caplog):
 def test_leases_are_kept_while_nobody_fetches():
     settings = EmbeddedSettings(lease_timeout_ms=400, scan_period_ms=50)
     with (
-        EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as server,
+        EmbeddedTubeMQ(topics={TOPIC: (1, 2)}, brokers=3, settings=settings) as server,
         consumer_of(server, heartbeat_period_ms=50) as consumer,
         consumer_of(server) as other,
     ):
-        consumer.connect(partition())
+        for number in (0, 1):
+            consumer.connect(partition(1, number))
         heartbeats = server.faults.delay(Method.PARTITION_HEARTBEAT, 0)
         wait_until(lambda: heartbeats.hits >= 20)
-        with pytest.raises(RpcError, match="410"):
-            other.connect(partition())
+        for number in (0, 1):
+            with pytest.raises(RpcError, match="410"):
+                other.connect(partition(1, number))
 
 
 def test_a_heartbeat_finds_out_that_a_lease_was_lost(dense, caplog):
@@ -380,6 +382,7 @@ def test_a_heartbeat_finds_out_that_a_lease_was_lost(dense, caplog):
         assert caplog.text.count("is registered again: its broker has forgotten us") == 3
         confirmed, _ = read_through(consumer, sent)
         assert confirmed == sent
+        assert "cannot be read" not in caplog.text, "no fetch has to find it out"
 
 
 @pytest.mark.parametrize("how", ["fetch", "heartbeat"])
@@ -390,8 +393,7 @@ def test_a_partition_that_another_consumer_took_is_given_up(dense, how, caplog):
         if how == "heartbeat":
             upkeep(consumer)
         else:
-            while consumer.fetch(0) is not None or len(consumer.connected) == 3:
-                pass
+            wait_until(lambda: consumer.fetch(0) is None and len(consumer.connected) < 3)
         assert consumer.connected == (partition(1), partition(3))
         assert consumer.status()[partition(2)].trouble.code in (410, 412)
         assert "demo/2:0 is given up" in caplog.text
@@ -450,18 +452,20 @@ def test_an_error_of_the_layout_is_told_and_hides_behind_no_cache(dense):
 
 def test_the_master_is_not_asked_for_the_layout_all_the_time(dense):
     with consumer_of(dense, layout_period_ms=3_600_000) as consumer:
-        asked = dense.faults.delay(Method.BALANCE_PARTITION_META, 0)
-        threads = [threading.Thread(target=consumer.partitions) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        asked = dense.faults.hold(Method.BALANCE_PARTITION_META)
+        assert consumer.partitions()
         assert asked.hits == 0
         first_heartbeat_is_over(consumer)
         consumer._session._layout_at -= 3_600
-        assert consumer.partitions()
-        assert consumer.partitions()
-        assert asked.hits == 1
+        threads = [threading.Thread(target=consumer.partitions) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: asked.hits == 1)
+        again = dense.faults.delay(Method.BALANCE_PARTITION_META, 0)
+        asked.release()
+        for thread in threads:
+            thread.join()
+        assert asked.hits + again.hits == 1
 
 
 def test_a_master_that_forgot_the_consumer_answers_for_the_layout_at_once(dense):
@@ -493,6 +497,15 @@ def test_a_register_is_repeated_only_if_that_may_help(dense, code, tries):
             consumer.connect(partition())
         assert refused.hits == tries
         assert "a test asked for this answer" in str(error.value)
+
+
+def test_a_register_whose_answer_is_lost_keeps_no_other_consumer_away(dense):
+    with consumer_of(dense) as consumer, consumer_of(dense) as other:
+        consumer._connecting._wait = Sleep(lambda seconds: None)
+        dense.faults.drop_connection(Method.PARTITION_REGISTER, times=2, carried_out=True)
+        with pytest.raises(TubeMQConnectionError):
+            consumer.connect(partition())
+        other.connect(partition())
 
 
 def test_two_threads_connect_to_a_partition_once(dense):
@@ -611,6 +624,28 @@ def test_a_topic_that_is_removed_is_released(dense):
             assert time.monotonic() < deadline
             consumer.fetch(20)
         assert consumer.connected == (partition(2), partition(3))
+
+
+def test_a_partition_rests_after_an_error_for_the_time_that_fits_the_code(dense):
+    produce(dense, numbered(3), where=partition())
+    with consumer_of(dense) as consumer:
+        consumer.connect(partition())
+        cache = consumer._state.cache
+        now = 0.0
+        cache._clock = lambda: now
+
+        def rest_s():
+            wait_until(lambda: consumer.fetch(0) is None and cache.wait_s() is not None)
+            return cache.wait_s()
+
+        dense.faults.forget_leases()
+        assert rest_s() == pytest.approx(0.3)
+        now += 0.3
+        for code, seconds in {403: 2, 301: 0.2, 500: 0.3}.items():
+            dense.faults.answer(Method.GET_MESSAGE, code, times=1)
+            assert rest_s() == pytest.approx(seconds)
+            now += seconds
+        assert take(consumer, 3) == numbered(3), "it was registered again"
 
 
 def test_a_refusal_for_good_gives_the_partition_up_and_is_told(dense):

@@ -84,8 +84,9 @@ def test_without_a_node_the_master_is_told_to_check_nothing(pool):
 def test_the_first_heartbeat_is_sent_at_once(pool):
     with ScriptedMaster() as master:
         consumer = Consumer(pool, master, heartbeat_period_ms=3_600_000)
-        with consumer.session:
+        with consumer.session as session:
             master.wait_for(Method.BALANCE_HEARTBEAT, 1)
+            assert session._heartbeats.name == f"heartbeat of {session.client_id}"
 
 
 def test_what_is_held_is_told_when_it_changes_and_from_time_to_time(pool):
@@ -94,6 +95,7 @@ def test_what_is_held_is_told_when_it_changes_and_from_time_to_time(pool):
         consumer = Consumer(pool, master, consumer=settings)
         with consumer.session:
             wait_until(lambda: reports(master) == [[]])
+            changed_at = len(master.of(Method.BALANCE_HEARTBEAT))
             consumer.held = {partition(1, 1), partition(1, 0)}
             held = ["demo#1:0,1:1"]
             wait_until(lambda: reports(master)[1:4] == [held] * 3)
@@ -102,6 +104,8 @@ def test_what_is_held_is_told_when_it_changes_and_from_time_to_time(pool):
                 for number, request in enumerate(master.of(Method.BALANCE_HEARTBEAT))
                 if request.subRepInfo.reportSubInfo
             ]
+    assert told[0] == 0
+    assert told[1] <= changed_at + 1, "one may have been on its way"
     assert told[3] - told[2] == told[2] - told[1] == settings.report_interval + 1
 
 
