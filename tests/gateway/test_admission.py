@@ -2,13 +2,25 @@
 
 import asyncio
 import collections
+import contextlib
 import threading
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.admission import Endings, Owner, Room, Stop, StoppedError, Turns, host_of
+from tubemq_spark.gateway.admission import (
+    Admission,
+    Endings,
+    Owner,
+    Room,
+    Stop,
+    StoppedError,
+    Turns,
+    host_of,
+)
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
 
 ANN, BOB, CAT = Owner("ann", "1"), Owner("bob", "1"), Owner("cat", "1")
 
@@ -187,6 +199,35 @@ def test_when_to_come_again_follows_from_how_many_wait_and_how_fast_they_go():
     assert 10 * short <= room.retry_after_ms <= 12 * short
 
 
+def test_when_to_come_again_is_neither_at_once_nor_never():
+    now = 0.0
+    room = Room(1, clock=lambda: now)
+    assert room.retry_after_ms == 100
+    assert room.take(ANN)
+    room.give(ANN)
+    assert room.retry_after_ms == 100, "it goes fast"
+    now += 8.0
+    assert room.retry_after_ms == 1_000, "and nothing is given back any more"
+    now += 1_000.0
+    assert room.retry_after_ms == 30_000
+
+
+def test_what_was_granted_to_a_coroutine_that_is_cancelled_is_given_back():
+    async def scenario():
+        room = Room(1)
+        assert room.take(ANN)
+        waiting = asyncio.create_task(room.enter(BOB))
+        await until(lambda: room.waiting == 1)
+        room.give(ANN)
+        assert room.used == 1, "it is granted, and does not know"
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert room.used == 0
+
+    asyncio.run(scenario())
+
+
 amounts = st.tuples(st.sampled_from([ANN, BOB, Owner("ann", "2")]), st.integers(1, 20))
 
 
@@ -362,6 +403,60 @@ def test_an_ending_is_never_refused_and_goes_on_when_nobody_waits_for_it():
     finally:
         gate.set()
     assert sorted(ended) == list(range(200))
+
+
+# A whole gateway.
+
+MIB = 1 << 20
+
+
+def admitting(scenario, **settings):
+    async def whole():
+        masters = (Endpoint("m", 8715),)
+        admission = Admission(GatewaySettings(master_servers=masters, node_name="g1", **settings))
+        try:
+            await scenario(admission)
+        finally:
+            assert await admission.close(5) == 0
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("total", "longest", "of_one", "in_all"), [(64, 1, 4, 16), (64, 4, 1, 4), (8, 1, 1, 2), (1, 4, 1, 1)]
+)
+def test_a_quarter_of_the_bytes_is_for_what_comes_and_a_quarter_of_that_for_one_session(
+    total, longest, of_one, in_all
+):
+    async def scenario(admission):
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def come(who):
+                try:
+                    await stack.enter_async_context(admission.receiving(who, 0.0))
+                except GatewayError:
+                    return 0
+                return 1
+
+            owners = [Owner(f"client {number}", "1") for number in range(in_all + 1)]
+            assert sum([await come(owners[0]) for _ in range(of_one + 1)]) == of_one
+            assert sum([await come(who) for who in owners[1:] for _ in range(of_one)]) == in_all - of_one
+
+    admitting(scenario, total_bytes=total * MIB, session_bytes=total * MIB, max_message_bytes=longest * MIB)
+
+
+def test_bytes_are_waited_for_as_long_as_the_settings_and_the_client_want():
+    async def scenario(admission):
+        async with admission.holding(ANN, 2 * MIB):
+            for patience_s in (None, 86_400.0):
+                with pytest.raises(GatewayError, match="TUBEMQ_GATEWAY_BUSY"):
+                    async with admission.holding(ANN, MIB, patience_s):
+                        pytest.fail("there is no room")
+        async with admission.holding(ANN, MIB):
+            assert admission.bytes.used == MIB
+        assert admission.bytes.used == 0
+
+    admitting(scenario, queue_ms=10, total_bytes=2 * MIB, session_bytes=2 * MIB)
 
 
 def test_a_client_without_a_policy_is_its_host():

@@ -100,6 +100,45 @@ def test_a_value_that_cannot_be_used_is_refused_with_what_is_expected(name, text
 
 
 @pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("lease_ms", 1, 86_400_000),
+        ("reads", 1, 1_000_000),
+        ("access_log_every", 0, 1_000_000),
+        ("max_message_bytes", 64 << 10, 4 << 20),
+        ("session_bytes", 64 << 10, 1 << 40),
+    ],
+)
+def test_numbers_have_bounds(name, least, most):
+    parse = SETTINGS[name].kind.parse
+    assert [parse(str(number)) for number in (least - 1, least, most, most + 1)] == [None, least, most, None]
+
+
+@pytest.mark.parametrize("text", ["h:65536", ":1", "h:", "h:-1", "[::1", "::1", "[h]:1"])
+def test_an_address_to_listen_at_needs_a_host_and_a_port(text):
+    parse = SETTINGS["listen"].kind.parse
+    assert parse("h:65535") == Endpoint("h", 65_535)
+    assert parse(text) is None
+
+
+def test_limits_that_touch_each_other_fit():
+    limits = {"heartbeat_ms": "29999", "session_bytes": "1073741824", "route_refresh_ms": "300000"}
+    load_settings(flags={**MASTERS, **limits})
+
+
+def test_what_follows_from_settings():
+    usual = load_settings(flags=MASTERS)
+    assert (usual.question_threads, usual.max_batch_bytes) == (64, 32 << 20)
+    assert usual.most["max_in_flight"] == 100_000
+    assert usual.most["max_in_flight_bytes"] == 64 << 20
+    assert usual.most["register_attempts"] == 100
+    assert usual.most["fetch_timeout_ms"] == 600_000
+    small = load_settings(flags={**MASTERS, "reads": "1", "publishes": "1", "session_bytes": "5242880"})
+    assert (small.question_threads, small.max_batch_bytes) == (8, 5 << 20)
+    assert load_settings(flags={**MASTERS, "session_bytes": "65536"}).max_batch_bytes == 4 << 20
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         {"tls_key": "key.pem"},

@@ -134,6 +134,7 @@ def test_a_client_without_the_right_creates_nothing(server, served, connect):
         ({"topic": "new_" + "x" * 61}, "2 to 64 letters"),
         ({"topic": "new_wide", "stores": 1_001}, "1001 stores, but may have 1000"),
         ({"topic": "new_wide", "partitions": 1 << 31}, "2147483648 partitions"),
+        ({"topic": "new_wide", "stores": 1_000, "partitions": 1_000, "broker_ids": [4]}, "no broker 4"),
         ({"topic": "new_there", "broker_ids": [1, 4]}, r"no broker 4, but [1, 2, 3]"),
     ],
     ids=str,

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tubemq_spark.gateway.session.events import Events
-from tubemq_spark.gateway.session.sessions import Sessions
+from tubemq_spark.gateway.session.sessions import IDLE, LOST, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -59,6 +59,25 @@ def test_groups_and_settings_without_sessions_are_forgotten(parts):
     assert not events._of_group
     assert not events._of_access
     assert not events._for_all.followers
+
+
+@pytest.mark.parametrize(("attached", "end"), [({"clicks"}, LOST), (set(), IDLE)], ids=[LOST, IDLE])
+def test_a_session_that_is_silent_after_its_stream_was_lost_is_closed(parts, attached, end):
+    sessions, events = parts
+    session = opened(sessions, "1", Access("a"))
+    session.attached |= attached
+    events._close_if_silent(session, session.calls)
+    assert session.end == end
+
+
+def test_a_session_that_gave_a_sign_of_life_after_its_stream_was_lost_goes_on(parts):
+    sessions, events = parts
+    session = opened(sessions, "1", Access("a"))
+    sessions.use(pb.SessionRef(client_id="1", epoch=1, secret=bytes(16)))
+    events._close_if_silent(session, session.calls - 1)
+    with session.during(object()):
+        events._close_if_silent(session, session.calls)
+    assert not session.ended
 
 
 def test_a_stream_that_has_ended_is_woken_no_more(parts):
