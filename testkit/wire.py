@@ -4,7 +4,7 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.fetch_columns import Int64s, MessageColumns
 from tubemq_spark.protocol.fetch_decoder import FetchHeader, parse_fetch
-from tubemq_spark.protocol.packed_strings import INT64_MAX, parse_packed, read_name, read_number, split
+from tubemq_spark.protocol.packed_strings import parse_packed, read_name, read_number, split
 from tubemq_spark.protocol.partition_strings import FailureInfo, format_partition
 
 
@@ -43,4 +43,4 @@ def _start(item: str) -> tuple[TopicPartition, int]:
     place, offset = split(item, "=", 2, 2)
     broker_id, topic, partition_id = split(place, ":", 3, 3)
     partition = TopicPartition(read_name(topic), read_number(broker_id), read_number(partition_id))
-    return partition, read_number(offset, INT64_MAX)
+    return partition, read_number(offset, (1 << 63) - 1)

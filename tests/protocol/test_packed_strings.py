@@ -210,6 +210,11 @@ def test_partition_ids(stores, partitions, expected):
     assert topics.partition_ids(stores, partitions) == expected
 
 
+def test_the_largest_numbers_are_read():
+    largest = held.PartitionInfo(own.INT32_MAX, Endpoint("h", 65_535), "demo", own.INT32_MAX)
+    assert held.parse_partition("2147483647:h:65535#demo:2147483647") == largest
+
+
 PARSERS = {
     topics.parse_broker_info: ["", "1", "x:h:1", "1:h:0", "1:h:65536", "1:h:1:2", "1: :8123", " 1:h:1"],
     topics.parse_topic_route: [
@@ -222,6 +227,7 @@ PARSERS = {
     ],
     held.parse_partition: [
         *("", "1:h:8123", "1:h: #demo:0", "1:h#demo:0", "1:h:8123#demo", "1:h:8123#demo:0:1", "1:h:8123#:0"),
+        "1:h:8123#demo:2147483648",
         *(f"1:h:8123#demo:{number}" for number in ("x", "\u0663", "1_0", "+1", "9" * 5000)),
     ],
     held.parse_subscribe_info: ["", "c@g", "c#1:h:1#t:0", "c@g@x#1:h:1#t:0", "@g#1:h:1#t:0", "c@ #1:h:1#t:0"],

@@ -211,6 +211,7 @@ def test_nothing_is_kept_of_runs_that_have_ended(answered_late):
         connection.receive_data(answers([number]))
     assert [flight.run for flight in connection.flights] == ["waits"]
     assert len(connection._firsts) < 100
+    assert connection.receive_data(answers([2])) == ([], []), "the answer has come twice"
     if answered_late:
         stored, _ = connection.receive_data(answers([1]))
         assert told(stored) == [("waits", range(1), [28])]

@@ -17,7 +17,6 @@ from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 # TokenConstants: `:` fields, `#` sections, `@` consumer and group, `,` lists, `=` key and value.
 _SEPARATORS: Final = frozenset(":#@,=")
 _INT32_MAX: Final = (1 << 31) - 1
-INT64_MAX: Final = (1 << 63) - 1
 _SHOWN_CHARACTERS: Final = 200
 
 Value = TypeVar("Value")

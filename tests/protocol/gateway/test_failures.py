@@ -4,6 +4,7 @@ import base64
 import itertools
 from urllib.parse import quote
 
+import grpc
 import pytest
 from hypothesis import given, strategies as st
 
@@ -62,8 +63,22 @@ def test_an_error_arrives_as_it_is(error):
 
 
 def test_a_number_that_is_too_long_arrives_as_text():
-    again = there_and_back(TubeMQError("TUBEMQ_BAD_ADDRESS", address=1 << 70))
-    assert str(1 << 70) in str(again)
+    for number in (own.INT64_MIN, own.INT64_MAX):
+        again = there_and_back(TubeMQError("TUBEMQ_BAD_ADDRESS", address=number))
+        assert again.parameters["address"] == number
+    for number in (own.INT64_MIN - 1, own.INT64_MAX + 1):
+        again = there_and_back(TubeMQError("TUBEMQ_BAD_ADDRESS", address=number))
+        assert again.parameters["address"] == str(number)
+
+
+def test_codes_are_told_apart_from_the_text_as_far_as_they_are_int32():
+    for code, told in (
+        (own.INT32_MIN, own.INT32_MIN),
+        (own.INT32_MAX, own.INT32_MAX),
+        (own.INT32_MIN - 1, 0),
+        (own.INT32_MAX + 1, 0),
+    ):
+        assert failures.to_proto(TubeMQError("TUBEMQ_BAD_ADDRESS", address="x", code=code)).code == told
 
 
 @pytest.mark.parametrize(
@@ -154,6 +169,11 @@ def test_when_to_try_again_is_told_in_the_form_that_tools_know():
     assert details.details[1].type_url == "type.googleapis.com/google.rpc.RetryInfo"
     delay = pb.RpcRetryInfo.FromString(details.details[1].value).retry_delay
     assert (delay.seconds, delay.nanos) == (1, 500_000_000)
+
+
+def test_status_codes_are_those_of_grpc():
+    codes = {code.name: code.value[0] for code in grpc.StatusCode}
+    assert {status.name: status.value for status in Status}.items() <= codes.items()
 
 
 def test_every_error_has_a_status():
