@@ -87,11 +87,16 @@ class Touched:
 
 
 def own_tests(path: str) -> list[str]:
-    """Return the test files of a module: contexts do not tell what other processes touch."""
+    """Return the test files of a module: contexts do not tell what other processes touch.
+
+    A module without a file of its own has those that begin with its name, or all of its folder.
+    """
     own = _mirror_of(path)
     if (ROOT / own).exists():
         return [str(own)]
-    return [str(found.relative_to(ROOT)) for found in sorted((ROOT / "tests").rglob(own.name))]
+    folder = ROOT / own.parent
+    found = [*folder.glob(f"{own.stem}*.py")] or [*folder.glob("test_*.py")]
+    return [str(file.relative_to(ROOT)) for file in sorted(found)]
 
 
 def _mirror_of(path: str) -> PurePosixPath:

@@ -257,8 +257,10 @@ class _Walk(ast.NodeVisitor):
             self._replace(node, f"({ast.unparse(node)} + 1)")
 
     def visit_Call(self, node: ast.Call) -> None:
-        """Swap the first two arguments."""
+        """Swap the first two arguments, unless their order makes no difference."""
         match node.args:
+            case _ if isinstance(node.func, ast.Name) and node.func.id in {"max", "min"}:
+                pass
             case [ast.Starred(), *_] | [_, ast.Starred(), *_]:
                 pass
             case [first, second, *rest] if not isinstance(first, ast.Constant) and not _is_symmetric(
