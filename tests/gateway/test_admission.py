@@ -232,13 +232,15 @@ amounts = st.tuples(st.sampled_from([ANN, BOB, Owner("ann", "2")]), st.integers(
 
 
 @given(st.lists(st.one_of(amounts, st.integers(0, 30)), max_size=60))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_the_limits_hold_and_nobody_waits_for_nothing(steps):
     room, asked, told = Room(16, per_session=8), [], []
     for step in steps:
         if isinstance(step, tuple):
             who, amount = step
+            before = len(told)
             asked.append((who, amount, room.ask(who, amount, lambda who=who: told.append(who))))
+            assert len(told) == before, "another one had waited although there was room"
         elif asked:
             who, amount, wanted = asked.pop(step % len(asked))
             if room.withdraw(wanted):

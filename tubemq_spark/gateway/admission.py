@@ -127,10 +127,8 @@ class Room:
         with self._lock:
             self._line.setdefault(who.client, {}).setdefault(who.session, {})[ask] = None
             self.waiting += 1
-            granted = self._serve()
-        for served in granted:
-            if served is not ask:
-                served.tell()
+            # No other is granted: none waited for which there was room.
+            self._serve()
         return ask
 
     def withdraw(self, ask: Ask) -> bool:

@@ -153,3 +153,9 @@ def test_a_member_whose_topic_does_not_exist_is_refused_and_may_ask_for_another(
         client.open()
         assert refused(client, "Subscribe", topics=["missing"]).error.code == 431
         client("Subscribe", topics=["demo"])
+    with PlainClient(served.address, "attaches") as client:
+        client.open(group="others")
+        assert refused(client, "Subscribe", topics=["missing"]).error.code == 431
+        wanted = pb.AttachPartitionsRequest.Wanted(partition=place("demo"))
+        (answer,) = client("AttachPartitions", partitions=[wanted]).partitions
+        assert answer.WhichOneof("result") == "offset", answer

@@ -307,5 +307,4 @@ class SessionConsumer:
         self._closed = True
         ending = self.consumer.begin_to_close()
         self.release()
-        self._arrivals.leave(self)
         await asyncio.shield(asyncio.wrap_future(ending))
