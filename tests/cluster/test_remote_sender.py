@@ -124,6 +124,22 @@ def test_without_any_gateway_the_error_comes_after_the_patience_of_sending(parts
             assert again.value is first.value, "ten messages are not stored"
 
 
+def test_messages_that_no_gateway_took_are_told_as_not_stored(parts):
+    parts.with_settings(delivery_timeout_ms=300)
+    with contextlib.suppress(TubeMQConnectionError), parts.cluster.sender("test") as sender:
+        sender.send_batch(parts.batch(bodies(0, 10)))
+        sender.flush()
+        parts.kill(0)
+        parts.kill(1)
+
+        def send_more():
+            sender.send_batch(parts.batch(bodies(10, 10)))
+            sender.flush()
+
+        with pytest.raises(TubeMQConnectionError, match=r"TUBEMQ_GATEWAY_AWAY.* sending as test"):
+            send_more()
+
+
 def test_an_unused_sender_asks_no_gateway(parts):
     parts.kill(0)
     parts.kill(1)

@@ -37,7 +37,7 @@ DEMO = held.PartitionInfo(1, Endpoint("10.1.2.10", 8123), "demo", 10001)
 
 
 @pytest.mark.parametrize(
-    ("parse", "item"), [(topics.parse_topic_route, "1:100:1000"), (topics.parse_topic_meta, "1:1000:100:1")]
+    ("parse", "item"), [(topics.parse_topic_route, "1:10000:10"), (topics.parse_topic_meta, "1:10:10000:1")]
 )
 def test_the_partitions_of_all_brokers_together_are_bounded(parse, item):
     parse(f"t#{item}")

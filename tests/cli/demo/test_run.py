@@ -101,8 +101,17 @@ def test_a_good_run_stops_once_and_shows_what_it_found(demo):
     assert "txt 40 50 one 20, two 20, three 10" in rows
     assert any(row.endswith("1:0 28 1,148 40") for row in rows)
     assert any(row.endswith("1:0 0 28 1") for row in rows)
-    for phase in ("after micro-batch 1", "up to micro-batch 2", "3 words"):
-        assert phase in text
+    phases = {row.partition(" s ")[0].rpartition(" ")[0]: row.rpartition(" lines/s ")[2] for row in rows}
+    assert phases.keys() >= {
+        "publish lines 40 lines",
+        "count words, first half 20 lines",
+        "count words, after a restart 20 lines",
+        "read lines back and compare 40 lines",
+        "read results and compare 1 results",
+    }
+    assert phases["count words, first half 20 lines"] == "stopped after micro-batch 1"
+    assert phases["count words, after a restart 20 lines"] == "up to micro-batch 2"
+    assert "3 words" in text
 
 
 @pytest.mark.parametrize(
