@@ -164,7 +164,7 @@ class Rebalancing:
         """What carries events out; the last one, if it has ended."""
         self._is_started = False
         self._starts: dict[TopicPartition, int] = {}
-        """Offsets at which partitions of the first round still have to begin."""
+        """Offsets at which partitions of the first round begin."""
         self._stopped = threading.Event()
         self._wait = Sleep(self._stopped.wait)
         self._name = f"rebalancing of {session.client_id}"
@@ -280,7 +280,6 @@ class Rebalancing:
                     # The broker may have carried the request out.
                     run(new.releasing(consumed=False))
                 raise
-        self._starts.pop(info.partition, None)
         logger.info("%s takes %s at offset %d", self._session.client_id, info.partition, position.current)
 
     def _beginning(self, partition: TopicPartition) -> tuple[int | None, ReadStatus]:
