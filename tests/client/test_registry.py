@@ -1,5 +1,6 @@
 """Which producers and consumers of a process are open, and what happens to them when it ends."""
 
+import concurrent.futures
 import contextlib
 import gc
 import subprocess
@@ -108,6 +109,14 @@ class Troubled:
     def close(self):
         self.closed = True
         raise RuntimeError("can't start new thread at interpreter shutdown")
+
+
+def test_numbers_count_from_one_and_no_two_clients_have_the_same():
+    registry = Registry()
+    clients = [[Troubled() for _ in range(50)] for _ in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda some: [registry.enter(client) for client in some], clients))
+    assert [client.number for client in registry.open_clients()] == list(range(1, 201))
 
 
 def test_a_client_that_cannot_be_closed_does_not_stop_the_others(caplog):

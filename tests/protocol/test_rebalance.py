@@ -80,7 +80,8 @@ def test_types_and_states_have_javas_numbers():
         "PROCESSING": 1,
         "DONE": 2,
     }
-    assert not CONNECTS & DISCONNECTS
+    assert [kind for kind in EventType if kind in CONNECTS] == [1, 10]
+    assert [kind for kind in EventType if kind in DISCONNECTS] == [2, 20]
 
 
 def test_an_event_tells_what_it_is():

@@ -18,10 +18,13 @@ from tests.client.scripted_master import (
     registered,
     token,
 )
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.master.session import MasterCaller
+from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
@@ -123,12 +126,14 @@ def test_credentials_go_with_every_request(pool, monkeypatch):
             master.wait_for(Method.BALANCE_HEARTBEAT, 1)
         with ProducerSession(config, pool) as producer:
             producer.publish(["demo"])
+        nothing = {"partitions": tuple, "on_event": lambda _: None}
+        with GroupSession(config, pool, Subscription.of("demo"), FlowControl(), **nothing):
+            master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
 
         expected = common_pb2.MasterCertificateInfo(
             authInfo=auth.authenticate_info("user", "password", 1_700_000_000_123, 42)
         )
-        group_member = {Method.CONSUMER_REGISTER, Method.CONSUMER_HEARTBEAT}
-        assert {method for method, _ in master.requests} == set(REQUESTS) - group_member
+        assert {method for method, _ in master.requests} == set(REQUESTS)
         assert all(request.authInfo == expected for _, request in master.requests)
 
 

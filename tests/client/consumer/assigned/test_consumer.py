@@ -606,6 +606,8 @@ def test_a_batch_that_is_rolled_back_comes_again(server):
     with consumer_of(server) as consumer:
         consumer.connect(partition())
         first = consumer.fetch()
+        assert (first.topic, first.partition, first.offset, first.latest) == (TOPIC, partition(), 0, 3 * ROW)
+        assert str(first.broker) == server.brokers[1]
         # A broker that stops commits what it has fetched for us, unless it was told to drop that.
         dropped = server.faults.delay(
             Method.COMMIT_OFFSET, 0, only=lambda request: not request.lastPackConsumed

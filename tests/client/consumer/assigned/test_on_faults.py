@@ -26,6 +26,7 @@ from tests.client.assigned import (
 from tests.embedded.web import change, close_topic, remove_topic
 from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition
+from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.net.channel import RpcChannel
@@ -33,6 +34,7 @@ from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.partition_strings import parse_partition
 
 pytestmark = pytest.mark.sampled
 
@@ -399,14 +401,48 @@ def test_a_partition_that_another_consumer_took_is_given_up(dense, how, caplog):
         assert "demo/2:0 is given up" in caplog.text
 
 
-def test_a_given_up_partition_is_told_to_brokers_no_more(dense):
+@pytest.mark.parametrize("server", [(1, 2)], ids=["two per broker"], indirect=True)
+def test_a_given_up_partition_is_told_to_brokers_no_more(server):
     """With Java's client it is in one more heartbeat, and comes back as lost."""
-    with consumer_of(dense) as consumer:
-        connect_all(consumer)
-        consumer.disconnect(partition(2))
-        heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0, broker=2)
+
+    def told():
+        """Return what each heartbeat of a period names, as broker and number."""
+        sent = []
+        rule = server.faults.delay(
+            Method.PARTITION_HEARTBEAT, 0, only=lambda request: sent.append(list(request.partitionInfo))
+        )
         upkeep(consumer)
-        assert heard.hits == 0
+        rule.cancel()
+        infos = (sorted(map(parse_partition, texts), key=lambda info: info.partition) for texts in sent)
+        return sorted([(info.broker_id, info.partition_id) for info in of_one] for of_one in infos)
+
+    with consumer_of(server) as consumer:
+        connect_all(consumer)
+        assert told() == [[(broker, 0), (broker, 1)] for broker in (1, 2, 3)], "one to each broker"
+        consumer.disconnect(partition(2))
+        assert told() == [[(1, 0), (1, 1)], [(2, 1)], [(3, 0), (3, 1)]]
+        consumer.disconnect(partition(2, 1))
+        assert told() == [[(1, 0), (1, 1)], [(3, 0), (3, 1)]]
+
+
+def test_a_heartbeat_loses_exactly_the_partitions_that_the_broker_names(caplog):
+    caplog.set_level(logging.INFO)
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (1, 1), "other": (1, 1)}, brokers=3) as server,
+        consumer_of(server, [TOPIC, "other"]) as consumer,
+    ):
+        connect_all(consumer)
+        before = set(consumer.connected)
+        server.faults.forget_leases("other", broker=1)
+        server.faults.give_leases_away("other", broker=2)
+        upkeep(consumer)
+        assert set(consumer.connected) == before - {partition(2, topic="other")}
+        registers = server.faults.delay(Method.PARTITION_REGISTER, 0)
+        for where in consumer.connected:
+            produce(server, [b"x"], where.topic, where)
+        take(consumer, 5)
+        assert registers.hits == 1
+        assert "other/1:0 is registered again: its broker has forgotten us" in caplog.text
 
 
 def test_a_batch_that_is_not_confirmed_in_time_comes_again(dense):
@@ -415,6 +451,8 @@ def test_a_batch_that_is_not_confirmed_in_time_comes_again(dense):
     with consumer_of(dense, confirm_timeout_ms=50) as consumer:
         consumer.connect(partition())
         first = consumer.fetch()
+        assert consumer.consume_status is ConsumeStatus.ALL_IN_USE
+        wait_until(lambda: consumer._upkeep.run_once() or consumer.consume_status is ConsumeStatus.READY)
         again = consumer.fetch(5_000)
         assert again.records == first.records
         with pytest.raises(ConsumeError, match="in time") as late:

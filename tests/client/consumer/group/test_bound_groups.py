@@ -83,7 +83,7 @@ def test_who_comes_to_a_group_at_work_does_not_move_it(server):
     with member(server, start=start_of(PARTITIONS, 1)) as first, contextlib.ExitStack() as later:
         assert beginnings(first) == dict.fromkeys(PARTITIONS, START)
         for _ in PARTITIONS:
-            first.confirm(first.fetch(1_000))
+            first.confirm(first.fetch(20_000))
         second = later.enter_context(member(server, start=start_of(PARTITIONS, 1)))
         wait_until(lambda: second.connected, seconds=20)
         assert set(beginnings(first, second).values()) == {COUNT * ROW}

@@ -16,8 +16,9 @@ from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent
 
 ROW = 28
 
@@ -59,6 +60,7 @@ def test_a_single_member_gets_everything_once(server):
     with member(server) as consumer:
         assert consumer.wait_until_ready(10_000)
         assert all_of(consumer, 120) == numbered(120)
+        assert sum(where.offset for where in consumer.positions().values()) == 120 * ROW
         assert consumer.fetch(0) is None
     with member(server) as consumer:
         shares(consumer)
@@ -105,6 +107,7 @@ def test_a_batch_is_waited_for_before_its_partition_goes_to_another_member(serve
     with member(server, rebalance_wait_ms=10_000) as first:
         shares(first)
         batch = first.fetch()
+        assert (batch.offset, batch.latest) == (0, 5 * ROW)
         second_values = []
         with member(server) as second:
             first.confirm(batch)
@@ -165,8 +168,15 @@ def test_paused_partitions_stay_and_are_not_read(server):
 def test_a_filter_is_checked_by_text(server):
     produce(server, numbered(10), message_type="odd")
     produce(server, numbered(10, 10), message_type="even")
+    told = set()
+    server.faults.delay(
+        Method.PARTITION_REGISTER,
+        0,
+        only=lambda request: request.opType == OpType.REGISTER and told.add(tuple(request.filterCondStr)),
+    )
     with member(server, message_types={TOPIC: ["even"]}) as consumer:
         assert all_of(consumer, 10, 10) == numbered(10, 10)
+    assert told == {("even",)}, "brokers pass over what they can tell"
 
 
 def test_a_bound_group_starts_at_its_offsets(server):
@@ -256,18 +266,24 @@ def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
 
 
 @only_direct
-def test_closing_waits_for_no_rebalance_longer_than_it_may(server):
-    """One broker is frozen in the middle of the first rebalance."""
+def test_closing_waits_for_no_rebalance_longer_than_it_may(server, caplog):
+    """One broker is frozen in the middle of the first rebalance, and what comes then is not begun."""
     server.faults.freeze_broker(1)
     with client_of(server, rpc_timeout_ms=60_000, shutdown_wait_ms=50) as client:
         consumer = client.group_consumer(TOPIC).open()
         wait_until(lambda: len(consumer.connected) == PARTITIONS * 2 // 3)
+        consumer._rebalancing.put(RebalanceEvent(2, EventType.CONNECT, consumer._state.infos()))
+        registers = server.faults.delay(
+            Method.PARTITION_REGISTER, 0, broker=2, only=lambda request: request.opType == OpType.REGISTER
+        )
         consumer.close()
+        assert "closes in the middle of a rebalance" in caplog.text
         rebalance = consumer._rebalancing._under_way
         assert not rebalance.ended.done(), "it waits for the frozen broker"
         server.faults.start_broker(1)
         wait_until(rebalance.ended.done)
         assert consumer.connected == ()
+        assert registers.hits == 0
     with member(server) as other:
         assert shares(other) == [set(other.connected)], "what came too late was given back"
 

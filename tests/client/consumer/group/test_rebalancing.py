@@ -1,6 +1,7 @@
 """Events that a master sends to a member of a group, on a master that says what a test wants."""
 
 import collections
+import threading
 
 import pytest
 
@@ -8,9 +9,11 @@ from tests.client.assigned import TOPIC, produce, take
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat
 from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.client.consumer.group import rebalancing
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent, format_event
@@ -85,6 +88,58 @@ def test_an_event_is_answered_only_when_it_was_carried_out(brokers):
             wait_for_heartbeats(master, 10)
             assert len(answers(master, 1)) == 1
             assert consumer.connected == tuple(PARTITIONS)
+
+            # What is held already is not registered again.
+            registers = brokers.faults.delay(Method.PARTITION_REGISTER, 0)
+            script.append(beat_with(event_of(brokers, 2, EventType.CONNECT, *PARTITIONS)))
+            wait_until(lambda: answers(master, 2))
+            assert (held.hits, registers.hits) == (1, 0)
+
+
+def test_an_event_that_fails_is_answered_and_the_next_one_is_carried_out(brokers, monkeypatch):
+    def no_workers():
+        raise RuntimeError("can't start new thread")
+
+    script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))])
+    monkeypatch.setattr(rebalancing, "process_workers", no_workers)
+    with ScriptedMaster(consumer_heartbeat=script) as master:
+        config = config_for(master, heartbeat_period_ms=10)
+        with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
+            wait_until(lambda: answers(master, 1))
+            assert not answers(master, 1)[0].subscribeInfo
+            monkeypatch.undo()
+            script.append(beat_with(event_of(brokers, 2, EventType.ONLY_CONNECT, *PARTITIONS)))
+            wait_until(lambda: consumer.connected == tuple(PARTITIONS))
+
+
+def test_an_event_that_comes_before_the_consumer_is_open_waits_for_that(brokers):
+    with ScriptedMaster() as master, TubeMQClient(config_for(master)) as client:
+        consumer = client.group_consumer(TOPIC)
+        consumer._rebalancing.put(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))
+        later = threading.Event()
+        process_scheduler().after(0, later.set, "what comes later")
+        assert later.wait(5)
+        assert consumer._rebalancing._under_way is None
+        with consumer:
+            wait_until(lambda: consumer.connected == tuple(PARTITIONS))
+
+
+def test_a_partition_stays_until_its_batch_is_confirmed(brokers):
+    where = PARTITIONS[0]
+    script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, where))])
+    produce(brokers, [b"one"], where=where)
+    settings = ConsumerConfig(consume_position=ConsumePosition.FIRST, rebalance_wait_ms=600_000)
+    with ScriptedMaster(consumer_heartbeat=script) as master:
+        config = config_for(master, heartbeat_period_ms=20, consumer=settings)
+        with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
+            batch = consumer.fetch()
+            script.append(beat_with(event_of(brokers, 2, EventType.ONLY_DISCONNECT, where)))
+            wait_until(lambda: consumer._state.cache._leaving)
+            wait_for_heartbeats(master, 3)
+            assert not answers(master, 2)
+            assert consumer.confirm(batch).offset == 28
+            wait_until(lambda: answers(master, 2))
+            assert not consumer.connected
 
 
 def test_nobody_polls_for_events(monkeypatch):

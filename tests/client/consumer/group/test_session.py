@@ -1,6 +1,7 @@
 """What members of a group and the master tell each other."""
 
 import dataclasses
+import time
 
 import pytest
 
@@ -129,6 +130,19 @@ def test_an_answer_that_was_not_heard_is_repeated(pool):
     assert [item.reportSubscribeInfo for item in sent[1:3]] == [True, True]
 
 
+def test_a_report_that_was_not_heard_is_repeated(pool):
+    answers = [member_beat(), member_beat(500), member_beat()]
+    with ScriptedMaster(consumer_heartbeat=answers) as master:
+        member = Member(pool, master, heartbeat_period_ms=60_000)
+        with member.session:
+            master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
+            member.session.report()
+            for count in (2, 3, 4):
+                sent = master.wait_for(Method.CONSUMER_HEARTBEAT, count)
+                member.session.refresh_soon()
+    assert [item.reportSubscribeInfo for item in sent] == [False, True, True, False]
+
+
 def test_what_is_held_is_told_every_few_heartbeats(pool):
     with ScriptedMaster() as master, Member(pool, master, heartbeat_period_ms=5).session:
         sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 15)
@@ -153,8 +167,10 @@ def test_a_bound_start_is_told(pool):
     with ScriptedMaster() as master, Member(pool, master, subscription=subscription).session:
         (sent,) = master.of(Method.CONSUMER_REGISTER)
     assert (sent.requireBound, sent.sessionKey, sent.totalCount, sent.selectBig) == (True, "run-7", 3, False)
+    assert sent.HasField("selectBig"), "without it, the largest counts"
     assert sent.requiredPartition == "1:demo:0=56,2:demo:2=28"
     assert sent.notAllocated
+    assert abs(sent.sessionTime / 1000 - time.time()) < 60, "when it subscribed"
 
 
 def test_the_flag_of_allocation_only_falls(pool):
