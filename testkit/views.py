@@ -12,9 +12,15 @@ Row = dict[str, Any]
 
 
 def read_view(options: Mapping[str, str], schema: StructType | None = None) -> list[Row]:
-    """Return the rows of a view, from a reader that was made and copied as Spark does."""
+    """Return the rows of a view, from a reader that was made and copied as Spark does.
+
+    No row may lack what the view's schema promises: Spark leaves out checks for nulls there.
+    """
     source = TubeMQDataSource({key.lower(): value for key, value in options.items()})
     reader = source.reader(source.schema() if schema is None else schema)
     planned = pickle.loads(pickle.dumps(reader.partitions()))
     copied = pickle.loads(pickle.dumps(reader))
-    return [row for part in planned for batch in copied.read(part) for row in batch.to_pylist()]
+    rows = [row for part in planned for batch in copied.read(part) for row in batch.to_pylist()]
+    promised = {field.name for field in source.schema() if not field.nullable}
+    assert not [row for row in rows if any(row[name] is None for name in promised & row.keys())]
+    return rows

@@ -48,6 +48,15 @@ def test_the_words_in_offsets_are_the_ends_of_the_log(cluster):
     ]
 
 
+def test_a_start_behind_the_end_is_a_mistake_also_at_the_end_of_the_log(cluster):
+    cluster.partitions, cluster.earliest = {partition(0)}, 28
+    ends = json.dumps({"demo": {"1:0": 56}})
+    for start in ({"1:0": 84}, {"1:0": 140}):
+        with pytest.raises(OptionError) as refused:
+            plan(startingoffsets=json.dumps({"demo": start}), endingoffsets=ends)
+        assert refused.value.condition == "TUBEMQ_START_AFTER_END"
+
+
 def test_an_empty_range_is_no_task(cluster):
     everywhere = dict.fromkeys(("1:0", "1:10000", "1:20000", "1:20001"), 28)
     same = json.dumps({"demo": everywhere})

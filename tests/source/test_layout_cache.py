@@ -138,6 +138,15 @@ def test_masters_that_are_away_are_not_asked_by_every_question(layouts, cluster,
     assert cluster.layouts == asked
 
 
+def test_what_was_asked_before_a_newer_layout_came_is_not_taken(layouts, cluster, clock):
+    layouts.ask(missing_ok=True)
+    cluster.masters_hang = True
+    assert layouts.newest() == (layouts.last, False)
+    newer = layouts.ask(missing_ok=True)
+    cluster.masters_hang = False
+    assert layouts.recent() is newer
+
+
 def test_a_layout_is_kept_for_ten_minutes_only(layouts, cluster, clock):
     layouts.ask(missing_ok=True)
     cluster.away = AWAY

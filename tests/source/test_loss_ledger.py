@@ -6,6 +6,7 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from testkit.views import read_view
 from tests.micro_batches import enter_micro_batch
 from tests.source.fake_cluster import partition
 from tubemq_spark.datasource import TubeMQDataSource
@@ -32,11 +33,7 @@ class Ledger:
 
     def rows(self, *columns):
         """Return some columns of the view, made as Spark makes it."""
-        source = TubeMQDataSource({"view": "losses", "lossLedger": str(self.folder)})
-        reader = source.reader(source.schema())
-        found = [
-            row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()
-        ]
+        found = read_view({"view": "losses", "lossLedger": str(self.folder)})
         return [tuple(row[column] for column in columns) for row in found] if columns else found
 
     @property

@@ -328,11 +328,15 @@ def test_a_topic_that_does_not_exist_is_an_error_where_a_position_is_fixed(plann
     assert refused.value is NO_SUCH_TOPIC
 
 
-def test_fixing_a_position_waits_for_every_store(planner, cluster, clock):
+def test_fixing_a_position_waits_for_every_store_and_says_so_at_once(planner, cluster, clock, caplog):
     cluster.troubles = [AWAY, AWAY]
 
     assert planner.complete_snapshot().bounds.keys() == {store(0), store(1), store(2)}
     assert cluster.questions == 3
+    assert caplog.text.count("asking for offsets failed; trying again: [TUBEMQ_BROKERS_AWAY]") == 1
+    cluster.troubles = [AWAY]
+    planner.complete_snapshot()
+    assert caplog.text.count("asking for offsets failed") == 2, "when one attempt has failed"
 
 
 def test_fixing_a_position_gives_up_and_names_the_missing_stores(planner, cluster, clock):
@@ -556,6 +560,16 @@ def test_a_partition_that_is_not_listed_is_gone_when_its_topic_s_removal_would_b
 
     assert partition(10_000) not in planner.snapshot(POSITIONS).layout.partitions
     assert 10 <= clock[0] - 1011 < 11
+
+
+def test_a_topic_that_never_held_anything_is_not_taken_for_one_that_is_being_removed(planner, cluster, clock):
+    cluster.rows = dict.fromkeys(cluster.rows, 0)
+    planner.snapshot(dict.fromkeys(cluster.partitions, 0))
+    cluster.rows[0] = 1
+    clock[0] += 1
+
+    planner.snapshot(dict.fromkeys(cluster.partitions, 0))
+    assert clock[0] == 1001
 
 
 def test_a_topic_that_loses_its_partitions_one_after_the_other_is_removed(planner, cluster, clock):

@@ -4,6 +4,7 @@ import datetime
 import logging
 import zoneinfo
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.types import StructField, StructType
@@ -140,6 +141,16 @@ def test_a_body_of_many_messages_is_handed_over_in_several_batches():
     assert max(len(batch) for batch in made) <= 2 * unpacking.TARGET_ROWS
     assert [row for batch in made for row in batch.column("inlongIndex").to_pylist()] == list(range(count))
     assert made[-1].column("value")[-1].as_py() == b"%d" % (count - 1)
+
+
+def test_a_batch_is_as_large_as_what_its_bodies_hold():
+    """Also a malformed body is held: a batch of such bodies ends like any other."""
+    large = container(1, [("a=1", [(b"x" * 1000, b"")]), ("b=2", [(b"y", b"")])])
+    bodies = [large, b"?" * 1000, PACKED]
+    column = pa.array(bodies, pa.binary())
+    (unpacked,) = unpacking.unpack_bodies(column, ParseMode.PERMISSIVE, lambda *_: None)
+
+    assert 1000 + 1 + 1000 + 50 <= unpacked.nbytes <= sum(map(len, bodies)) + 100
 
 
 def test_bodies_wait_for_others_like_bodies_that_stay_packed():
