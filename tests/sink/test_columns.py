@@ -272,7 +272,7 @@ def test_the_time_of_writing_may_be_one_of_an_hour_that_comes_twice(caplog):
     now = datetime.datetime(2026, 11, 1, 6, 30, tzinfo=datetime.UTC).timestamp()
     for _ in range(3):
         batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
-        assert bound.rows(batch, now=lambda: now).messages.message(0).message_time == "202611010130"
+        assert bound.rows(batch, 1, now=lambda: now).messages.message(0).message_time == "202611010130"
     assert len(caplog.messages) == 1
     assert "clocks of America/New_York were set back" in caplog.messages[0]
 

@@ -10,7 +10,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType
 from tests.memory_cluster import MemoryCluster
 from tests.micro_batches import enter_micro_batch
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
+from tubemq_spark.errors import OptionError, ProduceError, TlsError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.payload import parse_attributes
 from tubemq_spark.receipts import Receipt
@@ -126,6 +126,12 @@ def test_a_micro_batch_begins_while_masters_are_away(master, cluster):
     assert stored(cluster) == [b"a"]
 
 
+def test_a_micro_batch_does_not_begin_where_waiting_does_not_help(master):
+    master.error = TlsError("TUBEMQ_TLS_EXPECTED", endpoint="master:8715")
+    with pytest.raises(TlsError):
+        TubeMQDataSource(OPTIONS).streamWriter(SCHEMA, False)
+
+
 def test_topics_of_a_column_are_not_looked_at(master):
     master.error = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="demo")
     options = {key: value for key, value in OPTIONS.items() if key != "topic"}
@@ -221,16 +227,18 @@ def test_a_row_keeps_the_id_it_has(cluster, stamp):
     )
     rows = pa.RecordBatch.from_arrays(
         [
-            pa.array(["a", "b", "c"]),
-            pa.array(["own", "own too", None]),
-            pa.array([{"messageUid": "other"}, None, None], ATTRIBUTES),
+            pa.array(["a", "b", "c", "d"]),
+            pa.array(["own", "own too", None, None]),
+            pa.array([{"messageUid": "other"}, None, None, {"messageUid": "other"}], ATTRIBUTES),
         ],
         names=schema.names,
     )
     TubeMQDataSource(OPTIONS | {"stampMessageUid": stamp}).writer(schema, False).write(iter([rows]))
     found = dict(ids(cluster))
     assert (found[b"a"], found[b"b"]) == ("own", "own too")
-    assert (found[b"c"] is None) == (stamp == "false")
+    assert (found[b"c"] is None) == (found[b"d"] is None) == (stamp == "false")
+    texts = [text or "" for log in cluster.logs.values() for _, (_, text) in log]
+    assert not [text for text in texts if "other" in text], "nor is it sent besides"
 
 
 def test_an_id_among_the_attributes_stays_where_it_is(cluster):

@@ -30,7 +30,7 @@ def message(**columns):
         for name, value in columns.items()
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    made = bound(schema).rows(batch).messages
+    made = bound(schema).rows(batch, 1).messages
     assert len(made) == 1
     return made.message(0)
 
@@ -92,7 +92,7 @@ def test_what_other_producers_write_otherwise_goes_through_unchanged(foreign):
     schema = StructType(
         [StructField("value", BinaryType()), StructField("attributes", TYPES["attributes"][0])]
     )
-    (header,) = bound(schema).rows(batch).messages.headers.values
+    (header,) = bound(schema).rows(batch, 1).messages.headers.values
 
     written = encode_prefix(*header) + b"x"
 

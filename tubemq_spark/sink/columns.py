@@ -75,7 +75,7 @@ class SinkColumns:
     def rows(
         self,
         batch: pa.RecordBatch,
-        first: int = 1,
+        first: int,
         now: Callable[[], float] = time.time,
         stamp: TaskUids | None = None,
     ) -> CheckedRows:
