@@ -13,6 +13,7 @@ from tubemq_spark.offsets.notation import OffsetReader
 from tubemq_spark.offsets.offset_spec import (
     Edge,
     Specific,
+    Timestamp,
     format_offset_spec,
     format_timestamps,
     mentions,
@@ -20,6 +21,7 @@ from tubemq_spark.offsets.offset_spec import (
     parse_offset_spec,
     parse_timestamps,
     read_offset_spec,
+    refuse_other_partitions,
     resolve,
 )
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
@@ -267,18 +269,23 @@ def test_unknown_partitions_are_listed(topics, unknown):
 
 
 @pytest.mark.parametrize(
-    ("topics", "missing"),
+    ("topics", "option", "advice"),
     [
-        ({}, "demo/1:0, demo/1:10000, orders/2:0"),
-        ({"demo": {ZERO: 280}, "orders": {}}, "demo/1:10000, orders/2:0"),
-        ({"demo": Edge.LATEST}, "orders/2:0"),
+        ({}, "startingOffsets", "demo/1:0, demo/1:10000, orders/2:0, with -2 for earliest or -1 for latest"),
+        ({"demo": {ZERO: 0}, "orders": {}}, "endingOffsets", "demo/1:10000, orders/2:0, with -1 for latest"),
+        ({"demo": Edge.LATEST}, "endingOffsets", "orders/2:0, with -1 for latest"),
+        (
+            {"demo": {ZERO: Timestamp(5)}, "orders": {OTHER: Timestamp(5)}},
+            "startingOffsetsByTimestamp",
+            "demo/1:10000, each with its time",
+        ),
     ],
 )
-def test_missing_partitions_are_listed(topics, missing):
+def test_missing_partitions_are_listed_with_the_way_to_add_them(topics, option, advice):
     with pytest.raises(OptionError) as caught:
-        resolved(Specific(topics))
+        refuse_other_partitions(Specific(topics), ALL, option)
     assert caught.value.condition == "TUBEMQ_OFFSETS_MISSING_PARTITIONS"
-    assert f"add {missing}, with" in str(caught.value)
+    assert f"add {advice}." in str(caught.value)
 
 
 def test_a_store_without_bounds_cannot_be_resolved_now():

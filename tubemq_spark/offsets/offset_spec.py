@@ -227,9 +227,14 @@ def resolve(
     values = _spread(spec, ordered, option)
     latest = {store: span.latest for store, span in bounds.items()} | dict(ends or {})
     return {
-        partition: latest[partition.store_id]
-        if values[partition] is Edge.LATEST
-        else _resolve_one(partition, values[partition], bounds[partition.store_id], option, on_loss)
+        partition: _resolve_one(
+            partition,
+            values[partition],
+            bounds[partition.store_id],
+            latest[partition.store_id],
+            option,
+            on_loss,
+        )
         for partition in ordered
     }
 
@@ -270,6 +275,7 @@ def _resolve_one(
     partition: TopicPartition,
     value: int | Edge | Stored | Timestamp,
     bounds: OffsetBounds,
+    latest: int,
     option: str,
     on_loss: LossPolicy,
 ) -> int:
@@ -278,7 +284,7 @@ def _resolve_one(
     if value is Edge.EARLIEST:
         return bounds.earliest
     if value is Edge.LATEST:
-        return bounds.latest
+        return latest
     if value > bounds.latest:
         raise OptionError(
             "TUBEMQ_OFFSET_BEYOND_LOG",
