@@ -11,6 +11,7 @@ import pytest
 from tests.cluster import gateways as running
 from tests.gateway.running import PlainClient
 from tests.waiting import wait_until
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote import connections
 from tubemq_spark.client.remote.connections import Gateways, close_process_gateways, process_gateways
@@ -195,6 +196,15 @@ def test_a_session_is_opened_before_the_first_call_and_closed_at_the_end(parts):
     close_process_gateways()
     wait_until(lambda: not len(parts.running[0].server._sessions))
     assert calls(parts, 0)["CloseSession", "OK"] == 1
+
+
+def test_a_client_asks_gateways_for_everything_and_brokers_for_nothing(parts):
+    with TubeMQClient.connect(f"gateway://{parts.addresses[0]}") as client:
+        with client.producer() as producer:
+            producer.send("demo", b"x")
+        assert [record.value for record in client.read("demo")] == [b"x"]
+    asked = {"OpenSession", "CheckTopic", "PublishStream", "QueryRoute", "QueryBounds", "ReadRange"}
+    wait_until(lambda: {name for name, _ in calls(parts, 0)} >= asked)
 
 
 def test_threads_that_begin_together_open_one_session(parts):
