@@ -1,6 +1,7 @@
 """What one peer's trouble costs the others: each cell of that table, by counting what they get done.
 
 All time-outs are ten minutes. So what waits for the peer in trouble does not return in a test's time.
+By night all cells are done, by day every third.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """The reading half of docs/guarantees/guarantees.md: each cell done to three brokers, below Spark.
 
-What a test expects is what the cell says, nothing else.
+What a test expects is what the cell says, nothing else. By night all cells are done, by day every third.
 """
 
 import pytest
@@ -33,6 +33,7 @@ def go_on(scene, query, trouble, outcome, losses, before):
     return before | meanwhile | after
 
 
+@pytest.mark.sampled
 @cell_of("Stream")
 def test_stream(scene, losses, trouble, outcome, variant):
     query = Query(scene, **variant)
@@ -51,6 +52,7 @@ def test_stream(scene, losses, trouble, outcome, variant):
     assert_hit(scene)
 
 
+@pytest.mark.sampled
 @cell_of("AvailableNow")
 def test_available_now(scene, losses, trouble, outcome, variant):
     """A run that begins behind a checkpoint while things go wrong, and the run after it."""
@@ -118,6 +120,7 @@ def test_a_new_run_over_a_topic_that_does_not_exist_ends_at_once(scene):
         Query(scene, subscribe="steady,misspelt").run_available()
 
 
+@pytest.mark.sampled
 @cell_of("Batch read")
 def test_batch_read(scene, losses, trouble, outcome, variant):
     before = scene.produce()
@@ -134,6 +137,7 @@ def test_batch_read(scene, losses, trouble, outcome, variant):
     assert_hit(scene)
 
 
+@pytest.mark.sampled
 @cell_of("Planned task")
 def test_planned_task(scene, losses, trouble, outcome, variant):
     """What is not touched is read meanwhile."""
