@@ -54,9 +54,9 @@ from tubemq_spark.protocol import (
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 from tubemq_spark.settings import kinds
 
-LENGTH = 64 << 10
+LENGTH = 16 << 10
 MOST_WORK = 50
-"""Times the work of a loop over the characters; a reader that is quadratic takes 10,000 times as much."""
+"""Times the work of a loop over the characters; a quadratic reader takes thousands of times as much."""
 MOST_GROWTH = 24
 """Times the work for an eighth of a text: in proportion it is 8, quadratic 64."""
 RUNS = string.punctuation + " \t\n0Aaz\0\x1c\x85\u3000\U0001f600"

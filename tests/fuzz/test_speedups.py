@@ -62,6 +62,7 @@ def test_a_twin_that_says_something_else_is_found_out(inputs, monkeypatch, name)
 
 
 @pytest.mark.process
+@pytest.mark.nightly
 @pytest.mark.skipif(not can_compile(), reason="needs a C compiler with sanitizers")
 def test_a_second_of_fuzzing_reaches_new_code_and_finds_nothing(tmp_path):
     program, corpus = fuzzing.build(tmp_path), tmp_path / "corpus"

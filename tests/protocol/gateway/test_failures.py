@@ -136,6 +136,7 @@ def on_the_wire(error):
     return sum(len(key) + len(value) + 32 for key, value in fields)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("character", ["x", "ü", "\U0001f600", "\n", "%", "\udcff"], ids=ascii)
 @pytest.mark.parametrize("length", [100, 300_000])
 @pytest.mark.parametrize("condition", ["TUBEMQ_GATEWAY_BUSY", "TUBEMQ_GATEWAY_FORBIDDEN"])
