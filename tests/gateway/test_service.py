@@ -28,7 +28,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
 from tubemq_spark.protocol.send_batch import SendBatch
 
 TOPICS = {"demo": (1, 1), "shared": (1, 3)}
@@ -96,6 +96,14 @@ def test_every_call_without_a_session_is_refused_but_those_of_operators(client, 
         return
     refusal = refused(client, name)
     assert (refusal.status, refusal.condition) == ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+
+
+def test_a_call_whose_metadata_name_no_session_is_told_so(client):
+    call = client.channel.unary_unary(METHODS["Heartbeat"].path)
+    with pytest.raises(grpc.RpcError) as ended:
+        call(b"", timeout=10)
+    assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert f"its metadata have no {SESSION_KEY}" in ended.value.details()
 
 
 def test_an_older_twin_is_fenced(client, served):

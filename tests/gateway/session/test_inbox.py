@@ -75,6 +75,14 @@ def test_an_event_of_a_board_costs_the_same_however_many_follow_it(monkeypatch):
     assert touched == [inboxes[1]]
 
 
+def test_of_too_many_things_a_board_leaves_the_oldest_out():
+    board, inbox = Board(), Inbox()
+    inbox.follow(board)
+    for number in range(_MOST + 5):
+        board.put((str(number),), changed(str(number)))
+    assert topics(inbox) == [str(number) for number in range(5, _MOST + 5)]
+
+
 def test_streams_are_woken_at_once_and_then_once_in_a_while():
     loop = asyncio.new_event_loop()
     now, due = 100.0, []
