@@ -15,7 +15,15 @@ def config(**changes):
 
 
 def test_the_defaults_are_good():
-    assert config().validate() == config()
+    usual = config()
+    assert usual.validate() == usual
+    # Those of TubeMQ's clients.
+    assert (usual.rpc_timeout_ms, usual.connect_timeout_ms, usual.heartbeat_period_ms) == (
+        10_000,
+        3_000,
+        13_000,
+    )
+    assert (usual.register_attempts, usual.register_retry_ms) == (5, 1_000)
 
 
 def test_a_dead_reader_s_lease_is_outlived():
