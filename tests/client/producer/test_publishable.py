@@ -92,6 +92,17 @@ def test_a_topic_that_stays_closed_is_an_error(server):
         await_publishable(patience(server, 300), pool, "demo")
 
 
+def test_a_topic_that_was_given_up_is_told_of_when_it_is_open_after_all(server, client, caplog):
+    server.close_topic("demo")
+    with client.producer() as producer:
+        with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNPUBLISHABLE"):
+            producer.sending.places.place_once("demo", None)
+        assert "topic demo is away" in caplog.text
+        server.set_topic("demo", TopicSpec(2, 1))
+        assert producer.sending.places.place("demo", None)
+    assert "topic demo is back" in caplog.text
+
+
 def test_a_topic_that_does_not_exist_is_an_error(ask):
     with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNKNOWN"):
         ask("nowhere")

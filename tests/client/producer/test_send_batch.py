@@ -211,14 +211,17 @@ def test_the_first_error_stays(cluster, use):
     with pytest.raises(ProduceError, match=r"message \d+ of") as first:
         send_many(producer, use)
     assert first.value.condition == "TUBEMQ_SEND_FAILED"
-    for again in (
+    uses = (
         lambda: producer.send_batch(batch_of([b"x"])),
         lambda: producer.send("demo", b"x"),
         producer.flush,
-    ):
-        with pytest.raises(ProduceError) as later:
-            again()
-        assert later.value is first.value
+    )
+    for between in (lambda: None, producer.close):
+        between()
+        for again in uses:
+            with pytest.raises(ProduceError) as later:
+                again()
+            assert later.value is first.value
 
 
 def send_and_flush(producer, body):
