@@ -107,7 +107,6 @@ class Events:
 
     def _leave(self, session: Session) -> None:
         session.inbox.leave()
-        session.inbox.news.set()
         if not self._of_access[session.access].followers:
             del self._of_access[session.access]
         if not self._of_group[session.group].followers:
@@ -133,7 +132,7 @@ class Events:
         inbox = session.inbox
         inbox.begin_reading(call)
         try:
-            while not session.ended:
+            while True:
                 await inbox.news.wait()
                 inbox.news.clear()
                 if inbox.reader is not call:

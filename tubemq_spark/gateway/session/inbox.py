@@ -79,7 +79,7 @@ class Inbox:
         self._versions: dict[Board, int] = {}
         """The boards that it follows, each with the version up to which it has taken events over."""
         self.news = asyncio.Event()
-        """Set when there is something to tell, or the session has ended."""
+        """Set when there is something to tell."""
         self.reader: object = None
         """The call that tells them; a newer one takes its place."""
 
