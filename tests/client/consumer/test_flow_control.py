@@ -43,7 +43,9 @@ def text(*records):
     ("code", "wait_ms"), [(200, 0), (404, 400), (403, 2000), (503, 300), (301, 200), (452, 1500), (500, 300)]
 )
 def test_without_rules_the_broker_or_the_code_says_it(code, wait_ms):
-    assert World().rest(code, size=0, wait_ms=wait_ms) == wait_ms
+    world = World()
+    assert world.flow.rest_ms(filtered=False) == 0, "nothing was fetched"
+    assert world.rest(code, size=0, wait_ms=wait_ms) == wait_ms
 
 
 def test_empty_fetches_are_counted_until_one_finds_something():

@@ -146,16 +146,13 @@ class FetchOutcome:
     """Whether the broker asks for slow fetches."""
 
 
-NOTHING_FETCHED: Final = FetchOutcome(code=0)
-
-
 class PartitionFlow:
     """What one partition's consumer fetched lately, and how long it waits now."""
 
     def __init__(self, control: FlowControl, clock: Clock = time.monotonic) -> None:
         self._control = control
         self._clock = clock
-        self._last = NOTHING_FETCHED
+        self._last = FetchOutcome(code=0)
         self._recorded_at = clock()
         self._lag = -1
         self._limit = NO_LIMIT
