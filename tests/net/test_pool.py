@@ -14,7 +14,7 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import channel as channel_module, pool as pool_module
 from tubemq_spark.net.pool import ChannelPool, process_pool
-from tubemq_spark.protocol.constants import IDLE_LIMIT_S, Method, ServiceType
+from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import master_pb2
 
 
@@ -68,7 +68,7 @@ def test_whoever_asks_for_a_channel_has_those_closed_that_are_idle(monkeypatch):
     clock = Clock()
     with RpcServer(echo) as first, RpcServer(echo) as second, ChannelPool(1_000, clock) as pool:
         idle, other = pool.get(first.endpoint), pool.get(second.endpoint)
-        let_silence_last(monkeypatch, IDLE_LIMIT_S)
+        let_silence_last(monkeypatch, 180)
         assert call(other) == "fine"  # and so it was heard just now
 
         clock.now = 19.9
@@ -85,7 +85,7 @@ def test_whoever_asks_for_a_channel_has_those_closed_that_are_idle(monkeypatch):
 def test_a_channel_is_idle_only_after_a_long_silence(monkeypatch):
     with RpcServer(echo) as server, ChannelPool(1_000) as pool:
         channel = pool.get(server.endpoint)
-        let_silence_last(monkeypatch, IDLE_LIMIT_S - 1)
+        let_silence_last(monkeypatch, 179)
         pool.sweep()
         assert not channel.closed
 
@@ -101,7 +101,7 @@ def test_a_channel_with_calls_under_way_is_not_idle(monkeypatch):
         channel = pool.get(server.endpoint)
         answer = other.submit(call, channel)
         wait_until(lambda: channel.traffic.requests)
-        let_silence_last(monkeypatch, IDLE_LIMIT_S)
+        let_silence_last(monkeypatch, 180)
         pool.sweep()
         answer_now.set()
         assert answer.result() == "fine"

@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from hypothesis import given
+from hypothesis import given, strategies as st
 
 from tests import strategies as own
 from tubemq_spark.errors import RpcError
@@ -139,7 +139,7 @@ def test_the_peers_full_stop_is_not_doubled():
     assert ": stopped; start it" in str(rpc_error(503, "stopped. ", peer="b", during="d"))
 
 
-@given(own.int32s)
+@given(st.sampled_from(ErrCode) | own.int32s)
 def test_errors_keep_code_and_retriability_when_pickled(code):
     error = rpc_error(code, "text", peer="p", during="d")
     again = pickle.loads(pickle.dumps(error))

@@ -449,11 +449,14 @@ def test_a_batch_that_stays_out_counts_as_the_settings_say(server, rollback, off
 
 
 def test_waiting_until_a_partition_is_connected(server):
-    with consumer_of(server) as consumer:
+    produce(server, numbered(1), where=partition())
+    with concurrent.futures.ThreadPoolExecutor(1) as threads, consumer_of(server) as consumer:
+        fetching = threads.submit(consumer.fetch, -1)
         assert not consumer.wait_until_ready(20)
         threading.Timer(0.1, consumer.connect, [partition()]).start()
         assert consumer.wait_until_ready(5_000)
         assert consumer.wait_until_ready(0)
+        assert [record.value for record in fetching.result(5)] == numbered(1)
 
 
 @only_direct
