@@ -232,15 +232,26 @@ def test_a_refused_request_loses_nothing(server, method, code):
     produce(server, numbered(60))
     rule = server.faults.answer(method, code, times=2)
     values = []
-    with member(server) as consumer:
-        while not set(numbered(60)) <= set(values):
-            batch = consumer.fetch(10_000)
-            assert batch is not None, consumer.consume_status
-            values += [record.value for record in batch]
+
+    def read(timeout_ms):
+        batch = consumer.fetch(timeout_ms)
+        if batch is not None:
+            values.extend(record.value for record in batch)
             with contextlib.suppress(RpcError):
                 consumer.confirm(batch)
-        # A partition that stayed as it is while it is fetched would never be read again.
-        wait_until(lambda: consumer.fetch(0) is None and not consumer._state.cache.being_fetched())
+        return batch
+
+    with member(server) as consumer:
+        while not set(numbered(60)) <= set(values):
+            assert read(10_000) is not None, consumer.consume_status
+        stuck = set(consumer.connected)
+
+        def no_partition_is_being_fetched_for_ever():
+            read(0)
+            stuck.intersection_update(one.partition for one in consumer._state.cache.being_fetched())
+            return not stuck
+
+        wait_until(no_partition_is_being_fetched_for_ever, seconds=20)
     assert rule.hits == 2
 
 
