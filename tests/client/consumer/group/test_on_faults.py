@@ -339,8 +339,13 @@ def test_a_token_that_brokers_refuse_costs_no_partition(caplog):
         EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as server,
         member(server, heartbeat_period_ms=29_000) as consumer,  # so that nothing renews the token by itself
     ):
-        wait_until(lambda: consumer._session.refresh_soon() or len(consumer.connected) == PARTITIONS)
-        wait_until(lambda: not consumer._session._lock.locked())
+        session = consumer._session
+        wait_until(lambda: len(consumer.connected) == PARTITIONS or session.refresh_soon(), seconds=20)
+        # No heartbeat is to come any more that would bring a new token: the event's answer has gone out.
+        wait_until(consumer._rebalancing._under_way.ended.done)
+        wait_until(
+            lambda: not session._finished and not session._heartbeat_due and not session._lock.locked()
+        )
         server.faults.expire_visit_tokens()
         registers = server.faults.delay(Method.PARTITION_REGISTER, 0)
         keep_leases(consumer)
