@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.memory_cluster import MemoryCluster
+from tests.source.scripted_questions import StillAskingError
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import OffsetBounds
 from tubemq_spark.source.row_sizes import RowSizes
@@ -73,16 +74,25 @@ def test_messages_without_bytes_count_as_one_byte(cluster, partition, clock):
 
 
 def test_a_sample_holds_for_four_times_its_rows(cluster, partition, clock):
-    cluster.append(partition, *[10] * 4)
+    cluster.append(partition, *[10] * 104)
     found = RowSizes(cluster)
-    assert sizes(found, cluster) == [10]
+    assert sizes(found, cluster, start=100) == [10]
     cluster.append(partition, *[30] * 200)
 
-    assert sizes(found, cluster, start=16) == [10]
+    assert sizes(found, cluster, start=116) == [10]
     assert len(cluster.asked) == 1
-    assert sizes(found, cluster, start=17) == [30]
-    assert sizes(found, cluster, start=16) == [30], "going back is a reason to look again"
+    assert sizes(found, cluster, start=117) == [30]
+    assert sizes(found, cluster, start=116) == [30], "going back is a reason to look again"
     assert len(cluster.asked) == 3
+
+
+def test_a_sample_that_came_late_is_there_for_the_next_question(cluster, partition, clock):
+    cluster.append(partition, 10)
+    found = RowSizes(cluster)
+    cluster.fails = StillAskingError()
+    assert sizes(found, cluster) == []
+    cluster.fails = None
+    assert sizes(found, cluster) == [10]
 
 
 def test_a_sample_is_taken_again_when_it_is_old(cluster, partition, clock):
