@@ -24,6 +24,9 @@ from testkit.git import ROOT, git
 
 _MEMORY: Final = 8 << 30
 """Bytes of address space: a loop that never ends may fill lists."""
+_SOUND: Final = "tests/test_model.py"
+"""Tests that pass where tests can run at all."""
+_START_S: Final = 120.0
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)(?: - |$)", re.MULTILINE)
 _TESTS_FAILED, _INTERRUPTED, _NO_TESTS = 1, 2, 5
 
@@ -62,6 +65,9 @@ class Copy:
                 target = self._folder / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target)
+        code, output = self._pytest([_SOUND], _START_S)
+        if code != 0:
+            raise RuntimeError(f"{_SOUND} fails although nothing is broken:\n{output}")
         return self
 
     def __exit__(self, *_: object) -> None:
