@@ -120,7 +120,7 @@ def _changed_lines(commit: str) -> dict[str, set[int]]:
 
 def _run(mutants: Sequence[Mutant], processes: int) -> list[Run]:
     """Run the tests of each mutant; print a line for each when it has ended."""
-    touched = Touched.load()
+    touched = Touched()
     copies: queue.Queue[Copy] = queue.Queue()
     runs: dict[int, Run] = {}
     with ExitStack() as closing, concurrent.futures.ThreadPoolExecutor(processes) as threads:

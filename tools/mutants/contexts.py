@@ -1,7 +1,6 @@
 """Which unit tests touch a line: from one run of all of them, with the test as coverage's context."""
 
 import collections
-import dataclasses
 import difflib
 import functools
 import json
@@ -9,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -37,35 +37,31 @@ def collect(processes: int) -> None:
     subprocess.run(command, cwd=ROOT, env=environ, check=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Touched:
-    """The tests that touch the lines of the package."""
+    """The tests that touch the lines of the package; any thread may ask."""
 
-    tests: dict[str, dict[int, frozenset[str]]]
-    """By module and line, as they were when the tests ran."""
-    seconds: dict[str, float]
-    """How long each test took."""
-
-    @classmethod
-    def load(cls) -> "Touched":
+    def __init__(self) -> None:
         """Read what ``collect`` has kept."""
-        data = coverage.CoverageData(str(_DATA))
-        data.read()
-        tests: dict[str, dict[int, frozenset[str]]] = {}
-        for name in data.measured_files():
-            path = PurePosixPath(name)
-            while path.parts[0] != "tubemq_spark" or len(path.parts) == 1:
-                path = PurePosixPath(*path.parts[1:])
-            lines = data.contexts_by_lineno(name)
-            tests[str(path)] = {
-                line: frozenset(context.rpartition("|")[0] for context in contexts if context)
-                for line, contexts in lines.items()
-            }
-        return cls(tests, json.loads(_TIMES.read_text()))
+        self.seconds: dict[str, float] = json.loads(_TIMES.read_text())
+        """How long each test took."""
+        self._data = coverage.CoverageData(str(_DATA))
+        self._data.read()
+        self._lock = threading.Lock()
+        self._tests: dict[str, dict[int, frozenset[str]]] = {}
+        """By module and line, as they were when the tests ran; of the modules that were asked for."""
+
+    def _of_module(self, path: str) -> dict[int, frozenset[str]]:
+        with self._lock:
+            if path not in self._tests:
+                self._tests[path] = {
+                    line: frozenset(context.rpartition("|")[0] for context in contexts if context)
+                    for line, contexts in self._data.contexts_by_lineno(path).items()
+                }
+            return self._tests[path]
 
     def of_lines(self, path: str, lines: range) -> frozenset[str]:
         """Return the tests that touch any of these lines of a module, as it is now."""
-        touched = self.tests.get(path, {})
+        touched = self._of_module(path)
         before = _lines_before(path)
         return frozenset().union(
             *(touched.get(before[line], frozenset()) for line in lines if line in before)
