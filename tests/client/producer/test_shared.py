@@ -208,9 +208,9 @@ def test_the_window_is_as_wide_as_those_of_all_lanes_that_send(cluster, shared):
     answering = threading.Event()
     for broker in cluster.brokers:
         broker.script = lambda *_: answering.wait(SECONDS) and STORE
-    sender = shared(max_in_flight=1, most_messages=3)
+    sender = shared(max_in_flight=1, most_messages=3, rpc_timeout_ms=SECONDS * 1000)
     ended = [put(sender.lane(""), SendBatch.of("demo", [b"x"] * 4)) for _ in range(5)]
-    wait_until(lambda: sender._window.unacknowledged == 3)
+    wait_until(lambda: sender._window.unacknowledged == 3, SECONDS)
     answering.set()
     assert all(told.outcome_of().outcome.errors == {} for told in ended)
 

@@ -205,7 +205,9 @@ def change(served, files):
     policy = files[2]
 
     def change(text):
-        policy.write_text(text)
+        new = policy.with_suffix(".new")
+        new.write_text(text)
+        new.replace(policy)  # half a file would be a failure of its own
         guard = served.server._calls.guard
         wait_until(lambda: guard._last_look == text.encode())
 
@@ -220,7 +222,6 @@ def test_a_policy_that_has_changed_counts_as_soon_as_it_was_looked_at(served, co
     change("[[clients")
     assert list(reader("ListTopics").topics) == ["clicks"]
     wait_until(lambda: any("used as it was before" in one.getMessage() for one in caplog.records))
-    # It is logged first, in a thread.
     wait_until(lambda: "tubemq_gateway_policy_failures_total 1.0" in served.server.metrics.text())
     change(policy_text("reader"))
     assert refusal(reader, "ListTopics") == UNKNOWN

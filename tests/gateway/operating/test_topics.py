@@ -59,11 +59,11 @@ def refusal(client, **fields):
     return caught.value.status, caught.value.condition, str(caught.value.error)
 
 
-def published(server):
+def published(server, name="new_shape"):
     return {
         (broker, shape.stores, shape.partitions)
         for (topic, broker), shape in MasterAdmin(server.master_web).published_topics().items()
-        if topic.startswith("new_")
+        if topic == name
     }
 
 
@@ -78,7 +78,7 @@ def test_a_topic_is_created_once_and_used(server, served, connect):
     # As large as it is without being told, and where it is told.
     made = writer("CreateTopic", topic="new_small", broker_ids=[2])
     assert (made.created, list(made.broker_ids)) == (True, [2])
-    wait_until(lambda: (2, 1, 1) in published(server))
+    wait_until(lambda: published(server, "new_small") == {(2, 1, 1)})
     writer("CheckTopic", topic="new_small", publishable=True)
 
 
