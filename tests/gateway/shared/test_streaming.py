@@ -10,6 +10,8 @@ from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
 from tests.gateway.running import gateway
 from tests.waiting import wait_until
 from tubemq_spark.gateway.admission import Owner
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 
@@ -186,6 +188,17 @@ def test_a_partition_that_fails_does_not_hold_up_the_others(fleet):
     fleet.publish(topic, b"lost")
     fleet.publish(topic, b"goes on", broker_id=2)
     assert values_of(stream.next()) == [b"goes on"]
+    stream.finish()
+
+
+def test_a_partition_that_was_given_up_is_told_of_and_the_others_go_on(fleet):
+    topic = fleet.topic()
+    with fleet.server.faults.answer(Method.GET_MESSAGE, ErrCode.BAD_REQUEST, broker=1):
+        stream = Stream(fleet.reader(topic, 1, 2))
+        assert stream.next("error").code == ErrCode.BAD_REQUEST
+    for broker, value in ((1, b"not read"), (2, b"one")):
+        fleet.publish(topic, value, broker_id=broker)
+    assert values_of(stream.next()) == [b"one"]
     stream.finish()
 
 

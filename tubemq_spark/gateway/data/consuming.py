@@ -462,29 +462,37 @@ class _Stream:
         attached = self._attached
         while not attached.session.ended:
             self._calls.refuse_when_draining()
-            if not self._flows():
+            if self._flows():
+                await self._send_next()
+            else:
                 await attached.changes.until(
                     lambda: attached.session.ended or self._calls.draining or self._flows()
                 )
-                continue
-            self._call.judge(_NOTHING_NAMED)
-            try:
-                batch = await attached.fetch(_SIGN_S)
-            except TubeMQError as error:
-                await self._write(pb.ConsumeResponse(error=failures.to_proto(error)))
-                continue
+
+    async def _send_next(self) -> None:
+        """Send the next batch, an error instead, or a sign that there is nothing."""
+        self._call.judge(_NOTHING_NAMED)
+        try:
+            batch = await self._attached.fetch(_SIGN_S)
+        except TubeMQError as error:
+            await self._write(pb.ConsumeResponse(error=failures.to_proto(error)))
+        else:
             if batch is not None:
-                self._uncommitted.add(batch.context)
-                while self._commanded == batch.partition:
-                    await self._answered.wait()
-                if attached.out.get(batch.partition) != batch.context:
-                    self._uncommitted.discard(batch.context)
-                    continue
-                answer = self._consuming.response(batch, self._call)
-                self._credit -= answer.ByteSize()
-                await self._write(pb.ConsumeResponse(batch=answer))
+                await self._send_batch(batch)
             elif self._flows():
                 await self._write(pb.ConsumeResponse(waiting=pb.Waiting()))
+
+    async def _send_batch(self, batch: Batch) -> None:
+        """Send a batch, unless a command takes it back."""
+        self._uncommitted.add(batch.context)
+        while self._commanded == batch.partition:
+            await self._answered.wait()
+        if self._attached.out.get(batch.partition) == batch.context:
+            answer = self._consuming.response(batch, self._call)
+            self._credit -= answer.ByteSize()
+            await self._write(pb.ConsumeResponse(batch=answer))
+        else:
+            self._uncommitted.discard(batch.context)
 
     def _flows(self) -> bool:
         return self._credit > 0 and not self._attached.has_nothing
