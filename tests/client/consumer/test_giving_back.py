@@ -6,6 +6,7 @@ import pytest
 
 from tests.client.assigned import TOPIC, client_of, consumer_of, partition
 from tests.client.members import member, shares
+from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.protocol.constants import Method, OpType
 
@@ -61,12 +62,17 @@ def test_an_unregister_is_repeated_once(server, caplog):
         assert caplog.text.count(HELD_LONGER) == 1
 
 
-def test_a_broker_that_cannot_be_reached_is_not_tried_for_each_partition(server, caplog):
+def test_a_broker_that_cannot_be_reached_is_not_tried_for_each_partition(server, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    with consumer_of(server) as consumer:
+    with client_of(server) as client, client.assigned_consumer(TOPIC) as consumer:
         for number in range(4):
             consumer.connect(partition(2, number * 10_000))
+        endpoint = consumer._state.connected[partition(2)].endpoint
         server.faults.stop_broker(2)
+        wait_until(lambda: client._pool.connected(endpoint) is None)
+        tried, start = [], client._pool.start
+        monkeypatch.setattr(client._pool, "start", lambda *to: tried.append(to[0]) or start(*to))
         consumer.close()
+        assert tried.count(endpoint) == 1
         assert caplog.text.count(HELD_LONGER) == 1
         server.faults.start_broker(2)

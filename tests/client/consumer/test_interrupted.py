@@ -124,6 +124,19 @@ def test_an_exception_in_any_line_of_a_fetch_leaves_no_partition_behind(server):
                 wait_until(lambda: comes(one), 2)  # noqa: B023
 
 
+def test_a_batch_comes_again_that_an_exception_kept_from_its_user(server, monkeypatch):
+    def interrupt(_):
+        raise Interrupted
+
+    with consumer_of(server) as consumer:
+        consumer.connect(PARTITIONS[0], 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(consumer.fetching, "hand_out", interrupt)
+            with pytest.raises(Interrupted):
+                consumer.fetch(5_000)
+        assert consumer.fetch(5_000).partition == PARTITIONS[0]
+
+
 def test_a_consumer_stops_in_any_line(server):
     """In the last of them the thread sleeps, and another one stops the consumer."""
     with consumer_of(server) as consumer:

@@ -109,9 +109,9 @@ class ConsumerState:
         self.life = Life.NEW
         self.stopped = False
         """Whether nothing is to be fetched any more."""
-        self.abandon: Callable[[TopicPartition], object] = _ignore
-        """Ends a fetch of a partition that is under way."""
-        self.abandon_orphans: Callable[[], object] = _nothing
+        self.abandon: Callable[[TopicPartition], object]
+        """Ends a fetch of a partition that is under way; ``Turns`` sets this and the next."""
+        self.abandon_orphans: Callable[[], object]
         """Ends what an event loop was carrying out that has ended."""
         self.refused: Callable[[], RpcError | None] = _nothing
         """Returns why the master does not take this member of a group any more, if it does not."""
@@ -315,10 +315,6 @@ class ConsumerState:
 
 
 def _nothing() -> None:
-    pass
-
-
-def _ignore(_: object) -> None:
     pass
 
 
