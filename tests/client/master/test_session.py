@@ -56,6 +56,7 @@ def test_the_next_master_is_asked_when_one_stands_by_or_is_away(pool, nobody):
 
         assert len(standing_by.requests) == 1
         assert [method for method, _ in active.requests] == [Method.BALANCE_REGISTER, Method.CONSUMER_CLOSE]
+        assert active.timeouts_ms[0] > 0.5 * config.rpc_timeout_ms, "it has the time that the others left"
 
 
 def test_the_active_master_is_remembered_for_later_sessions(pool):

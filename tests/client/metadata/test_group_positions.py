@@ -1,12 +1,13 @@
 import contextlib
+import socket
 
 import pytest
 
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store, swallow_answer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.group_positions import group_positions, move_group
-from tubemq_spark.errors import RpcError, TubeMQTimeoutError
-from tubemq_spark.model import StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQTimeoutError
+from tubemq_spark.model import Endpoint, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
@@ -44,6 +45,20 @@ def test_a_consumer_of_the_group_keeps_its_position(broker):
         with pytest.raises(RpcError, match="410"):
             group_positions(*where)
         assert move_group(*where, {PARTITION: 3 * ROW})[PARTITION].code == 410
+
+
+def test_a_broker_that_is_away_moves_no_group_and_keeps_no_other_from_it(broker):
+    away = TopicPartition("demo", BROKER_ID + 1, 0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = Endpoint("127.0.0.1", taken.getsockname()[1])
+    with connected(broker) as (settings, pool, layout):
+        both = TopicsLayout({**layout.partitions, away: nobody}, TOKEN)
+        failures = move_group(settings, pool, both, {PARTITION: 3 * ROW, away: 3 * ROW})
+        assert list(failures) == [away]
+        assert isinstance(failures[away], TubeMQConnectionError)
+        assert group_positions(settings, pool, layout) == {PARTITION: 3 * ROW}
+        with pytest.raises(TubeMQConnectionError):
+            group_positions(settings, pool, both)
 
 
 def test_a_lease_that_may_have_been_given_is_given_up(broker):

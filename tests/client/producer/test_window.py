@@ -320,6 +320,16 @@ def test_round_robin_goes_around_a_broker_in_trouble():
     assert net.links.passed_over == frozenset()
 
 
+def test_round_robin_goes_around_a_broker_that_holds_its_share():
+    net = VirtualBrokers(lambda _: GOOD, brokers=3)
+    slow = net.links.to(2, Endpoint("b", 2))
+    net.links.crowd(slow)
+    chosen = [net.partitioner.by_turn(1, 1, net.links.passed_over)[0].partition.broker_id for _ in range(4)]
+    assert chosen == [1, 3, 1, 3]
+    net.links.relieve(slow)
+    assert net.links.passed_over == frozenset()
+
+
 def test_messages_of_a_lost_broker_go_to_the_others():
     dead = Endpoint("b", 1)
     net, window = run([], brokers=2)
