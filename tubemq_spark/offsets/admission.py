@@ -27,18 +27,13 @@ RowBytes = Callable[[Mapping[StoreId, OffsetBounds]], Mapping[StoreId, int]]
 read yet. A store that the answer lacks is not admitted anything."""
 
 
-def no_row_bytes(_: Mapping[StoreId, OffsetBounds]) -> Mapping[StoreId, int]:
-    """Return no sizes: the ``RowBytes`` where nothing limits bytes."""
-    return {}
-
-
 def admit(
     positions: Mapping[TopicPartition, int],
     latest: Mapping[StoreId, int],
     max_rows: int | None = None,
     min_rows: int = 0,
     max_bytes: int | None = None,
-    row_bytes: RowBytes = no_row_bytes,
+    row_bytes: RowBytes | None = None,
 ) -> dict[TopicPartition, int]:
     """Return where each partition's part of the next micro-batch ends.
 
@@ -53,7 +48,7 @@ def admit(
         max_rows: the maximum of rows in the micro-batch, 1 or more; None admits the whole backlog.
         min_rows: nothing is admitted as long as the backlog has fewer rows.
         max_bytes: the maximum of bytes in the micro-batch, 1 or more; None for no such limit.
-        row_bytes: how large rows are; asked only where ``max_bytes`` is given.
+        row_bytes: how large rows are; ``max_bytes`` needs it, and it is asked only for that.
     """
     places = [(partition.store_id, offset) for partition, offset in positions.items()]
     backlog = {
@@ -62,7 +57,7 @@ def admit(
     if sum(backlog.values()) < min_rows:
         return dict(positions)
     shares = backlog if max_rows is None else _prorate(backlog, max_rows)
-    if max_bytes is not None and backlog:
+    if max_bytes is not None and row_bytes is not None and backlog:
         shares = _within_bytes(backlog, shares, max_bytes, row_bytes(_not_read_yet(backlog, latest)))
     return {
         partition: place[1] + INDEX_ENTRY_BYTES * shares.get(place, 0)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
-from tubemq_spark.offsets.admission import RowBytes, admit, no_row_bytes
+from tubemq_spark.offsets.admission import RowBytes, admit
 from tubemq_spark.offsets.audit import audit
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.offsets.offset_spec import resolve
@@ -20,7 +20,7 @@ def next_offset(
     max_rows: int | None = None,
     min_rows: int = 0,
     max_bytes: int | None = None,
-    row_bytes: RowBytes = no_row_bytes,
+    row_bytes: RowBytes | None = None,
     ends: Mapping[StoreId, int] | None = None,
     target: Mapping[TopicPartition, int] | None = None,
     chosen_one_by_one: bool = False,
