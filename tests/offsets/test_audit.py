@@ -74,6 +74,15 @@ def test_expired_records_and_a_log_that_moved_back():
     )
 
 
+def test_losses_of_any_kind_are_in_the_order_of_their_partitions():
+    """They are known in another: first what is removed, then the known partitions, then the new ones."""
+    known = {tp("demo/2:0"): 0, tp("demo/3:0"): 28, tp("demo/5:0"): 0}
+    partitions = [tp(f"demo/{broker}:0") for broker in (4, 3, 2, 1)]
+    bounds = {partition.store_id: OffsetBounds(280, 560) for partition in partitions}
+    lost = [(record.partition.broker_id, record.loss) for record in audit(known, partitions, bounds).losses]
+    assert lost == [*((broker, Loss.EXPIRED) for broker in (1, 2, 3, 4)), (5, Loss.PARTITION_REMOVED)]
+
+
 def test_a_partition_that_cannot_be_read_now_stays_where_it_is():
     """Its broker is away for a while: neither lost nor, if it is new, taken up without a begin."""
     found = audit({ONE: 84}, [ONE, tp("demo/3:0")], {})
