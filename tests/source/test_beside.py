@@ -92,6 +92,16 @@ def test_what_is_forgotten_is_not_taken(clock):
     assert not questions.under_way
 
 
+def test_a_peer_whose_question_was_forgotten_is_not_waited_for_again(clock):
+    peer, questions = Peer(), OneByOne("test")
+    peer.hangs = True
+    for _ in range(3):
+        questions.begin(peer.ask)
+        assert questions.ended() is None
+        questions.forget()
+    assert clock[0] == 1000 + PATIENCE_S
+
+
 def test_a_scripted_question_does_what_a_thread_does(clock):
     """It raises where the answer is taken, and ends once."""
 

@@ -5,6 +5,7 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from testkit.inlong_msg import container
 from tests.memory_cluster import MemoryCluster
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError
@@ -53,6 +54,12 @@ def test_a_batch_read_has_every_row_once(cluster):
     for row in rows:
         log = cluster.logs[StoreId("demo", 1, row["partition"] // 10_000)]
         assert log[row["offset"] // 28][1][0] == row["value"]
+
+
+def test_bodies_of_inlong_are_unpacked(cluster):
+    send(cluster, "demo", container(1, [("", [(b"one", b""), (b"two", b"")])]))
+
+    assert [row["value"] for row in batch_rows(payload="inlong")] == [b"one", b"two"]
 
 
 def test_rows_of_a_shared_store_have_no_offset(cluster):

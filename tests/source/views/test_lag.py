@@ -260,7 +260,7 @@ def test_a_log_that_went_back_is_told(view, checkpoint, send):
     send("plain", 1, 0, "a")
     stands = checkpoint((offset("plain", b1_0=280),))
     (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}')
-    assert picked(row, "rows", "offset", "latest") == (0, 280, 28)
+    assert picked(row, "rows", "rowsExpired", "offset", "latest") == (0, 0, 280, 28)
     assert row["error"].startswith("[TUBEMQ_DATA_LOSS.MOVED_BACK] plain/1:0")
 
 

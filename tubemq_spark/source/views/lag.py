@@ -263,12 +263,12 @@ def _distances(
     ends = {"earliest": span.earliest, "latest": span.latest}
     if position is None:
         return ends
-    expired = loss is not None and loss.loss is Loss.EXPIRED
+    expired = 0 if loss is None or loss.loss is not Loss.EXPIRED else rows_between(loss.start, loss.end)
     return {
         **ends,
         "rows": rows_between(position, span.latest),
         "rowsUntilExpiry": rows_between(span.earliest if begin is None else begin, position),
-        "rowsExpired": rows_between(loss.start, loss.end) if loss is not None and expired else 0,
+        "rowsExpired": expired,
     }
 
 
