@@ -208,6 +208,16 @@ def test_each_run_of_a_batch_write_has_a_manifest(writes):
     assert sorted(writes.view("queryId", "batchId"), key=str) == [(QUERY, 7)] * 2 + [(None, None)] * 2
 
 
+def test_a_micro_batch_that_spark_did_not_name_has_none_and_is_told(writes, caplog):
+    caplog.set_level("INFO")
+    writes.commit(7, writes.tasks(writes.source().streamWriter(SCHEMA, False), ["a"]))
+
+    assert writes.files == {}
+    missing, written = caplog.messages[-2:]
+    assert "it has no manifest" in missing
+    assert written == "micro-batch 7 wrote 1 rows (1 bytes) to 1 partitions"
+
+
 def test_a_failed_write_has_a_manifest_of_what_is_known(writes):
     """Spark hands over nothing for the tasks that failed; a replay is sent, and has its own manifest."""
     messages = writes.micro_batch(7, ["a", "b"], ["c"])
