@@ -32,13 +32,6 @@ def read_table(path: Path) -> tuple[list[str], list[Row]]:
     return header, [dict(zip(header, cells, strict=True)) for cells in lines]
 
 
-def place_exists(place: str, root: Path) -> bool:
-    """Tell whether a place of the column `where` is in the package or in the checkout."""
-    if "::" in place:
-        return can_be_broken(place, root)
-    return (root / "tubemq_spark" / place).exists() or (root / place).exists()
-
-
 def id_problems(ids: Iterable[str]) -> list[str]:
     """Return what is missing, unknown or repeated among the ids."""
     counts = Counter(ids)
@@ -60,7 +53,7 @@ def row_problems(row: Row, root: Path) -> list[str]:
     if status == "done":
         if not tests:
             problems.append("done without a test")
-        problems += [f"no such place: {p}" for p in places if not place_exists(p, root)]
+        problems += [f"nothing that can be broken: {p}" for p in places if not can_be_broken(p, root)]
     if status == "open" and tests:
         problems.append("open, yet it names tests")
     if status == "n/a" and not row["note"].strip():
@@ -75,6 +68,7 @@ def row_problems(row: Row, root: Path) -> list[str]:
 def checkout(tmp_path: Path) -> Path:
     """A little checkout with one package room and one test file, which cannot be imported."""
     (tmp_path / "tubemq_spark" / "client").mkdir(parents=True)
+    (tmp_path / "tubemq_spark" / "client" / "urls.py").write_text("def parse(): pass\n")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").write_text(
         "import no_such_module\n"
@@ -97,7 +91,7 @@ def make_row(**cells: str) -> Row:
         "id": "S-01",
         "capability": "Something useful",
         "status": "done",
-        "where": "client/ tests/",
+        "where": "client/urls.py::parse tests/test_a.py",
         "tests": "tests/test_a.py::test_plain tests/test_a.py::TestGroup::test_method",
         "note": "",
     }
@@ -203,7 +197,8 @@ def test_a_good_row_has_no_problem(row: Row, checkout: Path) -> None:
         ({"status": "Done"}, "status 'Done' is none of ['done', 'n/a', 'open']"),
         ({"status": ""}, "status '' is none of ['done', 'n/a', 'open']"),
         ({"tests": ""}, "done without a test"),
-        ({"where": "nowhere/"}, "no such place: nowhere/"),
+        ({"where": "client/"}, "nothing that can be broken: client/"),
+        ({"where": "client/urls.py::write"}, "nothing that can be broken: client/urls.py::write"),
         ({"where": ""}, "where is blank"),
         ({"status": "open"}, "open, yet it names tests"),
         ({"status": "n/a"}, "n/a without a reason in note"),
