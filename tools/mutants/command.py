@@ -167,6 +167,8 @@ def _judge(copy: Copy, mutant: Mutant, touched: Touched) -> Run:
 
 def _stages(mutant: Mutant, touched: Touched) -> Iterator[tuple[list[str], float]]:
     """Yield the tests of each process, and how many seconds they should take."""
+    if changed := contexts.changed_tests(mutant.path):
+        yield changed, _ALL_S
     lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
     tests = touched.of_lines(mutant.path, lines)
     if not tests and not mutant.function:  # carried out when the module is imported

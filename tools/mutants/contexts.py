@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 import coverage
@@ -20,14 +20,15 @@ FOLDER: Final = ROOT / ".mutants"
 _DATA: Final = FOLDER / "coverage"
 _TIMES: Final = FOLDER / "seconds.json"
 _SOURCES: Final = FOLDER / "sources"
-"""The package as it was then: lines that have moved since are found again by comparing."""
+"""The package and its tests as they were then: lines that have moved since are found again by comparing."""
 _SETTINGS: Final = "[run]\nsource = tubemq_spark\nomit = *_pb2.py\nrelative_files = true\n"
 
 
 def collect(processes: int) -> None:
     """Run all unit tests, and keep which lines each of them touched and how long it took."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    shutil.copytree(ROOT / "tubemq_spark", _SOURCES / "tubemq_spark", ignore=shutil.ignore_patterns("*.so"))
+    for folder in ("tubemq_spark", "tests"):
+        shutil.copytree(ROOT / folder, _SOURCES / folder, ignore=shutil.ignore_patterns("*.so", "*.pyc"))
     settings = FOLDER / "coveragerc"
     settings.write_text(_SETTINGS)
     command = [sys.executable, "-m", "pytest", "tests", "-q", "-n", str(processes), "-m", "not nightly"]
@@ -93,6 +94,15 @@ def own_tests(path: str) -> list[str]:
     folder = ROOT / own.parent
     found = [*folder.glob(f"{own.stem}*.py")] or [*folder.glob("test_*.py")]
     return [str(file.relative_to(ROOT)) for file in sorted(found)]
+
+
+def changed_tests(path: str) -> list[str]:
+    """Return those of a module's own test files that were changed since: what they touch now is not known."""
+    return [test for test in own_tests(path) if _differs(ROOT / test, _SOURCES / test)]
+
+
+def _differs(file: Path, other: Path) -> bool:
+    return not other.exists() or file.read_bytes() != other.read_bytes()
 
 
 def _mirror_of(path: str) -> PurePosixPath:

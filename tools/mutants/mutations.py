@@ -263,11 +263,10 @@ class _Walk(ast.NodeVisitor):
                 pass
             case [ast.Starred(), *_] | [_, ast.Starred(), *_]:
                 pass
-            case [first, second, *rest] if not isinstance(first, ast.Constant) and not _is_symmetric(
-                node.func
-            ):
+            case [first, second, *rest] if not isinstance(first, ast.Constant):
                 call = ast.Call(node.func, [second, first, *rest], node.keywords)
-                self._replace(node, ast.unparse(call))
+                if not _is_symmetric(node.func) and ast.unparse(first) != ast.unparse(second):
+                    self._replace(node, ast.unparse(call))
         self.generic_visit(node)
 
     def _replace(self, node: ast.expr | ast.stmt, after: str) -> None:
