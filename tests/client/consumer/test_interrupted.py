@@ -234,10 +234,16 @@ def test_a_handler_stops_a_consumer_that_runs(server):
 def test_a_member_is_closed_by_its_loss_policy(server):
     server.faults.corrupt(Method.GET_MESSAGE, b"4", times=1)
     # A group that has read nothing: others may have confirmed the message.
-    with member(server, "losing", on_loss=lambda _: consumer.close()) as consumer:
+    closing = []
+
+    def close(_):
+        closing.append((consumer.close(), consumer._state.stopped))
+
+    with member(server, "losing", on_loss=close) as consumer:
         wait_until(lambda: len(consumer.connected) == 2, 20)
         error = in_a_thread(lambda: [consumer.fetch(10_000) for _ in range(3)])
         assert isinstance(error, ConsumeError)
+        assert closing == [(False, True)], "it stops at once, and closes in the background"
         wait_until(consumer._upkeep.ended.done)
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import threading
+import urllib.parse
 
 import pytest
 
@@ -13,12 +14,14 @@ from tubemq_spark.model import Endpoint
 
 
 @contextlib.contextmanager
-def web_server(answer):
-    """Run a web server that gives every request the same answer; yield its address."""
+def web_server(answer, asked=None):
+    """Run a web server that gives every request the same answer, and lists them; yield its address."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if asked is not None:
+                asked.append(urllib.parse.parse_qs(body.decode()))
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -51,6 +54,16 @@ TOPICS = b"""{"result": true, "errCode": 0, "data": [
     {"topicName": "deleted", "topicInfo": [{"topicStatusId": 1}]}
 ]}"""
 NOBODY = Endpoint("127.0.0.1", 1)
+
+
+def test_many_topics_are_created_a_hundred_at_a_time():
+    """Servers refuse longer lists."""
+    names, asked = [f"t{number}" for number in range(201)], []
+    with web_server(b'{"result": true, "errCode": 0, "data": []}', asked) as address:
+        TubeMQClient.admin(address, token="abc").add_topic(names, iter([1, 2]))
+    created = [call["topicName"][0].split(",") for call in asked]
+    assert created == [names[:100], names[100:200], names[200:]]
+    assert [call["brokerId"] for call in asked] == [["1,2"]] * 3
 
 
 def test_the_first_master_that_answers_lists_the_topics():

@@ -302,7 +302,6 @@ class Consumer(ConsumerBase, abc.ABC):
 
         For event loops; not while another thread opens it.
         """
-        self._state.stop()
         with self._life:
             self._begin_to_close()
             if self._upkeep.join(0) and not self._upkeep.ended.done():  # it was never open

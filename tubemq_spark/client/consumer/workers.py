@@ -48,7 +48,6 @@ class BrokerWorkers:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 (the caller gets it)
                 future.set_exception(error)
-            del job, future, call
 
     def _next(self, broker: Hashable) -> tuple[Future[Any], Callable[[], Any]] | None:
         """Return what is first in a broker's line; None: the thread ends."""

@@ -194,11 +194,12 @@ class MasterAdmin(_WebApi):
         **properties: Parameter,
     ) -> None:
         """Create topics of one shape on brokers."""
+        brokers = _listed(broker_ids)
         for names in _batches([topics] if isinstance(topics, str) else topics):
             self._modify(
                 "admin_add_new_topic_record",
                 topicName=names,
-                brokerId=_listed(broker_ids),
+                brokerId=brokers,
                 numTopicStores=stores,
                 numPartitions=partitions,
                 createUser=self._user,
