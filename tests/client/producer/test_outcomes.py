@@ -2,6 +2,7 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -10,6 +11,7 @@ from tests.client.virtual_brokers import Fate, batch_of
 from tubemq_spark.client.producer.outcomes import Outcomes
 from tubemq_spark.client.producer.runs import runs
 from tubemq_spark.errors import ProduceError
+from tubemq_spark.model import TopicPartition
 
 REFUSED = Fate(stored=False, code=400)
 TWICE_SURE = Fate(stored=False, code=503)
@@ -113,6 +115,24 @@ def test_a_failure_that_nobody_asked_about_ends_the_window(fates, asked):
         number = str(window.error).partition(" of test ")[0].rpartition("message ")[2]
         assert values[int(number) - 1] in silent
     check_results(net, told)
+
+
+def test_a_stored_message_is_not_told_of_again_when_the_others_fail():
+    told, ended = [], []
+    outcomes = Outcomes([lambda result, error: told.append((result, error))] * 3, 10, ended.append)
+    outcomes.stored([1], [TopicPartition("demo", 1, 0)], np.array([28]), None, 1, 0)
+    errors = {number: ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=number) for number in (10, 12)}
+    outcomes.abandon(errors.__getitem__)
+    stored, *failed = told
+    assert stored[0].offset == 28
+    assert failed == [(None, errors[10]), (None, errors[12])]
+    assert ended == [outcomes]
+
+
+def test_a_part_of_a_batch_keeps_the_numbers_of_its_messages():
+    batch = batch_of([b"a", b"b", b"c"])
+    part = batch.as_batch(1, 3)
+    assert part.first_row == batch.first_row + 1
 
 
 def test_messages_of_a_frozen_broker_fail_alone_when_their_time_is_over():
