@@ -86,6 +86,13 @@ def test_an_answer_is_read_byte_by_byte(kind):
     assert read(data[at : at + 1] for at in range(len(data))) == [(7, outcome)]
 
 
+def test_a_usual_answer_that_comes_in_pieces_is_read_quickly(monkeypatch):
+    data, offset = KINDS["stored"]
+    monkeypatch.delattr(framing.FrameDecoder, "receive_data")
+    for cut in range(len(data)):
+        assert read([data[:cut], data[cut:] + data]) == 2 * [(7, offset)]
+
+
 @settings(deadline=None)
 @given(
     offset=st.integers(0, 1 << 58),
