@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.waiting import wait_until
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.net import listener as listener_module
 from tubemq_spark.net.listener import Acceptor, Fault, Listener, Reply
@@ -352,6 +353,20 @@ def test_unfinished_frames_hold_bounded_memory(listen, monkeypatch, caplog):
         assert ask(good, b"1")[0].body == b"1"
         assert listener.connection_count == 2, "who came first keeps what it has"
     assert "unfinished frames hold more than 1 MiB" in caplog.text
+
+
+def test_a_frame_that_came_whole_holds_nothing_more(listen):
+    listener = listen()
+    with dial(listener) as connected:
+        client = RpcConnection(Role.CLIENT)
+        client.send_request(1, 2, b"x" * 100, 1000)
+        frame = client.data_to_send()
+        connected.sendall(frame[:10])
+        wait_until(lambda: listener._held)
+        connected.sendall(frame[10:])
+        assert client.receive_data(connected.recv(1 << 16))
+        wait_until(lambda: not listener._held)
+        assert listener.connection_count == 1
 
 
 def test_connections_beyond_the_limit_are_closed_at_once(caplog):
