@@ -197,7 +197,7 @@ def test_an_idle_producer_that_cannot_go_on_is_closed_and_another_takes_its_plac
     second, *_ = kept.task(b"b")
     assert second is not first
     assert sorted(cluster.stored()) == [b"a", b"b"]
-    assert len(cluster.master.producers) == 1, "the first one has left"
+    wait_until(lambda: len(cluster.master.producers) == 1)  # the first one has left
 
 
 def test_an_idle_producer_is_closed_after_a_while(cluster):
