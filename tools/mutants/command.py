@@ -2,16 +2,14 @@
 
 import argparse
 import collections
-import concurrent.futures
 import csv
+import functools
 import itertools
 import json
-import queue
 import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +17,7 @@ from testkit.git import ROOT, git
 from tools.mutants import contexts, parity
 from tools.mutants.contexts import Touched
 from tools.mutants.mutations import Mutant, mutants_of, sample
-from tools.mutants.running import Copy, Outcome, Run
+from tools.mutants.running import START_S, Copy, Outcome, Run, each_on_a_copy
 
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.csv")
 """Mutants that change nothing that anybody could see, each with its reason."""
@@ -31,20 +29,20 @@ _STAGES: Final = (2, 8)
 """Behind how many files of tests another process begins: most mutants need the nearest ones alone."""
 _ALL_S: Final = 90.0
 """How many seconds of tests a mutant is given at most, as they took when the contexts were collected."""
-_START_S: Final = 60.0
-"""What pytest may take to start on a busy machine."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 1 when a package is below its floor, or the tests of a row of parity.csv notice nothing."""
     options = _parser().parse_args(arguments)
-    if options.collect or not contexts.FOLDER.exists():
-        contexts.collect(options.processes + 2)
     if options.rows is not None:
         return parity.main(options.rows, options.sample, options.seed, options.processes)
     mutants = _chosen(options)
+    if not mutants:
+        sys.exit("no mutant is like that: nothing was broken")
+    if options.collect or not contexts.are_there():
+        contexts.collect(options.processes + 2)
     print(f"{len(mutants)} mutants, seed {options.seed}", flush=True)
-    return _report(mutants, _run(mutants, options.processes))
+    return _report(_run(mutants, options.processes))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,11 +62,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(options: argparse.Namespace) -> list[Mutant]:
+    equivalent = _equivalent()
     mutants = [
         mutant
         for path in _modules(options.paths or ["tubemq_spark"])
         for mutant in mutants_of(path, (ROOT / path).read_bytes())
-        if mutant.key not in _equivalent()
+        if mutant.key not in equivalent
     ]
     if options.survivors:
         survived = _survivors()
@@ -98,6 +97,8 @@ def _equivalent() -> frozenset[tuple[str, ...]]:
 
 def _survivors() -> set[tuple[str, ...]]:
     last: dict[tuple[str, ...], str] = {}
+    if not _RESULTS.exists():
+        return set()
     for line in _RESULTS.read_text().splitlines():
         result = json.loads(line)
         last[tuple(result["key"])] = result["outcome"]
@@ -106,8 +107,11 @@ def _survivors() -> set[tuple[str, ...]]:
 
 def _changed_lines(commit: str) -> dict[str, set[int]]:
     """Return the lines that are not as they were at the last commit in common with this one."""
-    base = git("merge-base", "HEAD", commit) or [commit]
-    lines: dict[str, set[int]] = {}
+    base = git("merge-base", "HEAD", commit)
+    if not base:
+        sys.exit(f"there is no commit {commit}")
+    new = git("ls-files", "--others", "--exclude-standard", "--", "tubemq_spark")
+    lines = {path: set(range(1, (ROOT / path).read_bytes().count(b"\n") + 2)) for path in new}
     path = ""
     for line in git("diff", "--unified=0", "--no-color", base[0], "--", "tubemq_spark"):
         if line.startswith("+++ b/"):
@@ -118,33 +122,16 @@ def _changed_lines(commit: str) -> dict[str, set[int]]:
     return lines
 
 
-def _run(mutants: Sequence[Mutant], processes: int) -> list[Run]:
+def _run(mutants: Sequence[Mutant], processes: int) -> list[tuple[Mutant, Run]]:
     """Run the tests of each mutant; print a line for each when it has ended."""
     touched = Touched()
-    copies: queue.Queue[Copy] = queue.Queue()
-    runs: dict[int, Run] = {}
-    with ExitStack() as closing, concurrent.futures.ThreadPoolExecutor(processes) as threads:
-        for _ in range(processes):
-            copies.put(closing.enter_context(Copy()))
-
-        def run(number: int) -> int:
-            copy = copies.get()
-            try:
-                runs[number] = _judge(copy, mutants[number], touched)
-            finally:
-                copies.put(copy)
-            return number
-
-        futures = [threads.submit(run, number) for number in range(len(mutants))]
-        for count, future in enumerate(concurrent.futures.as_completed(futures), 1):
-            number = future.result()
-            mutant, result = mutants[number], runs[number]
-            print(
-                f"[{count:4}/{len(mutants)}] {result.outcome.value:9} {result.seconds:5.1f} s {mutant}",
-                flush=True,
-            )
-            _keep(mutant, result)
-    return [runs[number] for number in range(len(mutants))]
+    runs = []
+    for mutant, run in each_on_a_copy(mutants, functools.partial(_judge, touched), processes):
+        runs.append((mutant, run))
+        place = f"[{len(runs):4}/{len(mutants)}]"
+        print(f"{place} {run.outcome.value:9} {run.seconds:5.1f} s {mutant}", flush=True)
+        _keep(mutant, run)
+    return sorted(runs, key=lambda judged: (judged[0].path, judged[0].start))
 
 
 def _keep(mutant: Mutant, run: Run) -> None:
@@ -153,31 +140,24 @@ def _keep(mutant: Mutant, run: Run) -> None:
         file.write(json.dumps(result) + "\n")
 
 
-def _judge(copy: Copy, mutant: Mutant, touched: Touched) -> Run:
+def _judge(touched: Touched, copy: Copy, mutant: Mutant) -> Run:
     """Run the tests that touch a mutant, nearest first, until one fails."""
     source = mutant.applied((ROOT / mutant.path).read_bytes())
     started = time.monotonic()
     last = Run(Outcome.UNTOUCHED, "", 0.0)
     for tests, seconds in _stages(mutant, touched):
-        last = copy.run(mutant.path, source, tests, _START_S + 5 * seconds)
-        if last.outcome in {Outcome.KILLED, Outcome.TIMED_OUT}:
+        last = copy.run(mutant.path, source, tests, START_S + 5 * seconds)
+        if last.noticed:
             break
     return Run(last.outcome, last.test, time.monotonic() - started)
 
 
 def _stages(mutant: Mutant, touched: Touched) -> Iterator[tuple[list[str], float]]:
     """Yield the tests of each process, and how many seconds they should take."""
-    if changed := contexts.changed_tests(mutant.path):
-        yield changed, _ALL_S
     lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
     tests = touched.of_lines(mutant.path, lines)
-    if not tests and not mutant.function:  # carried out when the module is imported
-        count = (ROOT / mutant.path).read_text().count("\n") + 1
-        tests = touched.of_lines(mutant.path, range(1, count + 1))
-    if not tests:
-        if own := contexts.own_tests(mutant.path):
-            yield own, _ALL_S
-        return
+    if own := contexts.changed_tests(mutant.path) if tests else contexts.own_tests(mutant.path):
+        yield own, _ALL_S
     files = touched.in_order(mutant.path, tests)
     left_s = _ALL_S
     for first, last in itertools.pairwise((0, *_STAGES, len(files))):
@@ -192,22 +172,24 @@ def _stages(mutant: Mutant, touched: Touched) -> Iterator[tuple[list[str], float
             yield stage, stage_s
 
 
-def _report(mutants: Sequence[Mutant], runs: Sequence[Run]) -> int:
+def _report(runs: Sequence[tuple[Mutant, Run]]) -> int:
     """Print the survivors, and the share of each package that was killed."""
     counts: dict[str, collections.Counter[Outcome]] = collections.defaultdict(collections.Counter)
     print("\nSurvivors:")
-    for mutant, run in zip(mutants, runs, strict=True):
+    for mutant, run in runs:
         counts[mutant.package or "(top)"][run.outcome] += 1
-        if run.outcome in {Outcome.SURVIVED, Outcome.UNTOUCHED}:
+        if not run.noticed:
             print(f"  {mutant}{' (no test touches it)' if run.outcome is Outcome.UNTOUCHED else ''}")
     print(f"\n{'package':12} {'mutants':>8} {'killed':>8} {'timed out':>10} {'survived':>9}   killed")
     is_low = False
     for package, count in sorted(counts.items()):
-        killed = count[Outcome.KILLED] + count[Outcome.TIMED_OUT]
+        survived = count[Outcome.SURVIVED] + count[Outcome.UNTOUCHED]
+        killed = count.total() - survived
         share, floor = 100 * killed / count.total(), _FLOORS.get(package, _FLOOR)
         is_low = is_low or share < floor
+        below = f", below {floor}" if share < floor else ""
         print(
-            f"{package:12} {count.total():8} {killed:8} {count[Outcome.TIMED_OUT]:10}"
-            f" {count.total() - killed:9}  {share:5.1f} %{f', below {floor}' if share < floor else ''}"
+            f"{package:12} {count.total():8} {killed:8} {count[Outcome.TIMED_OUT]:10} {survived:9}"
+            f"  {share:5.1f} %{below}"
         )
     return int(is_low)

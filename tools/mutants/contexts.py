@@ -24,6 +24,11 @@ _SOURCES: Final = FOLDER / "sources"
 _SETTINGS: Final = "[run]\nsource = tubemq_spark\nomit = *_pb2.py\nrelative_files = true\n"
 
 
+def are_there() -> bool:
+    """Return whether ``collect`` has run to its end."""
+    return _TIMES.exists()
+
+
 def collect(processes: int) -> None:
     """Run all unit tests, and keep which lines each of them touched and how long it took."""
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -61,12 +66,16 @@ class Touched:
             return self._tests[path]
 
     def of_lines(self, path: str, lines: range) -> frozenset[str]:
-        """Return the tests that touch any of these lines of a module, as it is now."""
+        """Return the tests that touch any of these lines of a module, as it is now.
+
+        What is carried out when the module is imported concerns all tests that touch the module.
+        """
         touched = self._of_module(path)
         before = _lines_before(path)
-        return frozenset().union(
-            *(touched.get(before[line], frozenset()) for line in lines if line in before)
-        )
+        tests = [touched[before[line]] for line in lines if before.get(line) in touched]
+        if tests and not any(tests):
+            tests = list(touched.values())
+        return frozenset().union(*tests)
 
     def in_order(self, path: str, tests: frozenset[str]) -> list[list[str]]:
         """Return tests by files: a module's own file first, then those of its folder; quick tests first."""

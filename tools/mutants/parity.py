@@ -6,19 +6,17 @@ a value by another one. A file without a name is emptied.
 """
 
 import ast
-import concurrent.futures
 import csv
 import dataclasses
 import functools
-import queue
 import random
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from testkit.git import ROOT
-from tools.mutants.running import Copy, Outcome
+from tools.mutants.running import Copy, each_on_a_copy
 
 _PATIENCE_S: Final = 240.0
 _EMPTY: Final = {"None": "None", "int": "0", "float": "0.0", "str": "''", "bytes": "b''"}
@@ -33,11 +31,6 @@ class Break:
     path: str
     source: bytes
     how: str
-
-
-def places_of(row: dict[str, str]) -> list[str]:
-    """Return what the column ``where`` of a row names."""
-    return row["where"].split()
 
 
 def can_be_broken(place: str, root: Path) -> bool:
@@ -135,42 +128,27 @@ def main(ids: Sequence[str], count: int | None, seed: int, processes: int) -> in
     """Break the rows of these ids, or a sample, or all; print those whose tests notice nothing."""
     with (ROOT / "docs" / "parity.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["status"] == "done"]
+    if unknown := set(ids).difference(row["id"] for row in rows):
+        sys.exit(f"no rows that are done: {' '.join(sorted(unknown))}")
     if ids:
         rows = [row for row in rows if row["id"] in ids]
     if count is not None:
-        rows = sorted(random.Random(seed).sample(rows, count), key=lambda row: row["id"])
-    copies: queue.Queue[Copy] = queue.Queue()
+        rows = random.Random(seed).sample(rows, min(count, len(rows)))
     quiet = []
-    with ExitStack() as closing, concurrent.futures.ThreadPoolExecutor(processes) as threads:
-        for _ in range(processes):
-            copies.put(closing.enter_context(Copy()))
-
-        def judge(row: dict[str, str]) -> list[str]:
-            copy = copies.get()
-            try:
-                return list(_unnoticed(copy, row))
-            finally:
-                copies.put(copy)
-
-        for row, unnoticed in zip(rows, threads.map(judge, rows), strict=True):
-            print(f"{row['id']:6} {'; '.join(unnoticed) or 'noticed'}", flush=True)
-            quiet += [row["id"]] * bool(unnoticed)
+    for row, unnoticed in each_on_a_copy(rows, _unnoticed, processes):
+        print(f"{row['id']:6} {'; '.join(unnoticed) or 'noticed'}", flush=True)
+        quiet += [row["id"]] * bool(unnoticed)
     print(f"\n{len(rows)} rows, seed {seed}: the tests of {len(quiet)} noticed nothing: {' '.join(quiet)}")
     return int(bool(quiet))
 
 
-def _unnoticed(copy: Copy, row: dict[str, str]) -> Iterator[str]:
+def _unnoticed(copy: Copy, row: dict[str, str]) -> list[str]:
     tests = [test for test in row["tests"].split() if test.startswith("tests/")]
     if not tests:
-        yield "has no unit test"
-        return
-    for place in places_of(row):
-        try:
-            breaks = list(breaks_of(place))
-        except LookupError:
-            yield f"names nothing that can be broken: {place}"
-            continue
-        for change in breaks:
-            run = copy.run(change.path, change.source, tests, _PATIENCE_S)
-            if run.outcome not in {Outcome.KILLED, Outcome.TIMED_OUT}:
-                yield f"{place} ({change.how}) was not noticed"
+        return ["has no unit test"]
+    return [
+        f"{place} ({change.how}) was not noticed"
+        for place in row["where"].split()
+        for change in breaks_of(place)
+        if not copy.run(change.path, change.source, tests, _PATIENCE_S).noticed
+    ]

@@ -3,11 +3,13 @@
 Each worker has a copy of its own, and each mutant a new process: so child processes and threads see it, too.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import enum
 import json
 import os
+import queue
 import re
 import resource
 import shutil
@@ -16,17 +18,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, TypeVar
 
 from testkit.git import ROOT, git
+
+Item = TypeVar("Item")
+Verdict = TypeVar("Verdict")
 
 _MEMORY: Final = 8 << 30
 """Bytes of address space: a loop that never ends may fill lists."""
 _SOUND: Final = "tests/test_model.py"
 """Tests that pass where tests can run at all."""
-_START_S: Final = 120.0
+START_S: Final = 60.0
+"""What pytest may take to start on a busy machine."""
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+(?:\[.*?\])?)(?: - |$)", re.MULTILINE)
 _TESTS_FAILED, _INTERRUPTED, _NO_TESTS = 1, 2, 5
 
@@ -50,28 +56,32 @@ class Run:
     """The one that failed."""
     seconds: float
 
+    @property
+    def noticed(self) -> bool:
+        """Whether the break was noticed."""
+        return self.outcome in {Outcome.KILLED, Outcome.TIMED_OUT}
+
 
 class Copy:
-    """A copy of the checkout that may be broken; a context manager."""
+    """A copy of the checkout that may be broken."""
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="mutants-"))
+    def __init__(self, folder: Path) -> None:
+        """Copy into an empty folder.
 
-    def __enter__(self) -> Self:
+        Raises:
+            RuntimeError: tests fail there although nothing is broken.
+        """
+        self._folder = folder
         names = git("ls-files", "--cached", "--others", "--exclude-standard")
         compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "tubemq_spark").rglob("*.so")]
         for name in [*names, *compiled]:
             if (ROOT / name).is_file():
-                target = self._folder / name
+                target = folder / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target)
-        code, output = self._pytest([_SOUND], _START_S)
+        code, output = self._pytest([_SOUND], START_S)
         if code != 0:
             raise RuntimeError(f"{_SOUND} fails although nothing is broken:\n{output}")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, path: str, source: bytes, tests: Sequence[str], timeout_s: float) -> Run:
         """Run tests in their order until one fails, while a module has another text."""
@@ -103,15 +113,16 @@ class Copy:
     def _pytest(self, tests: Sequence[str], timeout_s: float) -> tuple[int | None, str]:
         listed = self._folder / ".listed.json"
         listed.write_text(json.dumps(list(tests)))
-        files = dict.fromkeys(test.partition("::")[0] for test in tests)
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--tb=no", "--no-header"]
         command += ["--durations=0", "--disable-warnings", "-p", "no:randomly", "-p", "no:cacheprovider"]
         command += ["-p", "tools.mutants.plugin", "--rootdir", str(self._folder)]
-        command += list(tests) if any("::" not in test for test in tests) else list(files)
         environ = {**os.environ, "PYTHONPATH": str(self._folder), "PYTHONHASHSEED": "0"}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)  # it would double the time that a process takes to start
-        if not any("::" not in test for test in tests):
+        if all("::" in test for test in tests):
             environ["TUBEMQ_MUTANTS_TESTS"] = str(listed)
+            command += dict.fromkeys(test.partition("::")[0] for test in tests)
+        else:
+            command += tests
         process = subprocess.Popen(
             command,
             cwd=self._folder,
@@ -129,6 +140,30 @@ class Copy:
         finally:
             _end_group(process)
         return process.returncode, output
+
+
+def each_on_a_copy(
+    items: Sequence[Item], judge: Callable[[Copy, Item], Verdict], processes: int
+) -> Iterator[tuple[Item, Verdict]]:
+    """Yield each item with its verdict, in the order they end; several are judged at once, each on a copy."""
+    copies: queue.Queue[Copy] = queue.Queue()
+
+    def judged(item: Item) -> tuple[Item, Verdict]:
+        copy = copies.get()
+        try:
+            return item, judge(copy, item)
+        finally:
+            copies.put(copy)
+
+    with contextlib.ExitStack() as closing:
+        for _ in range(processes):
+            folder = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
+            copies.put(Copy(Path(closing.enter_context(folder))))
+        threads = concurrent.futures.ThreadPoolExecutor(processes)
+        closing.callback(threads.shutdown, cancel_futures=True)
+        futures = [threads.submit(judged, item) for item in items]
+        for future in concurrent.futures.as_completed(futures):
+            yield future.result()
 
 
 def _write(file: Path, source: bytes) -> None:
