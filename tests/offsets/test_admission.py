@@ -96,6 +96,11 @@ def test_sizes_are_asked_for_once_and_only_where_rows_wait():
     assert len(asked) == 1
 
 
+def test_a_limit_of_bytes_needs_the_sizes_of_rows():
+    with pytest.raises(TypeError, match="row_bytes"):
+        admit({}, {}, max_bytes=10)
+
+
 def test_a_store_without_row_sizes_stays_and_does_not_hold_up_others():
     positions, latest = stores(100, 100)
     _, second = latest

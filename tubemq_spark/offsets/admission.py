@@ -48,8 +48,13 @@ def admit(
         max_rows: the maximum of rows in the micro-batch, 1 or more; None admits the whole backlog.
         min_rows: nothing is admitted as long as the backlog has fewer rows.
         max_bytes: the maximum of bytes in the micro-batch, 1 or more; None for no such limit.
-        row_bytes: how large rows are; ``max_bytes`` needs it, and it is asked only for that.
+        row_bytes: how large rows are; asked only where ``max_bytes`` is given.
+
+    Raises:
+        TypeError: a maximum of bytes, and nothing that says how large rows are.
     """
+    if max_bytes is not None and row_bytes is None:
+        raise TypeError("max_bytes needs row_bytes")
     places = [(partition.store_id, offset) for partition, offset in positions.items()]
     backlog = {
         place: rows for place in places if (rows := rows_between(place[1], latest.get(place[0], 0))) > 0
