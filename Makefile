@@ -23,7 +23,7 @@ UNIT_PROCESSES := 4
 USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 # One after the other: with time-outs of their own, tests of one part fail beside another one. All run, whatever fails.
-NIGHTLY := nightly-unit nightly-mutants nightly-integration nightly-spark42 nightly-fuzz run wheel-test
+NIGHTLY := nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 nightly-fuzz run wheel-test
 # Long forms keep processors and the disk busy: on a slow machine, with three processes Python workers came too late
 # for Spark.
 NIGHTLY_PROCESSES := 2
@@ -52,7 +52,7 @@ STAMP_RELEASE := $(VENV)/.release-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-integration nightly-spark42 nightly-fuzz unit again coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
+.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 nightly-fuzz unit again coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -76,7 +76,7 @@ clean: ## remove what make made
 
 test: unit test-integration ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
 
-unit: $(STAMP) ## no Spark, no Java, about three minutes
+unit: $(STAMP) ## no Spark, no Java, about six minutes
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
 
 again: $(STAMP) ## the tests that failed last time, one by one; ARGS=tests
@@ -120,16 +120,17 @@ fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS=
 fuzz-speedups: $(STAMP) ## the compiled module under ASan and UBSan for a minute, guided by coverage; ARGS="--seconds 1800"
 	$(BIN)/python -m fuzz.speedups $(ARGS)
 
-nightly: java artifacts $(STAMP42) ## everything in its long form, for about two hours: more kills, more random calls, more fuzzing
+nightly: java artifacts $(STAMP42) ## everything in its long form, for more than two hours: more kills, more random calls, more fuzzing
 	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
 
 nightly-unit: $(STAMP)
 	$(LONG) $(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) --cov --cov-report= $(ARGS)
 	$(BIN)/python tools/coverage_by_package.py
 
-# Rows of docs/parity.csv, too: each of them.
 nightly-mutants: $(STAMP)
 	$(BIN)/python -m tools.mutants --collect --sample 200 --seed $$(date +%Y%m%d) $(ARGS)
+
+nightly-parity: $(STAMP)
 	$(BIN)/python -m tools.mutants --rows
 
 nightly-integration: java artifacts
