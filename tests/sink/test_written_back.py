@@ -30,9 +30,9 @@ def message(**columns):
         for name, value in columns.items()
     ]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
-    made = bound(schema).rows(batch, 1).messages
-    assert len(made) == 1
-    return made.message(0)
+    messages = bound(schema).rows(batch, 1).messages
+    assert len(messages) == 1
+    return messages.message(0)
 
 
 def bound(schema):

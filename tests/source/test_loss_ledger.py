@@ -33,8 +33,8 @@ class Ledger:
 
     def rows(self, *columns):
         """Return some columns of the view, made as Spark makes it."""
-        found = read_view({"view": "losses", "lossLedger": str(self.folder)})
-        return [tuple(row[column] for column in columns) for row in found] if columns else found
+        rows = read_view({"view": "losses", "lossLedger": str(self.folder)})
+        return [tuple(row[column] for column in columns) for row in rows] if columns else rows
 
     @property
     def gaps(self):

@@ -45,13 +45,13 @@ def away(cluster):
     return TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="broker", timeout_ms=1, during="testing")
 
 
-def sizes(found, cluster, start=0, *, assume=False, stores=None):
+def sizes(known, cluster, start=0, *, assume=False, stores=None):
     """Return the sizes of the rows of stores from a row on, in the stores' order."""
     layout = cluster.layout(cluster.partitions)
     unread = {
         store: OffsetBounds(ROW * start, cluster.held(store).latest) for store in stores or layout.stores
     }
-    return list(found.of(layout, unread, assume=assume).values())
+    return list(known.of(layout, unread, assume=assume).values())
 
 
 def test_values_and_attributes_count_and_the_mean_is_rounded_up(cluster, partition, clock):
@@ -75,49 +75,49 @@ def test_messages_without_bytes_count_as_one_byte(cluster, partition, clock):
 
 def test_a_sample_holds_for_four_times_its_rows(cluster, partition, clock):
     cluster.append(partition, *[10] * 104)
-    found = RowSizes(cluster)
-    assert sizes(found, cluster, start=100) == [10]
+    known = RowSizes(cluster)
+    assert sizes(known, cluster, start=100) == [10]
     cluster.append(partition, *[30] * 200)
 
-    assert sizes(found, cluster, start=116) == [10]
+    assert sizes(known, cluster, start=116) == [10]
     assert len(cluster.asked) == 1
-    assert sizes(found, cluster, start=117) == [30]
-    assert sizes(found, cluster, start=116) == [30], "going back is a reason to look again"
+    assert sizes(known, cluster, start=117) == [30]
+    assert sizes(known, cluster, start=116) == [30], "going back is a reason to look again"
     assert len(cluster.asked) == 3
 
 
 def test_a_sample_that_came_late_is_there_for_the_next_question(cluster, partition, clock):
     cluster.append(partition, 10)
-    found = RowSizes(cluster)
+    known = RowSizes(cluster)
     cluster.fails = StillAskingError()
-    assert sizes(found, cluster) == []
+    assert sizes(known, cluster) == []
     cluster.fails = None
-    assert sizes(found, cluster) == [10]
+    assert sizes(known, cluster) == [10]
 
 
 def test_a_sample_is_taken_again_when_it_is_old(cluster, partition, clock):
     cluster.append(partition, 10)
-    found = RowSizes(cluster)
-    sizes(found, cluster)
+    known = RowSizes(cluster)
+    sizes(known, cluster)
     clock[0] += 9.9
-    sizes(found, cluster)
+    sizes(known, cluster)
     assert len(cluster.asked) == 1
     clock[0] += 0.2
-    sizes(found, cluster)
+    sizes(known, cluster)
     assert len(cluster.asked) == 2
 
 
 def test_a_broker_that_does_not_answer_leaves_the_last_size_or_none(cluster, partition, clock):
     cluster.append(partition, 10)
-    found = RowSizes(cluster)
+    known = RowSizes(cluster)
     cluster.fails = away(cluster)
-    assert sizes(found, cluster) == []
-    assert sizes(found, cluster, assume=True) == [1024]
+    assert sizes(known, cluster) == []
+    assert sizes(known, cluster, assume=True) == [1024]
     cluster.fails = None
-    assert sizes(found, cluster) == [10], "a size that was assumed is not kept"
+    assert sizes(known, cluster) == [10], "a size that was assumed is not kept"
     clock[0] += 60
     cluster.fails = away(cluster)
-    assert sizes(found, cluster) == [10]
+    assert sizes(known, cluster) == [10]
 
 
 def test_a_broker_that_hangs_is_not_waited_for(cluster, partition, clock, monkeypatch):
@@ -148,11 +148,11 @@ def test_a_store_without_rows_has_its_last_size_or_an_assumed_size(cluster, part
     assert sizes(RowSizes(cluster), cluster) == [1024]
 
     cluster.expired.clear()
-    found = RowSizes(cluster)
-    assert sizes(found, cluster) == [50]
+    known = RowSizes(cluster)
+    assert sizes(known, cluster) == [50]
     cluster.expired[partition.store_id] = 3
     clock[0] += 60
-    assert sizes(found, cluster) == [50]
+    assert sizes(known, cluster) == [50]
 
 
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=200))

@@ -50,15 +50,15 @@ def test_a_consumer_of_the_group_keeps_its_position(broker):
 def test_a_broker_that_is_away_moves_no_group_and_keeps_no_other_from_it(broker):
     away = TopicPartition("demo", BROKER_ID + 1, 0)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = Endpoint("127.0.0.1", taken.getsockname()[1])
+        closed = Endpoint("127.0.0.1", taken.getsockname()[1])
     with connected(broker) as (settings, pool, layout):
-        both = TopicsLayout({**layout.partitions, away: nobody}, TOKEN)
-        failures = move_group(settings, pool, both, {PARTITION: 3 * ROW, away: 3 * ROW})
+        wider = TopicsLayout({**layout.partitions, away: closed}, TOKEN)
+        failures = move_group(settings, pool, wider, {PARTITION: 3 * ROW, away: 3 * ROW})
         assert list(failures) == [away]
         assert isinstance(failures[away], TubeMQConnectionError)
         assert group_positions(settings, pool, layout) == {PARTITION: 3 * ROW}
         with pytest.raises(TubeMQConnectionError):
-            group_positions(settings, pool, both)
+            group_positions(settings, pool, wider)
 
 
 def test_a_lease_that_may_have_been_given_is_given_up(broker):

@@ -99,9 +99,9 @@ def test_no_batch_comes_without_credit(fleet):
         fleet.publish(topic, b"x" * 100, broker_id=broker)
     stream = Stream(reader, credit=0)
     assert stream.seek(place(topic), 0).offset == 0
-    found = [reader("Fetch", wait_ms=10_000) for _ in range(2)]
-    assert {batch.partition.broker_id for batch in found} == {1, 2}, "the stream has taken none"
-    for batch in found:
+    batches = [reader("Fetch", wait_ms=10_000) for _ in range(2)]
+    assert {batch.partition.broker_id for batch in batches} == {1, 2}, "the stream has taken none"
+    for batch in batches:
         reader("Commit", batch=batch.batch, roll_back=True)
     stream.credit(1)
     first = stream.next()

@@ -96,8 +96,8 @@ def test_an_expression(source, mutants):
 )
 def test_a_statement(statement, mutants):
     source = "def f():\n    {}\n"
-    found = texts(source.format(statement))
-    assert sorted(found) == sorted(source.format(mutant) for mutant in mutants)
+    changed = texts(source.format(statement))
+    assert sorted(changed) == sorted(source.format(mutant) for mutant in mutants)
 
 
 @pytest.mark.parametrize(
