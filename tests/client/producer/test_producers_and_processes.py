@@ -98,9 +98,11 @@ def test_a_child_that_is_forked_while_threads_send_can_still_close(cluster):
     ):
         sending = [pool.submit(send) for _ in range(2)]
         wait_until(lambda: len(cluster.stored()) > 50)
-        for _ in range(10):
-            in_child(producer.close)
-        stop.set()
+        try:
+            for _ in range(10):
+                in_child(producer.close)
+        finally:
+            stop.set()
         for future in sending:
             future.result(SECONDS)
     assert sum(receipt.count for receipt in producer.receipts()) == len(cluster.stored())
