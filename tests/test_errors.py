@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testkit.conditions import CLASSES, parameters_of
+from tests.cases import in_one_test
 from tubemq_spark import errors
 from tubemq_spark.errors import CONDITIONS, TubeMQError
 
@@ -17,8 +18,8 @@ GENERATOR = Path(__file__).resolve().parents[1] / "tools" / "gen_error_docs.py"
 ENDED_BY_THEIR_PARAMETER = {"TUBEMQ_OPTION_UNKNOWN", "TUBEMQ_URL_KEY"}
 """Its advice is a question or a sentence."""
 
-each_condition = pytest.mark.parametrize("condition", sorted(CONDITIONS))
-each_class = pytest.mark.parametrize("error_class", CLASSES, ids=lambda value: value.__name__)
+each_condition = in_one_test("condition", sorted(CONDITIONS))
+each_class = in_one_test("error_class", CLASSES)
 
 
 @each_condition
@@ -73,7 +74,7 @@ def test_errors_survive_pickling(error_class):
     assert again.__notes__ == ["a note"]
 
 
-@pytest.mark.parametrize("retriable", [True, False])
+@in_one_test("retriable", [True, False])
 @each_class
 def test_what_an_instance_says_about_retrying_survives_pickling(error_class, retriable):
     error = error_class("TUBEMQ_BAD_ADDRESS", address="x")

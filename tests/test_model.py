@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests import strategies as own
+from tests.cases import in_one_test
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, Message, OffsetBounds, OffsetRange, StoreId, TopicPartition
 
@@ -53,7 +54,7 @@ def test_endpoints_are_read(text, default_port, endpoint):
     assert Endpoint.parse(text, default_port) == endpoint
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "text",
     [
         *("", "host", ":1", "host:", "host:0", "host:65536", "host:-1", "host:x", "host:1.5", "host:٣"),

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.errors import OptionError
@@ -63,8 +64,8 @@ def test_an_unknown_start_position_is_refused_with_the_names(given):
 NUMBERS = [name for name, value in dataclasses.asdict(ConsumerConfig()).items() if type(value) is int]
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", [-2, 86_400_001, "60000", 1.5, None, True])
+@in_one_test("name", NUMBERS)
+@in_one_test("value", [-2, 86_400_001, "60000", 1.5, None, True])
 def test_a_number_that_makes_no_sense_is_named(name, value):
     with pytest.raises(OptionError, match=f"The setting {name} is {value!r}; it must be a whole number from"):
         ConsumerConfig(**{name: value}).validate()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tubemq_spark.client
+from tests.cases import in_one_test
 from tubemq_spark import errors
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TlsConfig, urls
 from tubemq_spark.client.producer.gathered import MessageFields
@@ -39,7 +40,7 @@ def test_every_row_says_what_is_here():
         )
 
 
-@pytest.mark.parametrize(("owner", "member", "argument"), NAMED)
+@in_one_test(("owner", "member", "argument"), NAMED)
 def test_each_listed_name_exists_and_is_public(owner, member, argument):
     public = owner in tubemq_spark.client.__all__
     thing = getattr(tubemq_spark.client if public else errors, owner)
@@ -63,7 +64,7 @@ def test_every_position_is_on_the_page():
     )
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.get("default", "").startswith("`")])
+@in_one_test("row", [row for row in ROWS if row.get("default", "").startswith("`")])
 def test_the_defaults_are_those_of_the_settings(row):
     owner, name, _ = _NAME.findall(row["here"])[0]
     default = inspect.signature(getattr(tubemq_spark.client, owner)).parameters[name].default

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from testkit.certificates import Authority
+from tests.cases import in_one_test
 from tubemq_spark.client import urls
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
@@ -145,7 +146,7 @@ def test_every_setting_of_a_consumer_can_be_given(key):
     assert parse_url(url(f"{key}={text}")).config.consumer == ConsumerConfig(**{key: value})
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "key", [field.name for field in dataclasses.fields(ClientConfig) if field.name not in NOT_IN_URLS]
 )
 def test_every_setting_of_a_client_can_be_given(key):
@@ -240,7 +241,7 @@ def test_a_key_that_is_not_known_is_told_the_nearest(key, told):
     assert f"the key '{key}', which is not known; {told}" in str(error)
 
 
-@pytest.mark.parametrize(("key", "ours"), urls.GO_KEYS.items())
+@in_one_test(("key", "ours"), urls.GO_KEYS.items())
 def test_keys_of_the_go_sdk_are_told_ours(key, ours):
     assert f"the key '{key}', which is not known; did you mean '{ours}'?" in str(refusal(url(f"{key}=1")))
     assert ours in urls._KINDS
@@ -278,7 +279,7 @@ def test_masters_that_are_no_addresses_are_refused(masters):
     assert refusal(f"tubemq://{masters}?group=etl").condition == "TUBEMQ_BAD_ADDRESS"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("query", "setting"),
     [
         ("group=", "group"),

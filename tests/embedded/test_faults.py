@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.cases import in_one_test
 from tests.embedded.wire import TIMEOUT_S
 from tests.waiting import wait_until
 from tubemq_spark.embedded.faults import refusal
@@ -154,7 +155,7 @@ def test_after_its_last_hit_a_rule_is_out_of_the_way(tubemq, channel):
     assert tubemq.faults._rules._rules == ()
 
 
-@pytest.mark.parametrize("method", MESSAGES, ids=lambda method: method.name)
+@in_one_test("method", MESSAGES)
 def test_every_method_has_a_refusal(method):
     answer = rpc.parse_message(MESSAGES[method].response, refusal(method, 503, "no"))
     assert (answer.errCode, answer.errMsg) == (503, "no")

@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.files.folder_uri import FolderUri, redacted
 
 SECRET = "s3://AKIAKEY:S3cret%2Fkey@bucket/losses?region=eu-1&token=T0k3n"
@@ -32,7 +33,7 @@ def test_paths_and_uris_of_known_file_systems_are_taken(text, taken):
     assert pickle.loads(pickle.dumps(folder)) == folder
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "text",
     [
         "",

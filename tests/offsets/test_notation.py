@@ -3,6 +3,7 @@ import json
 import pytest
 from hypothesis import given
 
+from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.offsets.notation import FORMAT_VERSION, OffsetReader, write_offsets
@@ -64,7 +65,7 @@ def test_long_text_is_cut_in_the_error(length):
     assert ("..." in str(caught.value)) == (length > 200)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "key",
     [
         *("", "1", "1:", ":0", "1:0:0", "a:0", "1:b", "-1:0", "+1:0", " 1:0", "1:0\n", "01:0", "1:00"),

@@ -4,6 +4,7 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import DataLossError, OffsetFormatError, OptionError, TubeMQConnectionError
@@ -116,7 +117,7 @@ def test_a_start_token_is_accepted(position):
     assert parse(json.dumps(StartToken(position).to_json())) == position
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "problem"),
     [
         ('{"demo":', "it is not JSON"),

@@ -10,6 +10,7 @@ import dataclasses
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import OptionSet
 from tubemq_spark.options.names import REFUSED
@@ -287,7 +288,7 @@ def parse(mode, options):
     return made[mode]()
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@in_one_test("wrong", WRONG)
 def test_a_wrong_option_is_refused_with_its_sentence(wrong):
     with pytest.raises(TubeMQError) as caught:
         parse(wrong.mode, options_of(wrong))
@@ -295,7 +296,7 @@ def test_a_wrong_option_is_refused_with_its_sentence(wrong):
     assert not caught.value.retriable
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@in_one_test("wrong", WRONG)
 def test_a_wrong_option_is_refused_under_its_key_in_lower_case(wrong):
     """Which is how Spark hands them over."""
     options = {name.lower(): text for name, text in options_of(wrong).items()}

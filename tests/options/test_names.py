@@ -2,12 +2,13 @@
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options.names import ENGINE_KEYS, REFUSED, find
 from tubemq_spark.options.table import NAMED
 
 
-@pytest.mark.parametrize("option", NAMED.values(), ids=lambda option: option.name)
+@in_one_test("option", NAMED.values())
 def test_every_option_is_found_in_any_case(option):
     for key in (option.name, option.name.lower(), option.name.upper()):
         assert find(key) is option
@@ -18,7 +19,7 @@ def test_keys_of_spark_are_let_through(key):
     assert find(key) is None
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@in_one_test("name", REFUSED)
 def test_options_of_kafka_are_refused_with_the_alternative(name):
     with pytest.raises(OptionError) as caught:
         find(name.lower())

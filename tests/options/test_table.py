@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.errors import CONDITIONS, OptionError
 from tubemq_spark.options.names import ENGINE_KEYS, REFUSED
 from tubemq_spark.options.table import FIELDS, NAMED
@@ -25,7 +26,7 @@ def test_the_reference_page_is_up_to_date():
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page()
 
 
-each_option = pytest.mark.parametrize("option", NAMED.values(), ids=lambda option: option.name)
+each_option = in_one_test("option", NAMED.values())
 
 
 @each_option

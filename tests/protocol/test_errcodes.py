@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests import strategies as own
+from tests.cases import in_one_test
 from tubemq_spark.errors import RpcError
 from tubemq_spark.protocol.errcodes import ErrCode, lookup, rpc_error
 
@@ -19,7 +20,7 @@ def test_every_code_of_the_protocol_is_there():
     assert {int(code) for code in ErrCode} == set(map(int, CODES.split()))
 
 
-@pytest.mark.parametrize("code", list(ErrCode))
+@in_one_test("code", list(ErrCode))
 def test_every_code_has_a_sound_entry(code):
     entry = lookup(code)
     assert (entry.code, entry.name) == (code, code.name)
@@ -30,7 +31,7 @@ def test_every_code_has_a_sound_entry(code):
         assert text[-1] not in ".;"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("code", "retriable", "refresh"),
     [
         (ErrCode.MOVED, True, False),

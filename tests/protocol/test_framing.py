@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests import strategies as own
+from tests.cases import in_one_test
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol.constants import CHUNK_BYTES, FRAME_TOKEN, MAX_CHUNKS, MAX_FRAME_BYTES
 from tubemq_spark.protocol.framing import Frame, FrameDecoder, encode_frame
@@ -87,8 +88,8 @@ def test_chunks_are_cut_as_java_cuts_them(size, lengths):
     assert encode_frame(1, stream) == raw_frame(1, [bytes(length) for length in lengths])
 
 
-@pytest.mark.parametrize("head_size", [0, 1, 20, 8191])
-@pytest.mark.parametrize("size", [1, 8172, 8191, 8192, 8193, 16364, 16365, 20_000])
+@in_one_test("head_size", [0, 1, 20, 8191])
+@in_one_test("size", [1, 8172, 8191, 8192, 8193, 16364, 16365, 20_000])
 def test_a_head_is_framed_as_if_it_were_the_begin_of_the_stream(head_size, size):
     head, stream = bytes(range(256)) * 32, bytes(range(250, 0, -1)) * 80
     head, stream = head[:head_size], stream[:size]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from testkit.inlong_msg import binary, blocks, container, in_version_4, java_utf, pairs, snappy
+from tests.cases import in_one_test
 from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.protocol import inlong_msg
 from tubemq_spark.protocol.inlong_msg import LARGEST_UNPACKED, parse_attributes, unpack
@@ -143,7 +144,7 @@ def test_attributes_of_every_form(text, attributes):
     assert parse_attributes(text) == attributes
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("body", "what"),
     [
         (b"", "it has 0 bytes only"),

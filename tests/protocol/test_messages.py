@@ -1,7 +1,6 @@
 """Every method has its two messages, and every answer a result code."""
 
-import pytest
-
+from tests.cases import in_one_test
 from tests.protocol.vectors import VECTORS
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.messages import MESSAGES
@@ -11,7 +10,7 @@ def test_every_method_is_there():
     assert set(MESSAGES) == set(Method)
 
 
-@pytest.mark.parametrize("method", MESSAGES, ids=lambda method: method.name)
+@in_one_test("method", MESSAGES)
 def test_every_answer_has_a_code_and_a_text(method):
     assert {"errCode", "errMsg"} <= set(MESSAGES[method].response.DESCRIPTOR.fields_by_name)
 

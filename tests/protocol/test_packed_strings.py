@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from testkit import wire
 from tests import strategies as own
+from tests.cases import in_one_test
 from tests.protocol.vectors import VECTORS
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -245,10 +246,9 @@ PARSERS = {
 }
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("parse", "text"),
     [(parse, text) for parse, texts in PARSERS.items() for text in texts],
-    ids=lambda value: value.__name__ if callable(value) else repr(value)[:40],
 )
 def test_malformed_strings_are_refused(parse, text):
     with pytest.raises(RemoteProtocolError) as caught:

@@ -5,6 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from testkit.wire import encode_response
 from tests import strategies as own
+from tests.cases import in_one_test
 from tests.protocol.vectors import frame_of, named
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol import framing, rpc
@@ -64,7 +65,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one_test("kind", KINDS)
 def test_an_answer_is_read(kind):
     data, outcome = KINDS[kind]
     assert read([data]) == [(7, outcome)]
@@ -80,7 +81,7 @@ def test_answers_survive_any_split(kinds, data):
     assert read(pieces) == sorted(expected, key=lambda answer: not isinstance(answer[1], int))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one_test("kind", KINDS)
 def test_an_answer_is_read_byte_by_byte(kind):
     data, outcome = KINDS[kind]
     assert read(data[at : at + 1] for at in range(len(data))) == [(7, outcome)]
@@ -141,7 +142,7 @@ def test_the_java_brokers_answer_is_read_in_detail():
     assert [column.tolist() for column in answers.details] == [[3369719412767588352], [1704164645678]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@in_one_test("kind", KINDS)
 def test_a_reader_that_does_not_ask_for_details_gets_none(kind):
     data, _ = KINDS[kind]
     reader = SendAnswerReader()

@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from testkit.examples import examples
 from tests import strategies as own
+from tests.cases import in_one_test
 from tests.protocol.vectors import VECTORS, frame_of
 from tubemq_spark.errors import LocalProtocolError
 from tubemq_spark.protocol import rpc
@@ -16,7 +17,7 @@ from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials, encode_place, encode_sends
 
-pytestmark = [pytest.mark.sampled, pytest.mark.usefixtures("each_twin")]
+pytestmark = pytest.mark.usefixtures("each_twin")
 
 TIMEOUT_MS = 10_000
 SENDS = [vector for vector in VECTORS if vector.get("message") == "SendMessageRequestP2B"]
@@ -91,7 +92,7 @@ def test_frames_are_those_of_the_general_way(place, calls, first_serial_no, time
     assert encode(place, calls, first_serial_no, timeout_ms) == b"".join(expected)
 
 
-@pytest.mark.parametrize("size", range(7_950, 8_200))
+@in_one_test("size", range(7_950, 8_200))
 def test_frames_around_the_border_of_a_chunk(size):
     place = ("10.1.2.3-1-2-3-py", "demo", 10001, 167838211, 1_700_000_001_000)
     call = (b"", bytes(size), "fA", "202401020304")

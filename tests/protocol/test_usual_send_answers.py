@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests import strategies as own
+from tests.cases import in_one_test
 from tests.protocol.test_send_answers import frame, message
 from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.pb import broker_pb2
@@ -68,7 +69,7 @@ def test_a_run_is_read_from_any_position_to_its_last_whole_frame():
     assert offsets == [2800] * RUN
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("odd", "outcome"),
     [
         (message(None, 419, "x" * 46), Refusal(419, "x" * 46)),
@@ -77,7 +78,7 @@ def test_a_run_is_read_from_any_position_to_its_last_whole_frame():
         (message(28)[:-2] + b"\x38\x01\x38\x1c", 28),
     ],
 )
-@pytest.mark.parametrize("at", [0, 1, RUN - 1])
+@in_one_test("at", [0, 1, RUN - 1])
 def test_an_answer_of_another_kind_within_a_run_is_read(odd, outcome, at):
     frames = [frame(number, message(28 * (1 + number))) for number in range(RUN)]
     frames[at] = frame(at, odd)

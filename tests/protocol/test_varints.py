@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests import strategies as own
+from tests.cases import in_one_test
 from tubemq_spark.protocol.varints import PADDING, Words, encode_rows, sizes
 
 lengths = st.integers(1, 10)
@@ -29,7 +30,7 @@ def test_varints_of_any_length(numbers):
     assert all(found)
 
 
-@pytest.mark.parametrize("bits", range(64))
+@in_one_test("bits", range(64))
 def test_powers_of_two_and_their_neighbours(bits):
     numbers = [value - (value >= 2**63) * 2**64 for value in ((1 << bits) - 1, 1 << bits)]
     values, _, found = read([own.varint_field(1, value) for value in numbers])
@@ -93,7 +94,7 @@ def test_rows_are_written_as_protobuf_writes_them(table):
     assert ends.tolist() == np.cumsum([len(row) for row in rows]).tolist()
 
 
-@pytest.mark.parametrize("bits", range(64))
+@in_one_test("bits", range(64))
 def test_sizes_at_powers_of_two(bits):
     numbers = [value - (value >= 2**63) * 2**64 for value in ((1 << bits) - 1, 1 << bits)]
     assert sizes(np.array(numbers)).tolist() == [len(own.varint(number)) for number in numbers]

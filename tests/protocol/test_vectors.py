@@ -1,34 +1,29 @@
 """Every frame recorded from TubeMQ's Java code is read and written again to identical bytes."""
 
-import pytest
-
 from testkit.wire import encode_response
+from tests.cases import in_one_test
 from tests.protocol.vectors import DOCUMENT, VECTORS, build, frame_of, message_type
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import CHUNK_BYTES, FRAME_TOKEN, MAX_CHUNKS, Method, ServiceType, Status
 from tubemq_spark.protocol.framing import Frame, FrameDecoder, encode_frame
 
-each_vector = pytest.mark.parametrize("vector", VECTORS, ids=[vector["name"] for vector in VECTORS])
-each_request = pytest.mark.parametrize(
+each_vector = in_one_test("vector", VECTORS)
+each_request = in_one_test(
     "vector",
     [vector for vector in VECTORS if vector["kind"] == "request"],
-    ids=lambda vector: vector["name"],
 )
-each_response = pytest.mark.parametrize(
+each_response = in_one_test(
     "vector",
     [vector for vector in VECTORS if vector["kind"] == "response"],
-    ids=lambda vector: vector["name"],
 )
-each_exception = pytest.mark.parametrize(
+each_exception = in_one_test(
     "vector",
     [vector for vector in VECTORS if vector["kind"] == "exception"],
-    ids=lambda vector: vector["name"],
 )
-with_message = pytest.mark.parametrize(
+with_message = in_one_test(
     "vector",
     [vector for vector in VECTORS if "messageHex" in vector],
-    ids=lambda vector: vector["name"],
 )
 
 

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from testkit.wire import decode_fetch
+from tests.cases import in_one_test
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.errors import RemoteProtocolError
@@ -135,7 +136,7 @@ def test_the_message_type_comes_from_the_attributes():
     ]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "zone", "expected"),
     [
         ("202402291234", "UTC", datetime.datetime(2024, 2, 29, 12, 34, tzinfo=datetime.UTC)),

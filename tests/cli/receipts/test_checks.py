@@ -4,9 +4,9 @@ import dataclasses
 import datetime
 import itertools
 
-import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tubemq_spark.cli.receipts.checks import (
     Check,
     Contents,
@@ -159,7 +159,7 @@ def loss(kind):
     return LossRecord(kind, ONE, 28, 56)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("found", "verdict", "text"),
     [
         (AS_SENT, Verdict.INTACT, ""),

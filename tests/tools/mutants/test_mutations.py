@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from tests.cases import in_one_test
 from tools.mutants.mutations import Mutant, mutants_of, sample
 
 
@@ -15,7 +16,7 @@ def texts(source):
     return [mutant.applied(source.encode()).decode() for mutant in mutants]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("source", "mutants"),
     [
         # Comparisons, of which the first changes.
@@ -69,7 +70,7 @@ def test_an_expression(source, mutants):
     assert texts(f"x = {source}\n") == [f"x = {mutant}\n" for mutant in mutants]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("statement", "mutants"),
     [
         ("f()", ["pass"]),
