@@ -4,6 +4,7 @@ A line is sent with its line ending, because TubeMQ refuses empty values and a b
 lines of a file, joined, are the file again, byte for byte.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -25,6 +26,7 @@ MAX_LINE_BYTES: Final = 1_000_000
 CHUNK_LINES: Final = 5_000
 
 _LICENCE_NAME: Final = re.compile(r"(licen[cs]e|copying|notice)", re.IGNORECASE)
+_MODULE_NAME: Final = re.compile(r".+\.py$")
 _TYPE: Final = re.compile(r"[A-Za-z0-9]{1,16}")
 _NO_TYPE: Final = "none"
 _SAFE_IN_NAMES: Final = "/+-()@!~"
@@ -72,15 +74,19 @@ def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> Select
     """
     stdlib = Path(sysconfig.get_path("stdlib"))
     packages = sorted({Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")})
-    files = [
-        (f"stdlib/{path.relative_to(stdlib).as_posix()}", path)
-        for path in _walk(stdlib, _SKIPPED_DIRECTORIES | _INSTALLED_PACKAGES)
+    roots = [
+        ("stdlib", stdlib, _SKIPPED_DIRECTORIES | _INSTALLED_PACKAGES),
+        *(("site-packages", root, _SKIPPED_DIRECTORIES) for root in packages),
     ]
-    for root in packages:
-        files += [(f"site-packages/{path.relative_to(root).as_posix()}", path) for path in _walk(root)]
-    licences = [(name, path) for name, path in files if _LICENCE_NAME.match(path.name)]
-    modules = [(name, path) for name, path in files if path.suffix == ".py"]
-    return _select([*licences, *modules], max_lines)
+
+    def named(pattern: re.Pattern[str]) -> Iterator[tuple[str, Path]]:
+        for place, root, skipped in roots:
+            for entry in _walk(root, skipped):
+                if pattern.match(entry.name):
+                    path = Path(entry.path)
+                    yield f"{place}/{path.relative_to(root).as_posix()}", path
+
+    return _select(itertools.chain(named(_LICENCE_NAME), named(_MODULE_NAME)), max_lines)
 
 
 def select_paths(paths: Sequence[str], max_lines: int | None = None) -> Selection:
@@ -96,7 +102,7 @@ def select_paths(paths: Sequence[str], max_lines: int | None = None) -> Selectio
         if not root.exists():
             raise OptionError("TUBEMQ_DEMO_INPUT", path=root, problem="does not exist")
     base = Path(os.path.commonpath([root.parent for root in roots]))
-    files = [path for root in roots for path in (_walk(root) if root.is_dir() else [root])]
+    files = [path for root in roots for path in (map(Path, _walk(root)) if root.is_dir() else [root])]
     selection = _select(((path.relative_to(base).as_posix(), path) for path in files), max_lines)
     if not selection.line_count:
         reasons = "; ".join(selection.skipped) or "all files are empty"
@@ -120,13 +126,15 @@ def extension_of(path: Path) -> str:
     return suffix.lower() if _TYPE.fullmatch(suffix) else _NO_TYPE
 
 
-def _walk(root: Path, skipped: frozenset[str] = _SKIPPED_DIRECTORIES) -> list[Path]:
-    """Return the regular files below a directory, by name; links to directories are not followed."""
-    paths = []
-    for directory, names, files in os.walk(root):
-        names[:] = sorted(set(names) - skipped)
-        paths += [path for path in (Path(directory, name) for name in files) if path.is_file()]
-    return sorted(paths)
+def _walk(root: str | Path, skipped: frozenset[str] = _SKIPPED_DIRECTORIES) -> Iterator[os.DirEntry[str]]:
+    """Yield the regular files below a directory, by name; links to directories are not followed."""
+    with contextlib.suppress(PermissionError):
+        for entry in sorted(os.scandir(root), key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name not in skipped:
+                    yield from _walk(entry.path, skipped)
+            elif entry.is_file():
+                yield entry
 
 
 def _select(candidates: Iterable[tuple[str, Path]], max_lines: int | None) -> Selection:
