@@ -155,10 +155,9 @@ def _judge(touched: Touched, copy: Copy, mutant: Mutant) -> Run:
 def _stages(mutant: Mutant, touched: Touched) -> Iterator[tuple[list[str], float]]:
     """Yield the tests of each process, and how many seconds they should take."""
     lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
-    tests = touched.of_lines(mutant.path, lines)
-    if own := contexts.changed_tests(mutant.path) if tests else contexts.own_tests(mutant.path):
+    files = touched.of_lines(mutant.path, lines)
+    if own := contexts.changed_tests(mutant.path) if files else contexts.own_tests(mutant.path):
         yield own, _ALL_S
-    files = touched.in_order(mutant.path, tests)
     left_s = _ALL_S
     for first, last in itertools.pairwise((0, *_STAGES, len(files))):
         stage: list[str] = []

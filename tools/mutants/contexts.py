@@ -1,10 +1,12 @@
 """Which unit tests touch a line: from one run of all of them, with the test as coverage's context."""
 
+import ast
 import collections
 import difflib
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -65,31 +67,57 @@ class Touched:
                 }
             return self._tests[path]
 
-    def of_lines(self, path: str, lines: range) -> frozenset[str]:
-        """Return the tests that touch any of these lines of a module, as it is now.
+    def of_lines(self, path: str, lines: range) -> list[list[str]]:
+        """Return the tests that touch any of these lines of a module, as it is now, by files and in order.
 
-        What is carried out when the module is imported concerns all tests that touch the module.
+        What is carried out when the module is imported concerns all tests that touch the module, and those
+        whose file names what is defined there.
         """
         touched = self._of_module(path)
         before = _lines_before(path)
         tests = [touched[before[line]] for line in lines if before.get(line) in touched]
-        if tests and not any(tests):
-            tests = list(touched.values())
-        return frozenset().union(*tests)
+        if not tests or any(tests):
+            return self._in_order(path, frozenset().union(*tests), frozenset())
+        *outer, name = names_at((ROOT / path).read_text(), lines[0]) or [""]
+        naming = self._of_files(name)
+        return self._in_order(path, naming.union(*touched.values(), *map(self._of_files, outer)), naming)
 
-    def in_order(self, path: str, tests: frozenset[str]) -> list[list[str]]:
-        """Return tests by files: a module's own file first, then those of its folder; quick tests first."""
+    def _of_files(self, name: str) -> frozenset[str]:
+        """Return the tests of the files that have a name in their text."""
+        word = re.compile(rf"\b{name}\b")
+        files = {test.partition("::")[0] for test in self.seconds} if name else set()
+        files = {file for file in files if (ROOT / file).exists() and word.search((ROOT / file).read_text())}
+        return frozenset(test for test in self.seconds if test.partition("::")[0] in files)
+
+    def _in_order(self, path: str, tests: frozenset[str], best: frozenset[str]) -> list[list[str]]:
+        """Return tests by files: a module's own file, the best ones, its folder's; quick tests first."""
         own = _mirror_of(path)
         folders = collections.Counter(own.parts[:-1])
         by_file: dict[PurePosixPath, list[str]] = {}
         for test in sorted(tests, key=lambda test: (self.seconds.get(test, 1.0), test)):
             by_file.setdefault(PurePosixPath(test.partition("::")[0]), []).append(test)
 
-        def distance(file: PurePosixPath) -> tuple[bool, int, int, PurePosixPath]:
+        def distance(file: PurePosixPath) -> tuple[bool, bool, int, int, PurePosixPath]:
             near = sum((collections.Counter(file.parts[:-1]) & folders).values())
-            return file != own, -near, -len(by_file[file]), file
+            return file != own, best.isdisjoint(by_file[file]), -near, -len(by_file[file]), file
 
         return [by_file[file] for file in sorted(by_file, key=distance)]
+
+
+def names_at(source: str, line: int) -> list[str]:
+    """Return the names of what a line outside of functions defines: of the classes around it, and its own."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ClassDef(name=name) | ast.Assign(targets=[ast.Name(id=name)]):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                pass
+            case _:
+                continue
+        if node.lineno <= line <= (node.end_lineno or 0):
+            names.append(name)
+    return names
 
 
 def own_tests(path: str) -> list[str]:
