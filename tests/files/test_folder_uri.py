@@ -83,3 +83,7 @@ def test_credentials_are_taken_out_of_what_others_say():
     assert folder.hide_in(said) == (
         "cannot open s3://***@bucket/losses?***: key '***', secret *** (***), token ***, bucket bucket"
     )
+
+
+def test_a_secret_that_begins_with_another_is_taken_out_whole():
+    assert FolderUri.parse("s3://key:keyhole@bucket/losses").hide_in("key, keyhole") == "***, ***"

@@ -132,11 +132,13 @@ def test_what_keeps_failing_names_the_folder_the_option_and_the_cause(tmp_path):
     def never(*_):
         raise OSError("no space left")
 
-    folder = files(tmp_path)
+    pauses = []
+    folder = files(tmp_path, pauses.append)
     folder._opened = _Recording(never), str(tmp_path)
     with pytest.raises(FolderError) as failed:
         folder.write("a", "text")
 
+    assert pauses == [0.5, 1.0], "three attempts"
     assert str(failed.value) == (
         f"[TUBEMQ_FOLDER_UNUSABLE] The folder {tmp_path} of option 'lossLedger' cannot be written to: "
         "no space left; name one that the driver and all executors can reach and write to."
