@@ -88,6 +88,7 @@ def test_an_expression(source, mutants):
         ("x: tuple[Literal[7], bool] = a", []),
         ("x += a", ["pass"]),
         ("raise Error(a, b)", ["pass"]),
+        ("raise AssertionError", []),
         ("del o[a]", ["pass"]),
         ("return", []),
         ("return None", []),
@@ -146,6 +147,13 @@ def test_the_end_of_a_turn_of_a_loop(end):
 def test_an_error_that_is_passed_over(body, mutants):
     source = "try:\n    x = a\nexcept E:\n    {}\n"
     assert texts(source.format(body)) == [source.format(mutant) for mutant in mutants]
+
+
+def test_a_handler_that_returns_nothing_at_the_end_of_a_function_may_as_well_pass():
+    source = "def f():\n    try:\n        x = a\n    except E:\n        return None\n"
+    behind = source + "    y = b\n"
+    assert texts(source) == []
+    assert texts(behind) == [behind.replace("return None", "pass")]
 
 
 def test_defaults_count_and_annotations_decorators_and_overloads_do_not():
