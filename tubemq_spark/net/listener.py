@@ -181,7 +181,7 @@ class Acceptor:
                     else:
                         self._start(connected)
                 except BlockingIOError:
-                    continue  # The peer has gone again.
+                    pass  # The peer has gone again.
                 except (OSError, RuntimeError) as error:
                     # RuntimeError: there can be no more threads.
                     logger.warning("%s cannot accept a connection: %s", self._name, error)
@@ -305,10 +305,8 @@ class Listener(Acceptor):
     def _receive(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> bytes:
         """Wait for bytes; return none when the connection has ended, or holds too much for too long."""
         while self._may_hold(connected, connection):
-            try:
+            with contextlib.suppress(BlockingIOError):  # nothing came for ``_LOOK_S``
                 return connected.recv(_RECEIVE_BYTES)
-            except BlockingIOError:
-                continue  # Nothing came for ``_LOOK_S``.
         return b""
 
     def _may_hold(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> bool:

@@ -294,14 +294,12 @@ class Pipelines:
         """Close every connection and the selector; doing it twice is harmless."""
         for pipeline in self._open:
             pipeline.close()
-        self._open.clear()
         self._selector.close()
 
     def abandon(self) -> None:
         """Drop every connection in a forked child, and tell neither the peers nor the shared selector."""
         for pipeline in self._open:
             pipeline.abandon()
-        self._open.clear()
         self._selector.close()
 
     def _give_up_connecting(self) -> list[Arrival]:

@@ -51,8 +51,6 @@ class StartedChannel:
         try:
             return self._future.result(self.remaining_s)
         except TimeoutError as error:
-            if self._future.done():
-                raise
             raise TubeMQConnectionError(
                 "TUBEMQ_CONNECT_FAILED", endpoint=self._endpoint, cause="timed out"
             ) from error
@@ -160,7 +158,7 @@ class ChannelPool:
         self._sweep_when_due()
         timeout_ms = timeout_ms or self._connect_timeout_ms
         channel = self.connected(endpoint, tls)
-        if channel is not None and not self._closed:
+        if channel is not None:
             ready: Future[RpcChannel] = Future()
             ready.set_result(channel)
             return StartedChannel(endpoint, ready, timeout_ms)
@@ -171,24 +169,29 @@ class ChannelPool:
                 coming = slot.coming = Future()
                 threading.Thread(
                     target=self._open,
-                    args=(slot, endpoint, timeout_ms, tls),
+                    args=(slot, coming, endpoint, timeout_ms, tls),
                     name=f"tubemq-connect-{endpoint}",
                     daemon=True,
                 ).start()
         # Without an agreement on TLS, what connects looks why before it ends, and knows better.
         return StartedChannel(endpoint, coming, timeout_ms + (_PROBE_MS if tls else 0))
 
-    def _open(self, slot: _Slot, endpoint: Endpoint, timeout_ms: int, tls: TlsConfig | None) -> None:
-        """Get a channel for those who wait for ``slot.coming``; in a thread of its own."""
+    def _open(
+        self,
+        slot: _Slot,
+        coming: "Future[RpcChannel]",
+        endpoint: Endpoint,
+        timeout_ms: int,
+        tls: TlsConfig | None,
+    ) -> None:
+        """Get a channel for those who wait for it; in a thread of its own."""
         channel, failure = None, None
         try:
             channel = self.get(endpoint, timeout_ms, tls)
         except Exception as error:  # noqa: BLE001 (those who wait get it)
             failure = error
         with self._lock:
-            coming, slot.coming = slot.coming, None
-        if coming is None:
-            return
+            slot.coming = None
         if channel is None:
             coming.set_exception(failure)
         else:

@@ -58,8 +58,6 @@ class TlsPipeline(Pipeline):
         """
         if not self._handshaking:
             return super().handle(events)
-        if events & selectors.EVENT_WRITE:
-            self._write_more()
         received = super()._read() if events & selectors.EVENT_READ else b""
         self._shake_hands(received or b"")
         # The peer's first bytes may have come with the last ones of its handshake.
