@@ -12,6 +12,7 @@ from tests.waiting import wait_until
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.net import listener as listener_module
 from tubemq_spark.net.listener import Acceptor, Fault, Listener, Reply
+from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Status
@@ -50,8 +51,9 @@ def ask(connected, *bodies):
     return answers
 
 
-def test_requests_of_one_read_come_together_and_are_answered_in_order(listen):
-    seen = []
+def test_requests_of_one_read_come_together_and_are_answered_in_order(listen, monkeypatch):
+    seen, sent, data_to_send = [], [], RpcConnection.data_to_send
+    monkeypatch.setattr(RpcConnection, "data_to_send", lambda own: sent.append(own) or data_to_send(own))
 
     def service(requests):
         seen.append(len(requests))
@@ -62,6 +64,7 @@ def test_requests_of_one_read_come_together_and_are_answered_in_order(listen):
     assert [answer.body for answer in answers] == [b"%d" % number for number in range(50)]
     assert sum(seen) == 50
     assert len(seen) < 50
+    assert len(sent) == 1 + len(seen), "the client's requests, and the answers to each read"
 
 
 def test_a_fault_is_an_exception(listen):
@@ -269,6 +272,54 @@ def test_an_interceptor_can_change_a_frame_send_nothing_and_hang_up(listen):
     assert (failure.serial_no, failure.text) == (3, "no")
 
 
+@pytest.mark.parametrize("intercepted", [False, True])
+def test_what_is_answered_while_it_is_frozen_is_sent_when_it_thaws(listen, intercepted):
+    def service(requests):
+        listener.freeze()
+        return echo(requests)
+
+    listener = listen(service)
+    if intercepted:
+        listener.interceptor = lambda _, handle: Reply(handle())
+    client = RpcConnection(Role.CLIENT)
+    client.send_request(1, 2, b"x", 1000)
+    with dial(listener) as connected:
+        connected.sendall(client.data_to_send())
+        connected.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            connected.recv(1)
+        listener.thaw()
+        connected.settimeout(5)
+        assert [answer.body for answer in client.receive_data(connected.recv(1 << 16))] == [b"x"]
+
+
+def test_what_comes_while_it_is_frozen_is_answered_when_it_thaws(listen):
+    seen = []
+    listener = listen(lambda requests: seen.append(len(requests)) or echo(requests))
+    client = RpcConnection(Role.CLIENT)
+    with dial(listener) as connected:
+        ask(connected, b"1")
+        listener.freeze()
+        client.send_request(1, 2, b"2", 1000)
+        connected.sendall(client.data_to_send())
+        connected.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            connected.recv(1)
+        assert seen == [1]
+        listener.thaw()
+        connected.settimeout(5)
+        assert [answer.body for answer in client.receive_data(connected.recv(1 << 16))] == [b"2"]
+
+
+def test_a_connection_that_is_frozen_ends_with_the_listener(listen):
+    listener = listen()
+    listener.freeze()
+    with dial(listener) as connected:
+        wait_until(lambda: listener.connection_count == 1)
+        listener.close()
+        assert receive(connected) == b""
+
+
 def receive(connected):
     try:
         return connected.recv(1 << 16)
@@ -400,6 +451,11 @@ def test_connections_beyond_the_limit_are_closed_at_once(caplog):
 def test_a_place_nobody_can_listen_at_is_refused(host, port, sentence):
     with pytest.raises(OptionError, match=re.escape(sentence)):
         Listener("test", host, port, echo)
+
+
+def test_a_listener_reads_the_files_of_tls_before_it_opens_its_port(tmp_path):
+    with pytest.raises(OptionError, match="gone, which cannot be used"):
+        Listener("test", "127.0.0.1", 0, echo, ServerTls(str(tmp_path / "gone")))
 
 
 def test_an_address_of_ip_6_is_listened_at():

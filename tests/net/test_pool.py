@@ -81,6 +81,10 @@ def test_whoever_asks_for_a_channel_has_those_closed_that_are_idle(monkeypatch):
         assert pool.connected(first.endpoint) is None
         assert call(pool.get(first.endpoint)) == "fine"
 
+        let_silence_last(monkeypatch, 360)
+        clock.now = 39.9
+        assert pool.get(second.endpoint) is other, "nobody has looked again"
+
 
 def test_a_channel_is_idle_only_after_a_long_silence(monkeypatch):
     with RpcServer(echo) as server, ChannelPool(1_000) as pool:

@@ -1,6 +1,10 @@
+import re
+
 import pytest
 
+from testkit.git import ROOT
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
+from tubemq_spark.net import retry
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import Backoff, FixedPauses, Pace, pause, with_retries
 
@@ -153,3 +157,25 @@ def test_the_caller_says_which_errors_are_transient():
 
     assert raised.value.code == 431
     assert time.waits == [100]
+
+
+def documented_seconds():
+    """Return the names of this module in DESIGN.md's table of waits, with the seconds that it gives them."""
+    seconds = {}
+    for row in (ROOT / "DESIGN.md").read_text().splitlines():
+        if len(cells := row.split("|")) == 5:
+            numbers = map(float, re.findall(r"\d+(?:\.\d+)?", cells[3]))
+            names = [name for name in re.findall(r"`([A-Z_]+)`", cells[1]) if hasattr(retry, name)]
+            seconds.update({name: tuple(next(numbers) for _ in of(name)) for name in names})
+    return seconds
+
+
+def of(name):
+    """Return the milliseconds of a pause by its name: one number, or the first and the longest."""
+    value = getattr(retry, name)
+    return (value.first_ms, value.longest_ms) if isinstance(value, Pace) else (value,)
+
+
+def test_pauses_are_as_long_as_documented():
+    names = [name for name, value in vars(retry).items() if name.isupper() and isinstance(value, int | Pace)]
+    assert documented_seconds() == {name: tuple(ms / 1000 for ms in of(name)) for name in names}

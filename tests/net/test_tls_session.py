@@ -14,6 +14,7 @@ from testkit.certificates import Authority
 from tubemq_spark.errors import TlsError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.listener import Listener
 from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.net.tls_session import TlsSession, TlsSocket
 
@@ -180,3 +181,17 @@ def test_a_server_that_hangs_is_not_waited_for_longer_than_it_takes_to_connect(c
     assert caught.value.retriable
     assert not isinstance(caught.value, TlsError)
     assert raw.fileno() == -1
+
+
+def test_a_client_that_does_not_speak_tls_is_cut_off_and_the_log_says_so(server_tls, caplog):
+    listener = Listener("test", HERE, 0, lambda requests: [], server_tls)
+    try:
+        with socket.create_connection((HERE, listener.endpoint.port), 5) as connected:
+            connected.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                while connected.recv(1 << 16):
+                    pass
+    finally:
+        listener.close()
+    (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "test cut off a connection from 127.0.0.1 that did not agree to TLS" in line.getMessage()
