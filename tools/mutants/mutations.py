@@ -167,7 +167,7 @@ class _Walk(ast.NodeVisitor):
         if isinstance(value, ast.Constant):
             return  # a docstring, or the body of a protocol's method
         if isinstance(value, ast.Call):
-            if _root_of(value.func) in _QUIET:
+            if _only_tells(node):
                 return
             self._replace(node, "pass")
         self.generic_visit(node)
@@ -219,7 +219,7 @@ class _Walk(ast.NodeVisitor):
         """Pass over an error."""
         first, last = node.body[0], node.body[-1]
         if not isinstance(first, ast.Pass | ast.Raise) and not (
-            node in self._last and _returns_nothing(first)
+            (node in self._last and _returns_nothing(first)) or all(map(_only_tells, node.body))
         ):
             self._replace_span(first, last, "pass")
         self.generic_visit(node)
@@ -303,6 +303,14 @@ def _is_text(node: ast.expr) -> bool:
 
 def _is_symmetric(function: ast.expr) -> bool:
     return isinstance(function, ast.Name) and function.id in {"max", "min"}
+
+
+def _only_tells(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and _root_of(node.value.func) in _QUIET
+    )
 
 
 def _root_of(node: ast.expr) -> str:

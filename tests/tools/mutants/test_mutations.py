@@ -142,7 +142,14 @@ def test_the_end_of_a_turn_of_a_loop(end):
 
 @pytest.mark.parametrize(
     ("body", "mutants"),
-    [("x = a", ["pass"]), ("x = a\n    y = b", ["pass"]), ("pass", []), ("raise", ["pass"])],
+    [
+        ("x = a", ["pass"]),
+        ("x = a\n    y = b", ["pass"]),
+        ("pass", []),
+        ("raise", ["pass"]),
+        ("logger.info(a)", []),
+        ("logger.info(a)\n    x = b", ["pass"]),
+    ],
 )
 def test_an_error_that_is_passed_over(body, mutants):
     source = "try:\n    x = a\nexcept E:\n    {}\n"
