@@ -152,6 +152,8 @@ def test_the_kernel_takes_little_ahead_of_the_network(pipelines, listener):
         held = pipeline._open_socket().getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
         assert held == 1 << 17
         assert pipeline.unsent_bytes > size // 2
+        pipeline.close()
+        assert pipeline.unsent_bytes == 0, "nothing holds them"
 
 
 def test_a_refused_connection_is_reported(pipelines):
@@ -177,16 +179,20 @@ def test_the_next_address_of_a_name_is_tried(pipelines, listener, monkeypatch):
     drive_until(pipelines, lambda _: pipeline.writable)
 
 
-def test_a_name_without_address_is_reported(pipelines, monkeypatch):
-    def unknown(*_, **__):
-        raise socket.gaierror(-2, "Name or service not known")
+def unknown(*_, **__):
+    raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+
+@pytest.mark.parametrize(
+    ("look_up", "said"), [(unknown, "not known"), (lambda *_, **__: [], "the name has no address")]
+)
+def test_a_name_without_address_is_reported(pipelines, monkeypatch, look_up, said):
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     pipeline = pipelines.connect(Endpoint("nowhere.test", 8123))
     ((which, error),) = drive_until(pipelines, bool)
     assert which is pipeline
     assert "Cannot connect to nowhere.test:8123: " in str(error)
-    assert "not known" in str(error)
+    assert said in str(error)
 
 
 @pytest.fixture
@@ -278,3 +284,14 @@ def test_closing_closes_every_connection(listener):
         assert peer.recv(1) == b""
     assert pipeline.closed
     assert half_open.closed
+
+
+def test_what_is_abandoned_is_closed_and_may_be_closed_again(listener):
+    pipelines = Pipelines(connect_timeout_ms=1_000)
+    pipeline, peer = open_pair(pipelines, listener)
+    pipelines.abandon()
+    assert pipeline.closed
+    pipeline.close()
+    pipelines.close()
+    with peer:
+        assert peer.recv(1) == b""
