@@ -105,3 +105,9 @@ def test_a_name_may_begin_with_a_digit(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     found = addresses.addresses_of(Endpoint.parse("10.10.example:8715"))
     assert (asked, [address for *_, address in found]) == (["10.10.example"], [("127.0.0.1", 8715)])
+
+
+def test_a_name_may_have_no_address(monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [])
+    with pytest.raises(OSError, match="the name has no address"):
+        addresses.connect(NAMED, 1)

@@ -46,6 +46,7 @@ def open_pair(pipelines: Pipelines, listener: socket.socket) -> tuple[Pipeline, 
 
 def test_bytes_go_both_ways(pipelines, listener):
     pipeline, peer = open_pair(pipelines, listener)
+    assert pipeline._open_socket().getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "also a few at once"
     with peer:
         pipeline.write(b"question")
         assert peer.recv(100) == b"question"
@@ -94,6 +95,22 @@ def test_few_bytes_are_reported_when_they_are_asked_for(pipelines, listener):
         assert pipelines.drive(0.05) == []
         pipeline.report_at(1)
         assert drive_until(pipelines, bool) == [(pipeline, b"few")]
+
+
+def test_few_bytes_are_reported_when_they_are_asked_for_also_behind_a_look_up(
+    pipelines, listener, monkeypatch
+):
+    place = (socket.AF_INET, socket.SOCK_STREAM, 0, "", listener.getsockname())
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [place])
+    pipeline = pipelines.connect(Endpoint("broker.test", 8123))
+    pipeline.report_at(8)
+    drive_until(pipelines, lambda _: pipeline.writable)
+    pipeline.report_at(8)
+    with listener.accept()[0] as peer:
+        peer.sendall(b"few")
+        assert pipelines.drive(0.05) == []
+        peer.sendall(b" more")
+        assert drive_until(pipelines, bool) == [(pipeline, b"few more")]
 
 
 def test_the_end_is_reported_however_many_bytes_are_waited_for(pipelines, listener):
@@ -222,12 +239,16 @@ def test_a_resolver_that_does_not_answer_holds_up_no_other_peer(pipelines, liste
 
 
 @pytest.mark.usefixtures("silent_resolver")
-def test_a_name_that_is_not_resolved_in_time_is_given_up():
-    now = 0.0
+def test_a_name_that_is_not_resolved_in_time_is_given_up(monkeypatch):
+    now, waits = 1.0, []
     made = Pipelines(connect_timeout_ms=2_000, clock=lambda: now)
     with contextlib.closing(made):
         pipeline = made.connect(Endpoint("unanswered.test", 8123))
-        now = 2.0
+        monkeypatch.setattr(made._selector, "select", lambda wait: waits.append(wait) or [])
+        now = 2.5
+        assert made.drive(60) == []
+        assert waits == [0.5]
+        now = 3.0
         ((which, error),) = made.drive(0)
         assert which is pipeline
         assert pipeline.closed
@@ -291,6 +312,8 @@ def test_what_is_abandoned_is_closed_and_may_be_closed_again(listener):
     pipeline, peer = open_pair(pipelines, listener)
     pipelines.abandon()
     assert pipeline.closed
+    with pytest.raises(ValueError, match="closed"):
+        pipelines.drive(0)
     pipeline.close()
     pipelines.close()
     with peer:

@@ -79,6 +79,7 @@ def test_a_hastened_task_is_done_at_once_and_not_more_often_later(scheduler):
     assert counter.wait_for(2)
     wait_until(lambda: not scheduler._running)
     assert len([entry for entry in scheduler._heap if entry[1] == task.entry]) == 1
+    assert counter.count == 2
 
 
 def test_hastening_during_a_run_means_another_one(scheduler):
@@ -161,9 +162,10 @@ def test_closing_waits_for_a_run_under_way(scheduler_threads):
 
 def test_a_task_may_cancel_itself_and_close_its_scheduler(scheduler_threads):
     scheduler = Scheduler()
-    done = threading.Event()
+    done, late = threading.Event(), Counter()
 
     def last():
+        scheduler.every(0, late, "entered just before")
         scheduler.close()
         done.set()
 
@@ -171,6 +173,7 @@ def test_a_task_may_cancel_itself_and_close_its_scheduler(scheduler_threads):
 
     assert done.wait(5)
     wait_until(lambda: not scheduler_threads())
+    assert late.count == 0
 
 
 def test_the_process_has_one_scheduler():
@@ -272,4 +275,5 @@ def test_what_does_not_count_any_more_does_not_fill_the_heap(scheduler):
     assert last.wait_for(1)
 
     assert len(scheduler._heap) <= 100
+    assert scheduler._void == sum(entry != task.entry for _, entry, task in scheduler._heap)
     assert sum(entry == task.entry for _, entry, task in scheduler._heap) == 10

@@ -212,7 +212,7 @@ class Pipeline:
         try:
             count = self._open_socket().send(self._unsent)
         except BlockingIOError:
-            return
+            pass
         except OSError as error:
             self._write_error = str(error)
         else:
