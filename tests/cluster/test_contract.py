@@ -167,7 +167,14 @@ if GIVEN is not None:
     CLUSTERS = {"direct": given_directly, "remote": given_through_gateways}
 
 
-@pytest.fixture(params=CLUSTERS)
+_BY_NIGHT = {"direct over TLS", "remote over TLS"}
+"""Those whose tests but one wait for the night: what is asked is the same, and so is who asks."""
+each_cluster = pytest.mark.parametrize("cluster", CLUSTERS, indirect=True)
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.nightly] if name in _BY_NIGHT else []) for name in CLUSTERS]
+)
 def cluster(request, tmp_path, names):
     with CLUSTERS[request.param](tmp_path, names) as opened:
         yield opened
@@ -279,6 +286,7 @@ def test_flushed_bounds_lie_within_the_bounds_of_a_store(cluster, names):
         assert held.earliest <= on_disk[store].latest <= held.latest
 
 
+@each_cluster
 @pytest.mark.parametrize("kind", ["plain", "shared"])
 def test_sent_messages_are_read_once_and_receipted(cluster, names, kind):
     topic = getattr(names, kind)
