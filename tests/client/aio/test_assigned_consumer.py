@@ -154,11 +154,11 @@ async def test_a_fetch_that_is_cancelled_while_a_broker_answers_loses_nothing(se
 
 @coroutine
 async def test_a_fetch_that_is_cancelled_at_any_moment_loses_nothing(server):
-    produce(server, numbered(600))
+    produce(server, numbered(200))
     async with assigned(server) as consumer:
         await connect_all(consumer)
         values, turn = [], 0
-        while len(values) < 600:
+        while len(values) < 200:
             fetch = asyncio.ensure_future(consumer.fetch())
             for _ in range(turn % 23):
                 await asyncio.sleep(0)
@@ -170,7 +170,7 @@ async def test_a_fetch_that_is_cancelled_at_any_moment_loses_nothing(server):
                 continue
             values += [record.value for record in batch]
             await consumer.confirm(batch)
-    assert sorted(values, key=int) == numbered(600)
+    assert sorted(values, key=int) == numbered(200)
 
 
 @coroutine

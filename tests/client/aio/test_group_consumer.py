@@ -63,6 +63,7 @@ class Reading:
             self.confirmed.update(values)
 
 
+@through_gateways_by_night
 @coroutine
 async def test_members_share_with_each_other_and_with_threads(server):
     reading = Reading()
@@ -137,6 +138,7 @@ async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
         assert set(reading.seen.values()) == {1}
 
 
+@through_gateways_by_night
 @coroutine
 async def test_a_broker_that_is_killed_comes_back(server):
     produce(server, numbered(240))

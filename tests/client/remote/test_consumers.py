@@ -121,13 +121,13 @@ def test_two_gateways_that_are_stopped_in_turn_lose_and_repeat_nothing(gateways,
     with kind(gateways.server) as consumer:
         assert isinstance(consumer, AssignedConsumer if kind is assigned else GroupConsumer)
         for turn in range(3):
-            produce(gateways.server, numbered(200, 200 * turn))
-            reading.until(consumer, 200 * turn + 100)
+            produce(gateways.server, numbered(60, 60 * turn))
+            reading.until(consumer, 60 * turn + 30)
             used = gateways.used_by(consumer)
             gateways.kill(used, drain_ms)
-            reading.until(consumer, 200 * (turn + 1))
+            reading.until(consumer, 60 * (turn + 1))
             gateways.restart(used)
-    reading.is_sound(600)
+    reading.is_sound(180)
 
 
 def test_a_batch_of_a_gateway_that_was_lost_says_that_it_comes_again(gateways):
