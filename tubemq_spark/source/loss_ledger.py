@@ -160,7 +160,6 @@ class LossesOfTask:
             FolderError: they could not be written.
         """
         self._reached, self._end = range_.start, range_.end
-        self._losses.clear()
         for batch in batches:
             self._write()
             self._reached = batch.next

@@ -90,8 +90,6 @@ class Outages:
     def stores_to_ask(self, layout: TopicsLayout) -> Collection[StoreId]:
         """Return the stores of the brokers that a look waits for."""
         beside = self.beside
-        if not beside:
-            return layout.stores.keys()
         return [store for store in layout.stores if store.broker_id not in beside]
 
     def due(self, layout: TopicsLayout, now: float) -> dict[int, Due]:
@@ -121,8 +119,7 @@ class Outages:
             now: the time in seconds, of any clock that never goes back.
             late: brokers that did not answer in time, although they may answer; or that did so too late.
         """
-        if self._away:
-            self._forget_unlisted(layout)
+        self._forget_unlisted(layout)
         failures: dict[int, list[StoreId]] = collections.defaultdict(list)
         for store in answer.failures:
             failures[store.broker_id].append(store)

@@ -146,11 +146,12 @@ class Planner:
         Raises:
             TubeMQError: the master refuses, or no master has answered for ten minutes.
         """
-        if self.last_snapshot is None or time.monotonic() - self._asked_at > self._max_age():
-            patient = patient or self.last_snapshot is None
-            self.last_snapshot = self._ask_as_far_as_brokers_answer(positions, patient=patient)
+        last = self.last_snapshot
+        if last is None or time.monotonic() - self._asked_at > self._max_age(last):
+            patient = patient or last is None
+            last = self.last_snapshot = self._ask_as_far_as_brokers_answer(positions, patient=patient)
             self._asked_at = time.monotonic()
-        return self.last_snapshot
+        return last
 
     def complete_snapshot(self, *, resumed: bool = False) -> Snapshot:
         """Return layout and bounds of all stores, asked now.
@@ -302,19 +303,17 @@ class Planner:
     def _warn_of_few_groups(self, parts: Sequence[OffsetRange]) -> None:
         """Warn once if more tasks read a partition than a broker lets read it at once."""
         groups = len(self._options.cluster.client.reader_groups)
-        if self._warned_of_few_groups or len(parts) <= groups:
-            return
         counts = collections.Counter(part.partition for part in parts)
-        partition, count = max(counts.items(), key=lambda item: item[1])
-        if count > groups:
-            self._warned_of_few_groups = True
-            logger.warning(
-                "%s is read by %d tasks under %d reader groups; no more than that can read at once, and the "
-                "others wait: raise readerGroups.size, or lower minPartitions",
-                partition,
-                count,
-                groups,
-            )
+        for partition, count in counts.most_common(1):
+            if count > groups and not self._warned_of_few_groups:
+                self._warned_of_few_groups = True
+                logger.warning(
+                    "%s is read by %d tasks under %d reader groups; no more than that can read at once, and "
+                    "the others wait: raise readerGroups.size, or lower minPartitions",
+                    partition,
+                    count,
+                    groups,
+                )
 
     def _readable_in_time(
         self, begins: Mapping[TopicPartition, OffsetBounds], ask: Callable[[], dict[TopicPartition, int]]
@@ -331,12 +330,11 @@ class Planner:
             return None
         return offsets if asked == wanted else None
 
-    def _max_age(self) -> float:
+    def _max_age(self, snapshot: Snapshot) -> float:
         """Return how old a snapshot may be, in seconds: older if little changes or there are many stores."""
         idle = (time.monotonic() - self._changed_at) * _IDLE_SHARE
-        stores = 0 if self.layouts.last is None else len(self.layouts.last.stores)
-        oldest = self._options.max_idle_interval_ms / 1000
-        return min(max(_MAX_AGE_SECONDS, idle, stores * _MAX_AGE_SECONDS_PER_STORE), oldest)
+        many = len(snapshot.layout.stores) * _MAX_AGE_SECONDS_PER_STORE
+        return min(max(_MAX_AGE_SECONDS, idle, many), self._options.max_idle_interval_ms / 1000)
 
     def _ask_as_far_as_brokers_answer(
         self, positions: Mapping[TopicPartition, int], *, patient: bool
