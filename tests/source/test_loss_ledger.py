@@ -9,10 +9,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from testkit.views import read_view
 from tests.micro_batches import enter_micro_batch
 from tests.source.fake_cluster import partition
+from tests.source.rows import fetched
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, FolderError, LedgerFormatError, OptionError
+from tubemq_spark.model import OffsetRange
+from tubemq_spark.offsets.ledger import Origin
+from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder
+from tubemq_spark.source import loss_ledger
+from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger
 from tubemq_spark.source.schema import default_schema
 from tubemq_spark.testing.client import TopicClient
 
@@ -223,6 +229,21 @@ def test_a_ledger_of_a_query_that_fails_on_losses_is_not_even_made(cluster, cloc
     assert "'lossLedger' has no effect" in caplog.text
 
 
+def test_what_was_written_is_not_written_again_while_it_is_remembered(ledger, monkeypatch):
+    monkeypatch.setattr(loss_ledger, "_REMEMBERED_FILES", 1)
+    written = LossLedger(source(ledger)._options.for_stream_read())
+    written.prepare()
+
+    def write(end):
+        written.write([LossRecord(Loss.EXPIRED, partition(0), 0, end)], Origin("group", "read"))
+        names = ledger.files
+        for name in names:
+            (ledger.folder / name).unlink()
+        return len(names)
+
+    assert [write(28), write(28), write(56), write(56), write(28)] == [1, 0, 1, 0, 1]
+
+
 def test_idle_questions_write_nothing(cluster, clock, ledger):
     one = stream(ledger)
     end = one.latestOffset(one.initialOffset(), ALL)
@@ -351,6 +372,22 @@ def test_rows_behind_a_loss_come_only_when_it_is_written(server, ledger, in_task
 
     assert values(one, more) == [b"h"]
     assert ledger.gaps == [("demo", 1, 0, 0, 196, 7, "EXPIRED")]
+
+
+def test_the_losses_before_a_batch_are_written_before_it(ledger):
+    """Of a loss that reaches back, what was read before is not lost."""
+    options = source(ledger)._options.for_stream_read()
+    losses = LossesOfTask(LossRecorder(), LossLedger(options), Origin("group", "read"))
+    LossLedger(options).prepare()
+
+    def batches():
+        losses(LossRecord(Loss.EXPIRED, partition(0), 0, 28))
+        yield fetched([(b"x", None)], 28)
+        losses(LossRecord(Loss.SKIPPED, partition(0), 0, 112))
+
+    for _ in losses.recorded(batches(), OffsetRange(partition(0), 0, 84)):
+        assert ledger.rows("startOffset", "endOffset", "reason") == [(0, 28, "EXPIRED")]
+    assert ledger.rows("startOffset", "endOffset", "reason") == [(0, 28, "EXPIRED"), (56, 84, "SKIPPED")]
 
 
 def test_a_batch_read_s_tasks_and_driver_write_as_one(server, ledger):

@@ -78,12 +78,15 @@ def test_attributes_that_our_sink_writes_are_cut_apart(rows):
 
 
 def test_a_message_uid_that_is_not_text_becomes_text():
-    messages = columns([(b"x", "messageUid=?")])
-    odd = dataclasses.replace(messages, data=messages.data.replace(b"?", b"\xff"))
-    builder = BatchBuilder(PLAIN, zoneinfo.ZoneInfo("UTC"))
-    list(builder.add(FetchedBatch(PARTITION, 0, 28, odd, dense=True), exact_offsets=True))
-    (batch,) = builder.finish()
-    assert batch.column("messageUid").to_pylist() == ["\ufffd"]
+    """Also where many different ids are cut out at once."""
+    for uids in (["?"], [*(f"{number}?" for number in range(50)), None]):
+        texts = ["a=b" if uid is None else f"messageUid={uid}" for uid in uids]
+        messages = columns([(b"x", text) for text in texts])
+        odd = dataclasses.replace(messages, data=messages.data.replace(b"?", b"\xff"))
+        builder = BatchBuilder(PLAIN, zoneinfo.ZoneInfo("UTC"))
+        list(builder.add(FetchedBatch(PARTITION, 0, 28, odd, dense=True), exact_offsets=True))
+        (batch,) = builder.finish()
+        assert batch.column("messageUid").to_pylist() == [uid and uid.replace("?", "\ufffd") for uid in uids]
 
 
 def test_attributes_show_ids_as_well():

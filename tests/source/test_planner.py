@@ -55,6 +55,17 @@ def test_an_answer_is_good_for_a_moment(planner, cluster, clock):
     assert planner.latest_known == {store(number): 28 * rows for number, rows in cluster.rows.items()}
 
 
+def test_what_has_fixed_a_position_is_an_answer_for_a_moment_too(planner, cluster, clock):
+    fixed = planner.complete_snapshot()
+    questions = cluster.questions
+    clock[0] += 0.015
+    assert planner.snapshot(POSITIONS) is fixed
+    assert cluster.questions == questions
+    clock[0] += 0.01
+    planner.snapshot(POSITIONS)
+    assert cluster.questions == questions + 1
+
+
 def test_a_look_that_finds_nothing_new_gives_the_same_snapshot(planner, cluster, clock):
     """Whoever remembers an answer for a snapshot need not work it out again."""
     first = planner.snapshot(POSITIONS)
@@ -186,7 +197,7 @@ def test_a_broker_that_is_away_is_asked_seldom_and_beside_the_look(planner, clus
         clock[0] += 0.5
         planner.snapshot(POSITIONS)
 
-    assert cluster.timeouts_beside[:5] == [1000, 2000, 4000, 8000, 16_000]
+    assert cluster.timeouts_beside[:6] == [1000, 2000, 4000, 8000, 16_000, 16_000]
     assert 10 <= len(cluster.timeouts_beside) <= 16
 
 
@@ -352,6 +363,19 @@ def test_fixing_a_position_gives_up_and_names_the_missing_stores(planner, cluste
     assert cluster.questions == 3
 
 
+def test_attempts_and_their_time_outs_do_not_multiply(planner, cluster, clock):
+    """All attempts together may take as long as one time-out, and the pauses between all of them."""
+    cluster.failing = {1: AWAY}
+
+    def time_out():
+        clock[0] += 10
+
+    cluster.before_layout = [lambda: None, *[time_out, lambda: None] * 3]
+    with pytest.raises(TubeMQConnectionError):
+        planner.complete_snapshot()
+    assert cluster.questions == 2
+
+
 def test_fixing_a_position_does_not_wait_for_a_broker_that_refuses_for_good(planner, cluster):
     cluster.failing = {1: rpc_error(415, "who are you", peer="broker", during="testing")}
     with pytest.raises(TubeMQConnectionError, match="who are you"):
@@ -438,11 +462,12 @@ def test_masters_that_did_answer_are_asked_again_before_an_old_layout_is_useless
 
 
 def test_a_log_begins_where_its_first_record_can_be_read(planner, cluster):
-    """Index and data expire apart; a store that partitions share is left as it is."""
+    """Index and data expire apart; a store that partitions share is left as it is, and so is an empty one."""
+    cluster.rows[1] = 0
     cluster.unreadable = {0: 3, 1: 99, 2: 3}
     snapshot = planner.complete_snapshot()
 
-    readable = planner.readable_bounds(snapshot, [store(0), store(2)], patient=True)
+    readable = planner.readable_bounds(snapshot, [store(0), store(1), store(2)], patient=True)
 
     assert readable == {**snapshot.bounds, store(0): OffsetBounds(84, 140)}
     assert planner.readable_bounds(snapshot, [], patient=True) == snapshot.bounds
@@ -561,6 +586,16 @@ def test_a_partition_that_is_not_listed_is_gone_when_its_topic_s_removal_would_b
 
     assert partition(10_000) not in planner.snapshot(POSITIONS).layout.partitions
     assert 10 <= clock[0] - 1011 < 11
+
+
+def test_a_master_is_asked_four_times_a_second_whether_it_has_removed_a_topic(cluster, clock):
+    planner = planner_with(**{"fetchOffset.retryIntervalMs": "1"})
+    planner.snapshot(POSITIONS)
+    cluster.partitions.discard(partition(10_000))
+    clock[0] += 11
+    layouts = cluster.layouts
+    planner.snapshot(POSITIONS)
+    assert 40 <= cluster.layouts - layouts <= 42
 
 
 def test_a_topic_that_never_held_anything_is_not_taken_for_one_that_is_being_removed(planner, cluster, clock):

@@ -10,10 +10,12 @@ from tests.source.rows import fetched
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol.constants import Method
-from tubemq_spark.source.arrow import BatchBuilder
+from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.schema import default_schema
 from tubemq_spark.source.task import _ahead, _Feed, _Reading
+from tubemq_spark.spark.worker import spare_collector
 from tubemq_spark.testing.client import TopicClient
 
 WAIT_SECONDS = 10
@@ -245,3 +247,18 @@ def test_the_ranges_of_a_task_are_read_one_after_the_other():
     assert sorted(map(int, table["value"])) == list(range(50))
     assert len(set(zip(table["partition"], table["offset"], strict=True))) == 50
     assert table["partition"] == sorted(table["partition"])
+
+
+def test_a_task_prepares_its_process_for_many_large_pieces(server):
+    """Collections are short, and freed memory of twice a batch is used again."""
+    prepared = keep_freed_memory, spare_collector
+    for function in prepared:
+        function.cache_clear()
+    reader = TubeMQDataSource({"tubemq.master.servers": server.master, "subscribe": "demo"}).reader(SCHEMA)
+    (partition,) = reader.partitions()
+    assert list(reader.read(partition))
+
+    hits = [function.cache_info().hits for function in prepared]
+    keep_freed_memory(2 * TARGET_BYTES)
+    spare_collector()
+    assert [function.cache_info().hits for function in prepared] == [count + 1 for count in hits]
