@@ -304,7 +304,7 @@ class Planner:
         """Warn once if more tasks read a partition than a broker lets read it at once."""
         groups = len(self._options.cluster.client.reader_groups)
         counts = collections.Counter(part.partition for part in parts)
-        for partition, count in counts.most_common(1):
+        for partition, count in counts.items():
             if count > groups and not self._warned_of_few_groups:
                 self._warned_of_few_groups = True
                 logger.warning(
