@@ -159,6 +159,13 @@ def test_a_long_key_is_cut_in_its_dead_letter(cluster):
     assert (long["deadLetterKey"], long["deadLetterKeyBytes"]) == (short["deadLetterKey"], "2000000")
 
 
+def test_a_long_text_is_cut_in_a_dead_letter(cluster):
+    write([row(topic="n" * 600)])
+    ((_, attributes),) = stored(cluster, "dead")
+    assert attributes["deadLetterTopic"] == "n" * 500
+    assert len(attributes["deadLetterReason"]) == 500
+
+
 def test_what_other_producers_write_otherwise_is_no_dead_letter(cluster):
     odd = [("k", ""), ("$msgTime$", "20240229123456"), ("$msgType$", " red")]
     message = write([row(attributes=odd), row(attributes=[("k", None)])])
@@ -214,7 +221,7 @@ def test_every_row_is_stored_once_wherever_it_belongs(kinds):
     kinds = [kind for some in kinds for kind in some]
     good, dead = stored(cluster, "demo"), stored(cluster, "dead")
     assert len(good) == kinds.count("good")
-    assert len({attributes["messageUid"] for _, attributes in good}) == len(good)
+    assert len({attributes["messageUid"] for _, attributes in good + dead}) == len(kinds)
     numbers = [f"0:{number}" for number, kind in enumerate(kinds, 1) if kind != "good"]
     assert sorted(attributes["deadLetterRow"] for _, attributes in dead) == sorted(numbers)
     assert message.rows == len(kinds)

@@ -139,7 +139,7 @@ def test_a_micro_batch_that_did_not_end_is_sent_again(writes):
 
 
 @pytest.mark.parametrize("now", [(["c", "d"], ["e"]), (["a", "x"],), (["a"],)])
-def test_other_rows_under_the_same_number_are_an_error(writes, now):
+def test_other_rows_under_the_same_number_are_an_error(writes, now, caplog):
     """A restored checkpoint has them: they would be lost in silence, also where they are as many."""
     writes.commit(7, writes.micro_batch(7, ["a", "b"]))
     messages = writes.micro_batch(7, *now)
@@ -157,6 +157,9 @@ def test_other_rows_under_the_same_number_are_an_error(writes, now):
     assert f"move {NAME.format(7)} away" in text
     assert "onReplayDiffers=keep" in text
     assert list(writes.files) == [NAME.format(7)]
+    assert caplog.messages[-1] == (
+        "micro-batch 7 failed; what was sent stays in TubeMQ, at least: 0 rows (0 bytes) to 0 partitions"
+    )
 
 
 @pytest.mark.parametrize("now", [["a", "x"], ["a", "b", "c"]])
@@ -231,6 +234,15 @@ def test_a_failed_write_has_a_manifest_of_what_is_known(writes):
         ("written", 7, 2),
     ]
     assert len(writes.stored) == 6
+
+
+def test_a_failed_run_of_a_batch_write_has_a_manifest_of_what_is_known(writes):
+    writer = writes.source().writer(SCHEMA, False)
+    pickle.loads(pickle.dumps(writer)).abort([*writes.tasks(writer, ["a"]), None])
+
+    assert writes.view("outcome", "queryId", "count") == [("aborted", None, 1)]
+    ((_, manifest),) = writes.files.items()
+    assert manifest["runId"]
 
 
 def test_a_failed_write_that_stored_nothing_has_none(writes):

@@ -17,6 +17,7 @@ from tubemq_spark.receipts import Receipt
 from tubemq_spark.sink import task, topic_check
 from tubemq_spark.sink.receipts import TubeMQCommitMessage, summary
 from tubemq_spark.sink.uids import UID_CHARACTERS
+from tubemq_spark.spark.worker import spare_collector
 
 SCHEMA = StructType([StructField("value", StringType())])
 OPTIONS = {"tubemq.master.servers": "master:8715", "topic": "demo"}
@@ -39,14 +40,20 @@ def master(monkeypatch):
     """What the driver's look at the topic meets."""
 
     class Master:
-        error = None
+        def __init__(self):
+            self.error = None
+            self.asked = []
 
         def refuse_unknown_topic(self, topic):
-            assert topic == "demo"
+            self._answer("whether it exists", topic)
+
+        def await_publishable(self, topic):
+            self._answer("until it can be published to", topic)
+
+        def _answer(self, question, topic):
+            self.asked.append((question, topic))
             if self.error is not None:
                 raise self.error
-
-        await_publishable = refuse_unknown_topic
 
     made = Master()
     monkeypatch.setattr(topic_check, "open_cluster", lambda _: made)
@@ -61,8 +68,10 @@ def batches(*values):
 def test_rows_are_stored_and_receipted(cluster, kind):
     writer = getattr(TubeMQDataSource(OPTIONS), kind)(SCHEMA, False)
 
+    spare_collector.cache_clear()
     message = pickle.loads(pickle.dumps(writer)).write(batches(["a", "b"], [], ["c"]))
 
+    assert spare_collector.cache_info().misses == 1
     assert stored(cluster) == [b"a", b"b", b"c"]
     assert summary([pickle.loads(pickle.dumps(message))]) == "3 rows (3 bytes) to 1 partitions"
 
@@ -80,7 +89,7 @@ def test_the_driver_says_what_was_written(caplog):
     """Spark hands over nothing for tasks that failed."""
     caplog.set_level("INFO")
     receipts = tuple(Receipt(TopicPartition("demo", 1, number), 5, 0, 112, bytes=100) for number in range(3))
-    messages = [TubeMQCommitMessage(receipts), None, TubeMQCommitMessage(receipts[:1])]
+    messages = [TubeMQCommitMessage(receipts, 15), None, TubeMQCommitMessage(receipts[:1], 5)]
     source = TubeMQDataSource(OPTIONS)
 
     source.writer(SCHEMA, False).commit(messages)
@@ -97,7 +106,7 @@ def test_the_driver_says_how_many_rows_may_be_stored_twice(caplog):
     caplog.set_level("INFO")
     receipts = tuple(Receipt(TopicPartition("demo", 1, number), 5, 0, 112, 3, 2, 100) for number in range(3))
 
-    TubeMQDataSource(OPTIONS).writer(SCHEMA, False).commit([TubeMQCommitMessage(receipts)])
+    TubeMQDataSource(OPTIONS).writer(SCHEMA, False).commit([TubeMQCommitMessage(receipts, 15)])
 
     assert caplog.records[0].levelname == "WARNING"
     assert caplog.records[0].getMessage() == (
@@ -111,6 +120,16 @@ def test_an_unknown_topic_is_refused_on_the_driver(master, kind):
     master.error = ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic="demo")
     with pytest.raises(ProduceError, match="Topic 'demo' does not exist"):
         getattr(TubeMQDataSource(OPTIONS), kind)(SCHEMA, False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "question"), [("writer", "until it can be published to"), ("streamWriter", "whether it exists")]
+)
+def test_a_batch_write_waits_for_its_topics_and_a_micro_batch_does_not(master, kind, question):
+    """A micro-batch may be any of a query that runs well."""
+    options = OPTIONS | {"onError": "deadLetter", "deadLetterTopic": "dead"}
+    getattr(TubeMQDataSource(options), kind)(SCHEMA, False)
+    assert master.asked == [(question, "demo"), (question, "dead")]
 
 
 def test_a_batch_write_without_any_master_fails_on_the_driver(master):
@@ -137,6 +156,7 @@ def test_topics_of_a_column_are_not_looked_at(master):
     options = {key: value for key, value in OPTIONS.items() if key != "topic"}
     schema = StructType([*SCHEMA.fields, StructField("topic", StringType())])
     assert TubeMQDataSource(options).writer(schema, False)
+    assert master.asked == []
 
 
 @pytest.mark.parametrize(("setting", "stamped"), [({}, True), ({"messageTime": "column"}, False)])

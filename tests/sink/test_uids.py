@@ -2,11 +2,13 @@
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.protocol.payload import encode_prefix
-from tubemq_spark.sink.uids import UID_CHARACTERS, WRITE_CHARACTERS, TaskUids, write_prefix
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded
+from tubemq_spark.sink.uids import UID_CHARACTERS, WRITE_CHARACTERS, TaskUids, row_uids, write_prefix
 
 contents = st.lists(st.binary(max_size=3), max_size=40)
 
@@ -58,3 +60,21 @@ def test_no_rows_have_no_ids():
 @pytest.mark.parametrize("write", ["", "é", "a" * 1000])
 def test_any_text_names_a_write(write):
     assert len(write_prefix(write)) == WRITE_CHARACTERS
+
+
+def test_the_id_of_a_row_is_made_of_all_that_it_carries():
+    """As in earlier releases, too; a key that is null is not one that is empty."""
+    described = Coded(((None, None, None), ([("k", "v")], "news", "202402291234")), np.array([0, 1, 0, 0, 0]))
+    topics = Coded(("demo", "other"), np.array([0, 0, 1, 0, 0]))
+    keys = BytesColumn.of([b"", b"key", b"", b"", b""])._replace(
+        nulls=np.array([True, False, True, False, True])
+    )
+    values = BytesColumn.of([b"x", b"x", b"x", b"x", b""])._replace(nulls=np.array([False] * 4 + [True]))
+    stamped = row_uids(None, described, topics, keys, values, TaskUids("query/7", 0))
+    assert [stamped.value(row)[WRITE_CHARACTERS:] for row in range(5)] == [
+        b"-poDXAtfCBTq4yg1tK4E",
+        b"4BSRvxTeC2vmtBnyrr5l",
+        b"D96AJ6L_KN11Lv_l7g-m",
+        b"KpG1y-HvrbkY7ZcZm6P1",
+        b"Lzle-NUptJjeB3Q3BIpv",
+    ]

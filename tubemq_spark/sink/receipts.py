@@ -24,7 +24,7 @@ class TubeMQCommitMessage(WriterCommitMessage):
     """What a task wrote: a receipt per partition."""
 
     receipts: tuple[Receipt, ...]
-    rows: int = 0
+    rows: int
     """How many rows the task had."""
     micro_batch: MicroBatch | None = None
     """The micro-batch that the task was a part of, which Spark does not tell the driver."""
