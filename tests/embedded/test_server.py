@@ -141,8 +141,11 @@ def test_a_directory_is_made_and_used_by_one_server_only(tmp_path, start):
         EmbeddedTubeMQ(data)
 
 
-def test_a_port_in_use_leaves_nothing_open(tmp_path, start):
+def test_a_port_in_use_leaves_nothing_open(tmp_path, start, connect):
+    with EmbeddedTubeMQ(tmp_path, {"demo": (1, 1)}) as server:
+        connect(server).send(b"1")
     taken = int(start().broker_web.rpartition(":")[2])
+    before = psutil.Process().num_fds(), threading.active_count()
     for ports in (
         {"broker_port": taken},
         {"master_port": taken},
@@ -151,7 +154,19 @@ def test_a_port_in_use_leaves_nothing_open(tmp_path, start):
     ):
         with pytest.raises(TubeMQConnectionError, match=r"^\[TUBEMQ_LISTEN_FAILED\]"):
             EmbeddedTubeMQ(tmp_path, **ports)
+        assert (psutil.Process().num_fds(), threading.active_count()) == before
     start(tmp_path)
+
+
+def test_offsets_that_cannot_be_read_leave_nothing_open(tmp_path, start, connect):
+    server = start(tmp_path)
+    connect(server).send(b"1")
+    server.close()
+    (tmp_path / "offsets.json").write_text("{")
+    before = psutil.Process().num_fds()
+    with pytest.raises(DataLossError) as refused:
+        EmbeddedTubeMQ(tmp_path)
+    assert psutil.Process().num_fds() == before, f"closed, not collected with {refused}"
 
 
 def test_a_bad_topic_leaves_nothing_open(tmp_path, start):

@@ -42,6 +42,26 @@ def test_the_master_is_active_and_the_broker_runs(server, master_admin):
     assert f"{item['brokerIp']}:{item['brokerWebPort']}" == server.broker_web
 
 
+def test_the_state_machine_of_a_broker_is_shown_when_asked_for(server):
+    assert "BrokerRunStatusInfo" not in run_status(server)
+    arguments = {"method": "admin_query_broker_run_status", "withDetail": True}
+    (item,) = ask(server.master_web, **arguments)["data"]
+    detail = item["BrokerRunStatusInfo"]
+    version = server._state.catalog.version
+    assert int(detail.pop("createId"))
+    assert detail == {
+        "type": "BrokerRunStatusInfo",
+        "brokerInfo": f"1:{server.broker}",
+        "curStepStatus": "idle",
+        **dict.fromkeys(("isConfLoaded", "isOnline"), True),
+        **dict.fromkeys(("isDoneDataLoad", "isDoneDataSub", "isDoneDataPub"), True),
+        **dict.fromkeys(("isConfChanged", "isOverTLS"), False),
+        **dict.fromkeys(("confChangeNo", "confLoadedNo"), version),
+        **dict.fromkeys(("lastBrokerSyncTime", "curConfLoadTimeInMs"), version),
+        **dict.fromkeys(("nextStepOpTimeInMills", "maxConfLoadedTimeInMs"), 0),
+    }
+
+
 def test_a_script_that_makes_a_cluster_can_set_the_broker_up(server, master_admin):
     assert setup(server)["createUser"] == "systemSelf"
     master_admin.add_broker(1, "127.0.0.1", 8123, 8081, numPartitions=3)
