@@ -315,6 +315,9 @@ def test_the_default_group_is_made_of_the_topics():
     assert group(subscribe="orders,demo") == batch(subscribe="demo,orders").cluster.client.group
     assert group(subscribe="orders,demo") == "tubemq_spark-demo-orders"
     assert group(subscribe="x" * 64) == f"tubemq_spark-{'x' * 64}"
+    fitting = ["a" * 64, "b" * 64, "c" * 64, "d" * 5]
+    assert group(subscribe=",".join(fitting)) == f"tubemq_spark-{'-'.join(fitting)}"
+    assert group(subscribe=",".join([*fitting[:3], "d" * 6])).startswith("tubemq_spark-4topics-")
     long = {group(subscribe=",".join(f"{head}{'x' * 60}" for head in heads)) for heads in ("abcd", "abce")}
     assert len(long) == 2
     assert all(group.startswith("tubemq_spark-4topics-") and len(group) == 29 for group in long)
