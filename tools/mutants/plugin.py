@@ -11,14 +11,17 @@ _seconds: dict[str, float] = {}
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not in the list; a test may be there without its parameters."""
+    """Leave out what is not in the list; tests may be there without their parameters."""
     listed = os.environ.get("TUBEMQ_MUTANTS_TESTS")
     if listed is None:
         return
     places = {test: place for place, test in enumerate(json.loads(Path(listed).read_text()))}
+    without = {test.partition("[")[0]: place for test, place in places.items()}
 
     def place_of(item: pytest.Item) -> int | None:
-        return places.get(item.nodeid, places.get(item.nodeid.partition("[")[0]))
+        # A test may have got or lost its parameters since the list was made.
+        function = item.nodeid.partition("[")[0]
+        return places.get(item.nodeid, places.get(function, without.get(item.nodeid)))
 
     kept = [item for item in items if place_of(item) is not None]
     config.hook.pytest_deselected(items=[item for item in items if place_of(item) is None])
