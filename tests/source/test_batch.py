@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from tests.source.fake_cluster import partition
+from tests.source.fake_cluster import NO_ANSWER, partition
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.source.schema import default_schema
@@ -103,6 +103,13 @@ def test_a_batch_read_from_earliest_begins_at_the_first_record_that_can_be_read(
     assert plan() == ["demo/1:0 [84, 140)"]
     assert plan(startingoffsets=json.dumps({"demo": {"1:0": 28}})) == ["demo/1:0 [28, 140)"]
     assert plan(endingoffsets=json.dumps({"demo": {"1:0": 56}})) == []
+
+
+def test_a_batch_read_asks_again_for_the_first_record_that_can_be_read(cluster, clock):
+    cluster.partitions, cluster.unreadable = {partition(0)}, {0: 3}
+    cluster.first_readable_fails = [NO_ANSWER]
+
+    assert plan() == ["demo/1:0 [84, 140)"]
 
 
 def test_a_batch_read_whose_offsets_will_be_null_says_so(cluster, caplog):

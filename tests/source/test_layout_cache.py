@@ -147,6 +147,16 @@ def test_what_was_asked_before_a_newer_layout_came_is_not_taken(layouts, cluster
     assert layouts.recent() is newer
 
 
+def test_a_layout_that_came_late_is_taken_and_the_next_one_is_asked_for(layouts, cluster, clock):
+    layouts.ask(missing_ok=True)
+    cluster.masters_hang = True
+    layouts.newest()
+    cluster.masters_hang = False
+    layout, asked_now = layouts.newest()
+    assert asked_now
+    assert layout.visit_token == cluster.layouts
+
+
 def test_a_layout_is_kept_for_ten_minutes_only(layouts, cluster, clock):
     layouts.ask(missing_ok=True)
     cluster.away = AWAY

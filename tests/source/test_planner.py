@@ -207,12 +207,14 @@ def test_a_look_waits_once_for_a_broker_that_stops_answering(planner, cluster, c
     frozen = cluster.add_broker()
     planner.snapshot(POSITIONS)
     cluster.hanging = {3}
+    began = clock[0]
     for _ in range(30):
         clock[0] += 0.3
         cluster.rows[0] += 1
         snapshot = planner.snapshot(POSITIONS)
         assert snapshot.bounds[store(0)].latest == 28 * cluster.rows[0]
         assert frozen not in snapshot.bounds
+    assert clock[0] - began == pytest.approx(30 * 0.3)
     assert cluster.waited_ms == 1000
     assert caplog.records == []
 
@@ -241,6 +243,32 @@ def test_a_broker_whose_answers_are_late_is_never_waited_for_and_its_rows_come(p
         seen.append(found.bounds[slow].latest // 28)
     assert cluster.waited_ms == 1000
     assert seen == list(range(7, 17))
+    cluster.failing = {3: AWAY}
+    clock[0] += 0.3
+    assert slow not in planner.snapshot(POSITIONS).bounds, "it is away, so what it said does not count"
+
+
+def test_a_broker_that_comes_back_and_answers_late_is_told_once(planner, cluster, clock, caplog):
+    caplog.set_level(logging.WARNING)
+    slow = cluster.add_broker()
+    planner.snapshot(POSITIONS)
+    cluster.failing = {3: AWAY}
+    clock[0] += 0.3
+    planner.snapshot(POSITIONS)
+    cluster.failing = {}
+    for _ in range(3):
+        cluster.hanging = {3}
+        cluster.rows[0] += 1
+        clock[0] += 1.4
+        planner.snapshot(POSITIONS)
+        cluster.hanging = set()
+        cluster.rows[3] += 1
+        clock[0] += 1.4
+        assert planner.snapshot(POSITIONS).bounds[slow].latest == 28 * cluster.rows[3]
+
+    went, came = caplog.messages
+    assert went.startswith("broker 2 (broker:8123) does not answer")
+    assert came.startswith("broker 2 answers again")
 
 
 def test_a_broker_that_answers_neither_in_time_nor_later_is_away(planner, cluster, clock, caplog):

@@ -11,7 +11,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.source.fake_cluster import NO_ANSWER, partition
 from tests.waiting import wait_until
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
+from tubemq_spark.errors import (
+    DataLossError,
+    LocalProtocolError,
+    OptionError,
+    RpcError,
+    TubeMQConnectionError,
+)
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.source import stream_driver
 from tubemq_spark.source.schema import default_schema
@@ -103,10 +109,10 @@ def test_few_rows_wait_for_the_longest_delay_only(cluster, clock):
     limit = stream.getDefaultReadLimit()
     end = stream.latestOffset(stream.initialOffset(), limit)
     cluster.rows[0] += 1
-    clock[0] += 9.9
+    clock[0] += 9.75
     assert text(stream.latestOffset(end, limit)) == text(end)
 
-    clock[0] += 0.2
+    clock[0] += 0.25
     later = stream.latestOffset(end, limit)
 
     assert rows(stream, end, later) == {0: 1}
@@ -361,6 +367,18 @@ def test_triggers_that_take_everything_wait_for_no_other_rows(cluster, clock):
     assert rows(again, end, again.latestOffset(end, again.getDefaultReadLimit())) == {0: 1}
 
 
+@pytest.mark.parametrize(("available_now", "waited_ms"), [(False, 1000), (True, 10_000)])
+def test_available_now_waits_for_brokers_and_other_triggers_do_not(cluster, clock, available_now, waited_ms):
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    if available_now:
+        stream.prepareForTriggerAvailableNow()
+    cluster.hanging = {1}
+    clock[0] += 1
+    stream.latestOffset(end, EVERYTHING)
+    assert cluster.waited_ms == waited_ms
+
+
 def test_available_now_ends_where_the_topic_ended_at_its_start(cluster, clock):
     stream = reader()
     stream.prepareForTriggerAvailableNow()
@@ -396,6 +414,12 @@ def test_a_partition_that_appears_is_read_from_its_begin(cluster, clock):
 
     assert rows(stream, first, second) == {30_000: 4}
     assert text(stream.latestOffset(second, EVERYTHING)) == text(second)
+
+
+def test_a_micro_batch_ends_at_offsets(cluster):
+    begin = reader().initialOffset()
+    with pytest.raises(LocalProtocolError, match="a micro-batch ends at"):
+        reader().partitions(begin, begin)
 
 
 def test_a_micro_batch_without_tasks_reads_nothing(cluster):

@@ -99,8 +99,6 @@ class StreamDriver:
         self._triggered_at = -math.inf
         self._last_end: _LastEnd | None = None
         self._report: tuple[Snapshot, dict[str, Any]] | None = None
-        self._is_held_back = False
-        """Whether a store waits because it is not known how large its rows are."""
         self._warned_of_others = False
         self._looked_at_backlog = False
 
@@ -125,7 +123,7 @@ class StreamDriver:
             return last.end
         on_loss = self._losses_from(start)
         self._null_offsets.check(snapshot.layout)
-        self._is_held_back = False
+        held_back: set[StoreId] = set()
         resolved = self._with_offsets(offset, snapshot)
         bounds = self._readable_bounds(snapshot, resolved)
         end = next_offset(
@@ -136,7 +134,7 @@ class StreamDriver:
             max_rows=limits.max_rows,
             min_rows=limits.min_rows,
             max_bytes=limits.max_bytes,
-            row_bytes=functools.partial(self._row_bytes, snapshot),
+            row_bytes=functools.partial(self._row_bytes, snapshot, held_back),
             ends=snapshot.ends,
             target=self._target,
             chosen_one_by_one=self._options.subscription.chosen_one_by_one,
@@ -150,7 +148,7 @@ class StreamDriver:
             if limits == _UNLIMITED:
                 _warn_of_backlog(offset, end)
         data = start if end is offset else end.to_json()
-        complete = len(bounds) == len(snapshot.bounds) and not self._is_held_back
+        complete = len(bounds) == len(snapshot.bounds) and not held_back
         self._last_end = _LastEnd(snapshot, limits, start, offset, data, end) if complete else None
         return data
 
@@ -209,10 +207,13 @@ class StreamDriver:
     def _limits(self, max_rows: int, start: Mapping[str, Any]) -> _Limits:
         return _Limits(max_rows, self._min_rows(start), self._options.max_bytes_per_trigger)
 
-    def _row_bytes(self, snapshot: Snapshot, unread: Mapping[StoreId, OffsetBounds]) -> Mapping[StoreId, int]:
+    def _row_bytes(
+        self, snapshot: Snapshot, held_back: set[StoreId], unread: Mapping[StoreId, OffsetBounds]
+    ) -> Mapping[StoreId, int]:
+        """Return how large the rows of stores are; the stores of which that is not known are held back."""
         # A run of AvailableNow is not over before it has read every store.
         sizes = self._row_sizes.of(snapshot.layout, unread, assume=self._target is not None)
-        self._is_held_back = len(sizes) < len(unread)
+        held_back.update(unread.keys() - sizes.keys())
         return sizes
 
     def _losses_from(self, start: Mapping[str, Any]) -> LossesOfDriver:

@@ -83,14 +83,13 @@ def test_rows_that_a_query_has_not_read_are_counted(view, checkpoint, send):
 
 
 def test_bytes_are_those_of_the_log(view, checkpoint, send, server):
-    send("plain", 1, 0, *(b"x" * 1000 for _ in range(2000)))
+    send("plain", 1, 0, *(b"x" * 1000 for _ in range(2000)), message_time=None)
     stands = offset("plain", b1_0=28 * 500)
     assign = '{"plain":["1:0"]}'
     (row,) = view("lag", checkpointLocation=checkpoint((stands,)), assign=assign)
 
     assert row["rows"] == 1500
-    # Each takes a little more than its value.
-    assert 1500 * 1000 < row["bytes"] < 1500 * 1100
+    assert row["bytes"] == 1500 * (1000 + 52), "each with its header"
 
 
 def test_no_message_is_read_when_no_column_needs_one(view, checkpoint, send, server):
@@ -356,6 +355,14 @@ def test_a_group_s_broker_may_be_away(view, server, send):
 
     assert picked(rows[1, 0], "rows", "offset") == (2, 28)
     assert picked(rows[2, 0], "state", "rows", "offset") == ("away", None, None)
+
+
+def test_a_group_may_be_known_to_brokers_that_are_away(view, server):
+    for broker_id in server.brokers:
+        server.faults.stop_broker(broker_id)
+    with pytest.raises(TubeMQError) as refused:
+        view("lag", tubemq_group="billing")
+    assert refused.value.condition == "TUBEMQ_ADMIN_NO_ANSWER"
 
 
 def test_an_unknown_group_is_an_error(view):
