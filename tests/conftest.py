@@ -1,4 +1,4 @@
-"""Every test leaves the process as it found it: no thread and no socket more."""
+"""Every test leaves the process as it was: no thread and no socket more; and no assertion fails in secret."""
 
 import contextlib
 import os
@@ -111,3 +111,13 @@ def nothing_left_behind():
         time.sleep(0.01)
         left = left_behind(threads, sockets)
     assert not any(left), f"left behind: {left}"
+
+
+@pytest.fixture(autouse=True)
+def no_assertion_swallowed(caplog):
+    """Fail a test whose callback failed an assertion: the package logs what callbacks raise, and goes on."""
+    yield
+    raised = [record.exc_info[1] for record in caplog.get_records("call") if record.exc_info]
+    swallowed = [error for error in raised if isinstance(error, AssertionError)]
+    if swallowed:
+        raise swallowed[0]
