@@ -1,6 +1,7 @@
 """Pipelines over TLS: what the owner sees is what it sees of others."""
 
 import contextlib
+import dataclasses
 import random
 import socket
 import ssl
@@ -144,9 +145,52 @@ def test_one_byte_after_another_is_enough_to_shake_hands(tls, server_tls):
                 assert pipeline.writable
 
 
-def test_a_connection_the_peer_closes_is_reported_once(tls, server_tls):
+def test_the_next_address_of_a_name_is_tried(tls, server_tls, monkeypatch):
+    with socket.create_server((HERE, 0)) as server:
+        gone = server.getsockname()
+    with Peer(server_tls, echo) as peer:
+        places = [gone, (peer.endpoint.host, peer.endpoint.port)]
+        answers = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers)
+        named = dataclasses.replace(tls, server_name=HERE)
+        with connected(named, Endpoint("broker.test", 8123)) as (pipelines, pipeline):
+            drive_until(pipelines, lambda _: pipeline.writable)
+
+
+def test_bytes_that_come_with_the_end_of_the_handshake_are_reported(tls, server_tls):
+    """In TLS 1.2 a server has the last word of a handshake."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server_tls.cert_file, server_tls.key_file)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = context.wrap_bio(incoming, outgoing, server_side=True)
     with (
-        Peer(server_tls, lambda peer: peer.sendall(b"last words")) as peer,
+        socket.create_server((HERE, 0)) as listening,
+        connected(tls, Endpoint(HERE, listening.getsockname()[1])) as (pipelines, pipeline),
+        listening.accept()[0] as accepted,
+    ):
+        accepted.setblocking(False)
+        while True:
+            assert pipelines.drive(0.01) == []
+            with contextlib.suppress(BlockingIOError):
+                incoming.write(accepted.recv(1 << 16))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                session.do_handshake()
+                break
+            accepted.send(outgoing.read())
+        session.write(b"hello")
+        accepted.send(outgoing.read())
+        assert drive_until(pipelines, bool) == [(pipeline, b"hello")]
+
+
+@pytest.mark.parametrize("end", [lambda peer: None, ssl.SSLSocket.unwrap], ids=["closes", "says goodbye"])
+def test_a_connection_the_peer_ends_is_reported_once(tls, server_tls, end):
+    def act(peer):
+        peer.sendall(b"last words")
+        end(peer)  # a goodbye waits for ours
+
+    with (
+        Peer(server_tls, act) as peer,
         connected(tls, peer.endpoint) as (pipelines, pipeline),
     ):
         arrivals = drive_until(pipelines, lambda _: pipeline.closed)

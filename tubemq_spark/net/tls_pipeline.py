@@ -6,8 +6,10 @@ or a part of one: all plain bytes that are complete are handed on, so none wait 
 that does not know of them.
 """
 
+import contextlib
 import functools
 import selectors
+import socket
 import ssl
 from collections.abc import Callable
 
@@ -64,8 +66,7 @@ class TlsPipeline(Pipeline):
         return self._decrypt(b"") if self._session.established else None
 
     def _connected(self) -> None:
-        self._handshaking = True
-        self._shake_hands(b"")
+        self._handshaking = True  # which begins when the selector says again that bytes can be written
 
     def _shake_hands(self, received: bytes) -> None:
         try:
@@ -93,6 +94,7 @@ class TlsPipeline(Pipeline):
         except ssl.SSLError as error:
             lost = self.fail(str(error))
             raise refusal(error, self.endpoint, self._tls) or lost from error
-        if not plain and self._session.ended:
-            raise self.fail("the peer closed it")
+        if self._session.ended:
+            with contextlib.suppress(OSError):  # the peer has closed it by now
+                self._open_socket().shutdown(socket.SHUT_RD)  # so the next read finds the end
         return plain or None
