@@ -41,7 +41,7 @@ def test_the_topic_of_a_consume_control_exists(web):
 
 
 def test_a_resource_control_is_added_changed_and_shown(web):
-    added = web("admin_add_group_resctrl_info", **ADD, groupName="grp")
+    added = web("admin_add_group_resctrl_info", **ADD, groupName="grp", alwdBrokerClientRate=0)
     assert added["data"] == [{"groupName": "grp", "success": True, "errCode": 200, "errInfo": "Ok!"}]
     (record,) = web("admin_query_group_resctrl_info")["data"]
     assert record.pop("serialId") > 0

@@ -79,6 +79,7 @@ def test_each_server_lists_its_calls(server, web, field):
     calls = {item["method"]: item["needAuth"] for item in answer[field]}
     assert calls["admin_get_methods"] is calls["admin_query_server_version"] is False
     assert calls.get("admin_modify_topic_info", True) is True
+    assert (answer["result"], answer["errCode"]) == (True, 0)
     assert answer["errMsg"] == {"data": "OK", "dataSet": "Success!"}[field]
     assert answer[{"data": "count", "dataSet": "totalCnt"}[field]] == len(calls)
 
