@@ -169,6 +169,8 @@ def _stages(mutant: Mutant, touched: Touched) -> Iterator[tuple[list[str], float
                 stage_s, left_s = stage_s + seconds, left_s - seconds
         if stage:
             yield stage, stage_s
+    if commands := contexts.command_tests(mutant.path):
+        yield commands, _ALL_S
 
 
 def _report(runs: Sequence[tuple[Mutant, Run]]) -> int:

@@ -120,6 +120,13 @@ def names_at(source: str, line: int) -> list[str]:
     return names
 
 
+def command_tests(path: str) -> list[str]:
+    """Return the tests of the command that runs a module's package in a process of its own."""
+    package = PurePosixPath(path).parts[1]
+    files = (ROOT / "tests" / "cli").glob(f"test_{package}_command.py")
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
 def own_tests(path: str) -> list[str]:
     """Return the test files of a module: contexts do not tell what other processes touch.
 

@@ -1,8 +1,8 @@
-"""Which tests are run for a line that is carried out when its module is imported."""
+"""Which tests are run for a line that no test touches: it is carried out at import, or in other processes."""
 
 import pytest
 
-from tools.mutants.contexts import names_at
+from tools.mutants.contexts import command_tests, names_at
 
 MODULE = """
 SIZE: Final = 5
@@ -35,3 +35,8 @@ class Settings:
 def test_a_line_outside_of_functions_has_the_names_of_what_it_defines(text, names):
     before, _, _ = MODULE.partition(text)
     assert names_at(MODULE, before.count("\n") + 1) == names
+
+
+def test_what_processes_do_is_tested_by_the_command_that_runs_the_package():
+    assert command_tests("tubemq_spark/gateway/process.py") == ["tests/cli/test_gateway_command.py"]
+    assert command_tests("tubemq_spark/options/table.py") == []
