@@ -34,7 +34,7 @@ def test_endpoints_round_trip(endpoint):
     assert Endpoint.parse(str(endpoint)) == endpoint
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "default_port", "endpoint"),
     [
         ("10.1.2.3:8715", None, Endpoint("10.1.2.3", 8715)),

@@ -9,6 +9,7 @@ import pytest
 
 from testkit.git import ROOT
 from testkit.node_ids import node_exists
+from tests.cases import in_one_test
 from tools.mutants.parity import can_be_broken
 
 TABLE = ROOT / "docs" / "parity.csv"
@@ -147,7 +148,7 @@ def test_existing_tests_are_found(node_id: str, checkout: Path) -> None:
     assert node_exists(node_id, checkout)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "node_id",
     [
         "tests/test_a.py::test_nonexistent",
@@ -190,7 +191,7 @@ def test_a_good_row_has_no_problem(row: Row, checkout: Path) -> None:
     assert row_problems(row, checkout) == []
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("cells", "problem"),
     [
         ({"capability": " "}, "capability is blank"),

@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.cli import embedded
 from tubemq_spark.cli.main import build_parser, main
 from tubemq_spark.client.config import ClientConfig
@@ -165,7 +166,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@in_one_test("what", REFUSED)
 def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, what):
     file = tmp_path / "file"
     file.write_text("a token")

@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
@@ -45,7 +46,7 @@ def test_the_password_is_not_shown():
     assert pickle.loads(pickle.dumps(secret)) == secret
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("changes", "named"),
     [
         ({"masters": ()}, "masters"),
@@ -71,7 +72,7 @@ def test_a_setting_that_makes_no_sense_is_named(changes, named):
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "changes",
     [
         {"group": "ab"},

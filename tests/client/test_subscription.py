@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import TopicPartition
@@ -26,7 +27,7 @@ def test_the_topic_that_brokers_write_themselves_can_be_read():
     assert Subscription.of(OFFSET_HISTORY_TOPIC).topics == ("__offset_history__",)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "topics", [[], "", [""], ["demo", " "], ["de:mo"], ["1demo"], ["x" * 65], [f"t{n}" for n in range(1025)]]
 )
 def test_topics_that_cannot_be_read_are_refused(topics):
@@ -34,7 +35,7 @@ def test_topics_that_cannot_be_read_are_refused(topics):
         Subscription.of(topics)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "types", ["abc", [""], [" "], [" a"], ["a,b"], ["a#b"], ["x" * 257], [f"t{n}" for n in range(501)]]
 )
 def test_filters_that_cannot_be_sent_are_refused(types):

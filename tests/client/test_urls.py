@@ -140,7 +140,7 @@ NOT_IN_URLS = {"masters", "tls", "consumer"}
 """What the URL says in its own way."""
 
 
-@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(ConsumerConfig)])
+@in_one_test("key", [field.name for field in dataclasses.fields(ConsumerConfig)])
 def test_every_setting_of_a_consumer_can_be_given(key):
     text, value = CONSUMER_VALUES.get(key, ("7", 7))
     assert parse_url(url(f"{key}={text}")).config.consumer == ConsumerConfig(**{key: value})
@@ -255,7 +255,7 @@ def test_a_key_is_given_once(query):
     assert error.condition == "TUBEMQ_URL_KEY_REPEATED"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "told"),
     [
         ("", "names no master"),
@@ -320,7 +320,7 @@ def test_a_value_that_makes_no_sense_is_named(query, setting):
     assert error.parameters["name"] == setting
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "text",
     [
         f"tubemq://me:{SECRET}@m1:8715",

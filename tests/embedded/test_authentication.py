@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.cases import in_one_test
 from tests.embedded.wire import MasterClient
 from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.dispatch import RefusedError
@@ -82,7 +83,7 @@ def with_token(text):
     return common_pb2.MasterCertificateInfo(authorizedToken=text)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("shown", "text"),
     [
         (proof(userName=" "), "Illegal value: authInfo.userName is Blank!"),

@@ -9,6 +9,7 @@ import threading
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from tests.cases import in_one_test
 from tests.embedded.wire import connect, is_closed, send_answer, send_request
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -29,7 +30,7 @@ def port(request, tubemq):
     return getattr(tubemq, request.param)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "garbage",
     [
         b"GET / HTTP/1.1\r\n\r\n",
@@ -42,7 +43,6 @@ def port(request, tubemq):
         header(length=0x7FFFFFFF),
         header(chunks=2, length=28 << 20) + bytes(28 << 20) + struct.pack(">i", 1),
     ],
-    ids=["http", "token", "no chunk", "negative chunks", "many chunks", "negative", "long", "huge", "sum"],
 )
 def test_a_broken_frame_closes_its_connection(port, broker, garbage):
     with connect(port) as connected:
@@ -111,8 +111,8 @@ def test_a_request_without_timeout_is_answered(broker):
     assert broker.socket.recv(1 << 16)[:8] == struct.pack(">Ii", TOKEN, 77)
 
 
-@pytest.mark.parametrize("name", ["1:127.0.0.1:8123#demo:0", "a@b", "a,b", "a=b"])
-@pytest.mark.parametrize("field", ["clientId", "groupName"])
+@in_one_test("name", ["1:127.0.0.1:8123#demo:0", "a@b", "a,b", "a=b"])
+@in_one_test("field", ["clientId", "groupName"])
 def test_names_that_would_break_the_events_texts_are_refused(master, field, name):
     fields = {"clientId": "client", "groupName": "group", "hostName": "127.0.0.1", field: name}
     request = master_pb2.RegisterRequestC2M(**fields, topicList=["demo"])

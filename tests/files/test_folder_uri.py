@@ -8,7 +8,7 @@ from tubemq_spark.files.folder_uri import FolderUri, redacted
 SECRET = "s3://AKIAKEY:S3cret%2Fkey@bucket/losses?region=eu-1&token=T0k3n"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "taken"),
     [
         ("/data/losses", "/data/losses"),

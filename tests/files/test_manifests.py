@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets.strategies import partitions
 from tubemq_spark.errors import ManifestFormatError
 from tubemq_spark.files.manifests import VERSION, Manifest, Outcome, WriteId, manifest_of
@@ -97,7 +98,7 @@ def test_there_are_kept_manifests_of_each_kind():
     assert max(len(one.receipts) for one in kept) > 1
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("change", "problem"),
     [
         ({"outcome": "lost"}, "'lost' is not a valid Outcome"),
@@ -135,7 +136,7 @@ def test_a_partition_that_makes_no_sense_is_refused(change):
         manifest_of(json.dumps(data), "file")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", '"v"', "\x00", '{"v":1}'])
+@in_one_test("text", ["", "{", "[]", "7", "null", '"v"', "\x00", '{"v":1}'])
 def test_what_is_not_even_json_of_this_form_is_refused(text):
     with pytest.raises(ManifestFormatError, match="file is not a manifest"):
         manifest_of(text, "file")

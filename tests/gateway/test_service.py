@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from testkit.certificates import Authority
+from tests.cases import in_one_test
 from tests.gateway.fleet import attach
 from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
@@ -88,7 +89,7 @@ def test_a_client_with_the_proto_alone_publishes_and_reads(client):
     assert sorted(found) == sorted(values)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"OpenSession", "PublishStream", "Consume"}))
+@in_one_test("name", sorted(METHODS.keys() - {"OpenSession", "PublishStream", "Consume"}))
 def test_every_call_without_a_session_is_refused_but_those_of_operators(client, name):
     if name in {"DescribeGateway", "ListSessions", "CloseSession"}:
         # What is not known has ended.

@@ -6,6 +6,7 @@ import urllib.request
 import pytest
 
 from testkit.certificates import Authority
+from tests.cases import in_one_test
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings, load_settings
@@ -72,7 +73,7 @@ def test_an_unknown_setting_is_refused_with_its_source(tmp_path, sources, named)
     assert named in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("name", "text"),
     [
         ("master_servers", ""),
@@ -138,7 +139,7 @@ def test_what_follows_from_settings():
     assert load_settings(flags={**MASTERS, "session_bytes": "65536"}).max_batch_bytes == 4 << 20
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "flags",
     [
         {"tls_key": "key.pem"},
@@ -150,7 +151,6 @@ def test_what_follows_from_settings():
         {"master_tls": "true", "master_tls_key": "key.pem"},
         {"master_discovery_url": "http://host/list"},
     ],
-    ids=str,
 )
 def test_settings_that_do_not_fit_together_are_refused(flags):
     with pytest.raises(GatewayError, match="TUBEMQ_GATEWAY_CONFIG"):

@@ -44,7 +44,7 @@ def test_every_query_every_source_and_every_topic_has_a_lag(listener):
     ]
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=lambda other: other["endOffset"])
+@pytest.mark.parametrize("other", OTHERS)
 def test_progress_of_other_sources_is_ignored(listener, caplog, other):
     caplog.set_level(logging.INFO)
     listener.onQueryProgress(progress(run_id(1), other))

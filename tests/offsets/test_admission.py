@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.model import OffsetBounds, TopicPartition
@@ -22,7 +23,7 @@ def taken(positions, latest, max_rows):
     return [end // 28 for end in admit(positions, latest, max_rows).values()]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("sizes", "limit", "shares"),
     [
         ((101, 11, 1), 10, [8, 1, 1]),  # the numbers of Spark's Kafka suite
@@ -58,7 +59,7 @@ def bytes_taken(positions, latest, ends, sizes):
     return [rows * sizes[store] for (store, _), rows in shares.items()], list(shares.values())
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("sizes", "row_bytes", "max_rows", "max_bytes", "shares"),
     [
         ((100, 100), (1, 9), None, 500, [50, 50]),  # every store the same part

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets.strategies import partitions, tp
 from tubemq_spark.errors import LedgerFormatError
 from tubemq_spark.offsets.ledger import (
@@ -123,7 +124,7 @@ def test_a_planned_micro_batch_is_told_apart_by_where_it_begins():
     assert planning("readers", one).batch_id is None
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("change", "problem"),
     [
         ({"v": 2}, r"file, line 1 has format version 2, but this release only reads up to version 1"),
@@ -238,7 +239,7 @@ def test_gaps_have_the_same_offsets_as_what_was_observed_each_in_one_gap(losses)
         assert all(end < start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("losses", "union"),
     [
         ([lost(0, 10, 4, Loss.SKIPPED), lost(0, 10, 10)], [("EXPIRED", 0, 10, 10)]),

@@ -31,7 +31,7 @@ def test_partitions_are_ordered_by_number():
     )
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "problem"),
     [
         ("", "it is blank"),
@@ -82,7 +82,7 @@ def test_keys_of_partitions(key):
     assert reader().partition("demo", key).local_id == key
 
 
-@pytest.mark.parametrize("value", [28.0, 1e3, "28", None, True, False, [], {}])
+@in_one_test("value", [28.0, 1e3, "28", None, True, False, [], {}])
 def test_an_offset_must_be_a_whole_number(value):
     with pytest.raises(OffsetFormatError, match="of demo/1:0 is not a whole number"):
         reader().offset(value, own.tp("demo/1:0"))

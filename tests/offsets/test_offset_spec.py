@@ -50,7 +50,7 @@ def test_times_are_written_as_they_are_read(times):
     )
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "problem"),
     [
         ("yesterday", "it is not JSON"),
@@ -78,7 +78,7 @@ def test_equal_positions_give_equal_text(position):
     assert format_offset_spec(Specific(own.reordered(inner))) == format_offset_spec(position)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "position"),
     [
         ("earliest", Edge.EARLIEST),

@@ -4,6 +4,7 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import OffsetFormatError
@@ -75,7 +76,7 @@ def test_no_wrong_offset_is_ever_written():
         SourceOffset({ZERO: 28}, {ZERO: -28})
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "problem"),
     [
         ("{}", "the field 'v' is missing"),

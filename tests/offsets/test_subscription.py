@@ -5,6 +5,7 @@ import pickle
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import Endpoint, TopicsLayout
@@ -74,7 +75,7 @@ def test_a_written_assignment_is_read_and_pickled(partitions):
     assert pickle.loads(pickle.dumps(assigned)) == assigned
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "problem"),
     [
         ("demo:1", "it is not JSON"),

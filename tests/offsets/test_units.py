@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 
+from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.offsets.units import MAX_OFFSET, is_aligned, require_aligned, rows_between
@@ -19,7 +20,7 @@ def test_an_offset_is_returned_as_it_is(offset):
     assert require_aligned(offset) == offset
 
 
-@pytest.mark.parametrize("number", [-28, -1, 1, 27, 29, MAX_OFFSET + 28, MAX_OFFSET + 1])
+@in_one_test("number", [-28, -1, 1, 27, 29, MAX_OFFSET + 28, MAX_OFFSET + 1])
 def test_other_numbers_are_refused(number):
     assert not is_aligned(number)
     with pytest.raises(OffsetFormatError) as caught:

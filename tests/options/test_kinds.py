@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.files.folder_uri import FolderUri
@@ -23,7 +24,7 @@ def test_a_shown_option_value_is_parsed_to_the_same_value(pair):
     assert kind.parse(kind.show(value)) == value
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "value"),
     [
         ("15m", 900_000),
@@ -43,7 +44,7 @@ def test_durations(text, value):
     assert kinds.DURATION.parse(text) == value
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "value"),
     [
         ("1", 1),
@@ -65,7 +66,7 @@ def test_sizes(text, value):
     assert kinds.size(2**63 - 1).parse(text) == value
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "value"),
     [
         ("UTC", "UTC"),

@@ -14,7 +14,7 @@ def test_every_option_is_found_in_any_case(option):
         assert find(key) is option
 
 
-@pytest.mark.parametrize("key", [*ENGINE_KEYS, "queryName", "option.subscribe", "__internal"])
+@in_one_test("key", [*ENGINE_KEYS, "queryName", "option.subscribe", "__internal"])
 def test_keys_of_spark_are_let_through(key):
     assert find(key) is None
 

@@ -78,7 +78,7 @@ def test_an_error_is_a_sentence_with_a_next_step():
     assert error.retriable
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("code", "condition", "setting"),
     [
         (424, "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE", "use the kind of consumer"),
@@ -105,7 +105,7 @@ def test_what_the_user_has_to_correct_has_a_condition_and_is_named(code, conditi
     assert not error.retriable, "asking again would only be refused again"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "cause", "told"),
     [
         ("Illegal value: userName or password is not correct!", "WRONG_PASSWORD", "correct username and"),

@@ -117,7 +117,7 @@ def test_chunk_counts_at_the_bounds_are_taken(chunks):
     assert FrameDecoder().receive_data(raw_frame(1, [b"x"] * chunks)) == [Frame(1, b"x" * chunks)]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("data", "text"),
     [
         (header(1, token=FRAME_TOKEN ^ 1), "starts with 0xff7ff4ff, not 0xff7ff4fe"),

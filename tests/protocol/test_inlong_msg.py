@@ -128,7 +128,7 @@ def test_half_a_character_becomes_the_replacement_character():
     assert row[1] == {"k": "a\ufffd"}
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "attributes"),
     [
         ("", {}),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests import strategies as own
+from tests.cases import in_one_test
 from tests.protocol.vectors import DOCUMENT
 from tubemq_spark.errors import OptionError, RemoteProtocolError
 from tubemq_spark.protocol import payload
@@ -85,9 +86,7 @@ def test_system_pairs_stand_first():
     assert payload.attribute_text(None) == ""
 
 
-@pytest.mark.parametrize(
-    "bad", ["", " ", "\t", "a,b", "a=b", "$msgType$", "x$msgTime$y", "$groupName$", ",", "="]
-)
+@in_one_test("bad", ["", " ", "\t", "a,b", "a=b", "$msgType$", "x$msgTime$y", "$groupName$", ",", "="])
 def test_parts_that_would_break_the_format_are_refused(bad):
     for pairs, message_type in (({bad: "v"}, None), ({"k": bad}, None), (None, bad)):
         with pytest.raises(OptionError) as caught:
@@ -102,7 +101,7 @@ def test_a_type_with_blanks_around_it_is_refused(message_type):
         payload.encode_payload(b"body", None, message_type)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "message_time",
     [
         "",
@@ -174,7 +173,7 @@ def test_attributes_that_are_not_utf8_do_not_lose_the_body():
     assert payload.decode_payload(b"\0\0\0\3a=\xffxy", 1) == payload.DecodedPayload(b"xy", {"a": "\ufffd"})
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "expected"),
     [
         ("", {}),

@@ -149,7 +149,7 @@ def test_a_reader_that_does_not_ask_for_details_gets_none(kind):
     assert [reader.receive_data(data[at : at + 1]).details for at in range(len(data))] == [None] * len(data)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("body", "what"),
     [
         (message(None), "append offset -1"),

@@ -5,6 +5,7 @@ import enum
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tubemq_spark.model import Endpoint
 from tubemq_spark.settings import kinds
 
@@ -38,7 +39,7 @@ def test_a_value_that_is_shown_is_parsed_and_fits(pair):
     assert kind.fits(value)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("kind", "value"),
     [
         (kinds.MILLISECONDS, 0),
@@ -63,9 +64,7 @@ def test_integers_have_bounds(text, value):
     assert kinds.integer(1, 7).parse(text) == value
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "1.0", "1e3", "1_000", "0x10", "- 1", "\u0661", "9" * 21, "9" * 5000]
-)
+@in_one_test("text", ["", "x", "1.0", "1e3", "1_000", "0x10", "- 1", "\u0661", "9" * 21, "9" * 5000])
 def test_other_texts_are_no_integers(text):
     assert kinds.integer(-(10**30), 10**30).parse(text) is None
 
@@ -82,7 +81,7 @@ def test_text_is_taken_as_it_is():
     assert kinds.VERBATIM.parse("") is None
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "value"),
     [
         ("demo", "demo"),
@@ -103,7 +102,7 @@ def test_topics(text, value):
     assert kinds.TOPICS.parse(text) == ((value,) if value else () if text == "" else None)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "value"),
     [
         ("spark", "spark"),
@@ -127,7 +126,7 @@ def test_lists_drop_blanks_and_repetitions_and_keep_the_order():
     assert kinds.TOPICS.parse("demo,no-topic") is None
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "value"),
     [
         ("localhost:8000", (Endpoint("localhost", 8000),)),

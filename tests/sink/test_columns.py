@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
+from tests.cases import in_one_test
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import Endpoint
@@ -291,7 +292,7 @@ def test_a_null_value_is_named_by_its_number():
         messages({"value": [b"a", None]}, first=11)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("fields", "topic", "condition", "told"),
     [
         ([StructField("key", StringType())], "demo", "TUBEMQ_SINK_NO_VALUE", "only key"),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
+from tests.cases import in_one_test
 from tubemq_spark.errors import OptionError
 from tubemq_spark.source.schema import check_schema, default_schema
 from tubemq_spark.spark.columns import READ
@@ -32,7 +33,7 @@ def test_a_map_s_flag_is_not_a_type(contains_null):
     check_schema(StructType([StructField("attributes", attributes)]))
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("field", "condition", "told"),
     [
         (None, "TUBEMQ_SCHEMA_EMPTY", "value"),

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tubemq_spark.cli.demo.check import Truth, compare_counts, compare_lines
 
 LINES = [b"import os\n", b"\n", b"\xff Os OS a1b2 xyzzy"]
@@ -72,7 +73,7 @@ def test_a_changed_line_is_told_and_not_called_lost(truth):
     assert report.faults() == ["1 lines came back with different bytes", "for example f.py:1"]
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "row",
     [
         (None, None, 0),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl
@@ -384,7 +385,7 @@ def test_contexts_are_read_back():
     assert parse_context(booking.context) == booking
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "text",
     [
         "",

@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
 from tubemq_spark.protocol.flow_rules import (
     UNLIMITED,
@@ -58,7 +59,7 @@ def test_the_lag_is_in_mib():
     assert limit.applies_to(1024 * MIB + 1, 1200)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("change", "problem"),
     [
         ({"dltInM": 20}, "dltInM is 20 and not a number at least 21"),

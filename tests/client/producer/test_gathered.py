@@ -5,6 +5,7 @@ import datetime
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.client.virtual_brokers import VirtualBrokers
 from tubemq_spark.client.producer.gathered import OutgoingMessage, checked_message, gathered_batch
 from tubemq_spark.errors import OptionError
@@ -64,7 +65,7 @@ def test_a_key_of_text_is_its_utf_8():
     assert checked_message("demo", b"x", key="k\u00e4se").key == b"k\xc3\xa4se"
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("arguments", "what"),
     [
         ({"topic": b"demo"}, "its topic is of type bytes, not str"),

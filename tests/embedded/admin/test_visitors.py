@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.cases import in_one_test
 from tests.embedded.web import TOKEN, ask
 from tests.embedded.wire import connect
 from tubemq_spark.embedded.admin import http as admin_http
@@ -49,8 +50,8 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.parametrize("headers", FOREIGN, ids=str)
-@pytest.mark.parametrize("web", ["master_web", "broker_web"])
+@in_one_test("headers", FOREIGN)
+@in_one_test("web", ["master_web", "broker_web"])
 def test_a_call_of_a_foreign_page_is_refused_with_a_sentence(tubemq, web, headers):
     status, answer = get(getattr(tubemq, web), DELETE, **headers)
 

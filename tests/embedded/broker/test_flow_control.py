@@ -6,6 +6,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tubemq_spark.embedded.broker.flow_control import (
     Allowance,
     RuleError,
@@ -72,7 +73,7 @@ def test_rules_of_other_types_are_read_and_do_not_limit():
     assert parse_rules(text_of({}, kind=3)) == FlowRules(pauses=Pauses())
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("text", "refused"),
     [
         ("x", ""),
@@ -103,7 +104,7 @@ MIN_DATA = "the value of FIELD minDataFilterFreqInMs"
 LOW_FETCH = {"filterFreqInMs": 2, "minDataFilterFreqInMs": 1}
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("kind", "rule", "refused"),
     [
         (0, {}, "FIELD start is required"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark.embedded.broker.visibility import View, read_bytes
 from tubemq_spark.embedded.log.bounds import LogBounds
 
@@ -10,7 +11,7 @@ ENTRY = 28
 GIB = 1 << 30
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("priority", "filtered", "end"),
     [
         (101, False, 280),

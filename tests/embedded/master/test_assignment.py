@@ -1,8 +1,8 @@
 """Who should have which partitions: evenly, each once, and with as few moves as possible."""
 
-import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tubemq_spark.embedded.master.assignment import assign_named, members_needed, spread
 from tubemq_spark.model import TopicPartition
 
@@ -85,7 +85,7 @@ def test_listed_partitions_go_to_who_listed_them():
     }
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("brokers", "members", "rate", "needed"),
     [
         (1, 1, 1000, None),

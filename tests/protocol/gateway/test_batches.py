@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.protocol.gateway.gateway_values import fetched_batches
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.protocol import speedups
@@ -58,7 +59,7 @@ def test_only_the_messages_own_bytes_travel():
     assert not message.ordinals
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "change",
     [
         {"borders": b"123"},
@@ -73,7 +74,6 @@ def test_only_the_messages_own_bytes_travel():
         {"count": 3},
         {"start": 1 << 40},
     ],
-    ids=str,
 )
 def test_a_message_that_contradicts_itself_is_refused(change):
     message, data = batches.to_proto(fetched([(b"one", None), (b"two...", None)]))

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from testkit.conditions import CLASSES, parameters_of
 from tests import strategies as own
+from tests.cases import in_one_test
 from tubemq_spark.errors import (
     CONDITIONS,
     GatewayError,
@@ -182,7 +183,7 @@ def test_every_error_has_a_status():
         assert status_of(kind(condition, **{**parameters_of(condition), "code": 599})) in Status
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("code", "status"),
     [
         (ErrCode.BAD_REQUEST, Status.INVALID_ARGUMENT),

@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from testkit.git import ROOT
+from tests.cases import in_one_test
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, pages
 from tubemq_spark.protocol.gateway.methods import METHODS
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
@@ -75,7 +76,7 @@ def has_items(message, field):
 PARTITION = pb.Partition(topic="t", broker_id=1)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("message", "what"),
     [
         (pb.QueryBoundsRequest(stores=[pb.Store()] * 10_001), "10001 items, and 10000 is the most"),
@@ -98,7 +99,6 @@ PARTITION = pb.Partition(topic="t", broker_id=1)
             "ConsumeRequest.Pause.partitions has 10001",
         ),
     ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_request_with_more_than_it_may_have_is_refused(message, what):
     with pytest.raises(MalformedMessageError, match=what):

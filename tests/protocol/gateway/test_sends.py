@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.protocol.gateway.gateway_values import send_batches
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
@@ -75,7 +76,7 @@ def codes(*numbers):
     return np.array(numbers, "<i4").tobytes()
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "change",
     [
         {"topic_codes": codes(0, 1)},
@@ -90,7 +91,6 @@ def codes(*numbers):
         {"keys": pb.BytesColumn(data=b"ab", borders=b"")},
         {"uids": pb.BytesColumn(data=b"ab", borders=np.array([0, 1, 2], "<i8").tobytes(), nulls=b"\0")},
     ],
-    ids=str,
 )
 def test_a_message_that_contradicts_itself_is_refused(change):
     message = sends.to_proto(SendBatch.of("demo", [b"a", b"b"]))

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from testkit.children import forks, in_child
+from tests.cases import in_one_test
 from tests.client.assigned import (
     ROW,
     TOPIC,
@@ -74,7 +75,7 @@ def test_a_consumer_is_opened_once_and_never_again(server):
         assert "closed" in refused(420, consumer.open)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     "call",
     [
         lambda consumer: consumer.fetch(),
@@ -87,7 +88,7 @@ def test_a_consumer_is_opened_once_and_never_again(server):
         lambda consumer: next(iter(consumer)),
     ],
 )
-@pytest.mark.parametrize("opened", [True, False])
+@in_one_test("opened", [True, False])
 def test_calls_are_refused_when_the_consumer_is_not_open(server, call, opened):
     with client_of(server) as client:
         consumer = client.assigned_consumer(TOPIC)
@@ -215,7 +216,7 @@ def test_a_forked_child_is_refused_and_disturbs_nobody(server):
         assert sorted(take(consumer, 3)) == numbered(3)
 
 
-@pytest.mark.parametrize("wrong", [TOPIC, [TOPIC], [(TOPIC, 1, 0)], [None]])
+@in_one_test("wrong", [TOPIC, [TOPIC], [(TOPIC, 1, 0)], [None]])
 def test_only_partitions_can_be_paused(server, wrong):
     with consumer_of(server) as consumer:
         for call in (consumer.pause, consumer.resume):
@@ -261,7 +262,7 @@ def test_a_consumer_tells_what_it_is(server):
 # Bad input.
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("arguments", "text"),
     [
         ({"topics": []}, "topics"),
@@ -283,7 +284,7 @@ def test_what_makes_no_sense_is_refused_at_once(server, arguments, text):
         client.assigned_consumer(**arguments)
 
 
-@pytest.mark.parametrize("offset", [-1, 1, 27, -28])
+@in_one_test("offset", [-1, 1, 27, -28])
 def test_offsets_that_are_none_are_refused(server, offset):
     with consumer_of(server) as consumer:
         with pytest.raises(OffsetFormatError):
@@ -637,7 +638,7 @@ def test_a_fetch_ends_in_time_though_partitions_do_not_rest(server, timeout_ms):
         assert consumer.fetch(timeout_ms) is None
 
 
-@pytest.mark.parametrize("context", ["", "1:demo:0", "demo", "1:demo:0@", "x:demo:0@1", "1::0@1"])
+@in_one_test("context", ["", "1:demo:0", "demo", "1:demo:0@", "x:demo:0@1", "1::0@1"])
 def test_a_context_that_is_none_is_refused(server, context):
     with consumer_of(server) as consumer:
         consumer.connect(partition())

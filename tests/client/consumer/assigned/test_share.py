@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tubemq_spark.client.consumer.assigned.session import share_of
 from tubemq_spark.client.subscription import Node
 from tubemq_spark.errors import OptionError
@@ -22,7 +23,7 @@ def test_every_partition_is_in_exactly_one_share(some, count):
     assert sorted(one for share in shares for one in share) == sorted(some)
 
 
-@pytest.mark.parametrize(
+@in_one_test(
     ("partition", "java"),
     [
         # Integer.toUnsignedLong("1:demo:0".hashCode()) of Java 17, and so on.
@@ -31,7 +32,7 @@ def test_every_partition_is_in_exactly_one_share(some, count):
         (TopicPartition("a_long_topic_name", 123_456, 20_003), 183_600_260),
     ],
 )
-@pytest.mark.parametrize("count", [1, 2, 3, 1_000_003])
+@in_one_test("count", [1, 2, 3, 1_000_003])
 def test_shares_are_those_of_javas_hash_codes(partition, java, count):
     assert share_of([partition], Node(count, java % count)) == (partition,)
     assert count == 1 or share_of([partition], Node(count, (java + 1) % count)) == ()
