@@ -1,5 +1,6 @@
 """Every test leaves the process as it was: no thread and no socket more; and no assertion fails in secret."""
 
+import concurrent.futures.thread
 import contextlib
 import os
 import stat
@@ -99,6 +100,21 @@ def each_twin(request):
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_thread_holds_up_the_end():
+    """Fail what starts a thread of the package that the end of the process would wait for."""
+    start = threading.Thread.start
+
+    def start_daemon(thread):
+        in_a_pool = thread._target is concurrent.futures.thread._worker
+        assert thread.daemon or in_a_pool or not thread.name.startswith("tubemq-"), thread
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_daemon)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """Fail a test that leaves a running thread or an open socket."""
@@ -118,6 +134,6 @@ def no_assertion_swallowed(caplog):
     """Fail a test whose callback failed an assertion: the package logs what callbacks raise, and goes on."""
     yield
     raised = [record.exc_info[1] for record in caplog.get_records("call") if record.exc_info]
-    swallowed = [error for error in raised if isinstance(error, AssertionError)]
+    swallowed = [error for error in raised if isinstance(error, AssertionError | pytest.fail.Exception)]
     if swallowed:
         raise swallowed[0]

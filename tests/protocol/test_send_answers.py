@@ -174,7 +174,7 @@ def test_the_answer_of_another_method_is_a_violation():
         read([frame(7, message(28), Method.GET_MESSAGE)])
 
 
-@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b"\0" * 40])
+@pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request\r\n", b"\0" * 16, b"\0" * 40])
 def test_bytes_that_are_no_frames_are_a_violation(data):
     with pytest.raises(RemoteProtocolError, match="a frame starts with"):
         read([data])

@@ -64,7 +64,7 @@ class Task:
         """Number of its entry in the scheduler's heap; older entries are void."""
         self.hastened = False
         """Whether the next run is wanted at once."""
-        self.began_at = 0.0
+        self.began_at: float
         """When the function returned last, or the task was made."""
         self.once = False
         self._scheduler = scheduler
