@@ -264,6 +264,11 @@ class _Walk(ast.NodeVisitor):
         elif isinstance(node.value, int | float):
             self._replace(node, f"({ast.unparse(node)} + 1)")
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """Pass over ``strict``: it only checks what the code takes for granted, that lengths are equal."""
+        if node.arg != "strict":
+            self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> None:
         """Swap the first two arguments, unless their order makes no difference."""
         match node.args:

@@ -64,6 +64,8 @@ def texts(source):
         ("f(*a, b)", []),
         ("f(a, *b)", []),
         ("f(a=b, c=d)", []),
+        ("f(a=7)", ["f(a=(7 + 1))"]),
+        ("zip(a, strict=True)", []),
     ],
 )
 def test_an_expression(source, mutants):
