@@ -24,7 +24,13 @@ def test_one_new_record_of_many_partitions_is_one_task():
 
 
 def test_a_large_range_is_a_task_of_its_own():
-    assert sizes([request(0, 5), request(1, SMALL_RANGE_ROWS + 1), request(2, 5)]) == [2, 1]
+    assert sizes([request(0, 5), request(1, 1_001), request(2, 5)]) == [2, 1]
+    assert sizes([request(0, 5), request(1, 1_000), request(2, 5)]) == [3]
+
+
+def test_ranges_of_a_task_have_eight_thousand_rows_at_most():
+    assert sizes(request(number, 1_000) for number in range(8)) == [8]
+    assert sizes(request(number, 1_000 if number < 8 else 1) for number in range(9)) == [8, 1]
 
 
 def test_brokers_do_not_share_tasks():

@@ -1,6 +1,7 @@
 """Threads ask questions that no trigger waits for; a peer that does not answer is waited for once."""
 
 import threading
+import types
 
 import pytest
 
@@ -12,13 +13,16 @@ from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
 AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
 
 
-def test_a_question_is_asked_by_a_thread_that_ends_with_it():
-    answers = threading.Event()
-    begun = Begun(lambda: answers.wait(20) and threading.current_thread().name, "tubemq-test")
+def test_a_question_is_asked_by_a_thread_that_ends_with_it(monkeypatch):
+    """It does not keep a process alive: Spark ends the driver's process of a stream without a word."""
+    answers, moments = threading.Event(), iter((5.0, 7.5))
+    monkeypatch.setattr(beside, "time", types.SimpleNamespace(monotonic=lambda: next(moments)))
+    begun = Begun(lambda: answers.wait(20) and threading.current_thread(), "tubemq-test")
     assert not begun.ended_within(0)
     answers.set()
     assert begun.ended_within(20)
-    assert begun.answer() == "tubemq-test"
+    assert (begun.answer().name, begun.answer().daemon) == ("tubemq-test", True)
+    assert begun.took_s == 2.5
 
 
 def test_an_error_is_raised_where_the_answer_is_taken():
