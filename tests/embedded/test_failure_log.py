@@ -32,8 +32,11 @@ def test_an_error_of_the_system_goes_no_further(logged):
     def fail():
         raise OSError("full")
 
-    FailureLog().wrap("Saving", fail)()
+    failures = FailureLog()
+    failures.wrap("Saving", fail)()
     assert logged() == ["Saving failed: full"]
+    failures.wrap("Saving", list)()
+    assert logged()[1:] == ["Saving works again"]
 
 
 def test_any_other_error_is_raised(logged):

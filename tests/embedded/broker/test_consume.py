@@ -729,6 +729,26 @@ def test_the_clusters_priority_holds_for_those_that_name_none(start, connect):
     assert payloads(broker.fetch()) == [b"x"]
 
 
+@pytest.mark.parametrize(("own", "errors"), [(-2, 200), (0, 200), (1, 404)])
+def test_a_priority_that_is_not_above_zero_is_none(start, connect, own, errors):
+    broker = connect(start(topics={"demo": SLOW_TO_FLUSH}))
+    broker.send(b"x")
+    broker.register(qryPriorityId=own)
+    assert broker.fetch().errCode == errors
+
+
+def test_a_topic_that_was_changed_is_flushed_as_it_says_now(start, connect):
+    server = start(topics={"demo": SLOW_TO_FLUSH})
+    broker = connect(server)
+    broker.send(b"x")
+    (store,) = (store for (topic, _), store in server._state.stores.all().items() if topic == "demo")
+    store.flush_if_due()
+    assert store.bounds.flushed == 0
+    server._state.set_topic("demo", dataclasses.replace(SLOW_TO_FLUSH, flush_messages=1))
+    store.flush_if_due()
+    assert store.bounds.flushed == store.bounds.latest > 0
+
+
 def test_idle_groups_are_forgotten_unless_they_have_consumers(start, connect):
     server = start(
         settings=EmbeddedSettings(group_expiry_ms=50, group_expiry_check_ms=10, offsets_save_ms=10)

@@ -155,3 +155,11 @@ def test_a_directory_has_one_owner(tmp_path):
     ):
         DirectoryLock(tmp_path)
     DirectoryLock(tmp_path).close()
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+    lock = DirectoryLock(tmp_path)
+    of_child = os.dup(lock._fd)
+    lock.close()
+    DirectoryLock(tmp_path).close()
+    os.close(of_child)
