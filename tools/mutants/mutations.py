@@ -35,6 +35,8 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
 }
 _QUIET: Final = frozenset({"logger", "warnings"})
 """Objects whose calls only tell something."""
+_NOTHING: Final = frozenset({"return", "return None", "return False"})
+"""What a function does at its end, too, if it is left out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,7 +209,7 @@ class _Walk(ast.NodeVisitor):
     def visit_Return(self, node: ast.Return) -> None:
         """Return nothing, or the opposite."""
         value = node.value
-        if value is None or _returns_nothing(node):
+        if value is None or (isinstance(value, ast.Constant) and value.value is None):
             return
         if not self._returns_bool:
             self._replace(value, "None")
@@ -219,7 +221,7 @@ class _Walk(ast.NodeVisitor):
         """Pass over an error."""
         first, last = node.body[0], node.body[-1]
         if not isinstance(first, ast.Pass | ast.Raise) and not (
-            (node in self._last and _returns_nothing(first)) or all(map(_only_tells, node.body))
+            (node in self._last and ast.unparse(first) in _NOTHING) or all(map(_only_tells, node.body))
         ):
             self._replace_span(first, last, "pass")
         self.generic_visit(node)
@@ -296,10 +298,6 @@ class _Walk(ast.NodeVisitor):
 
 def _is_bool(annotation: ast.expr | None) -> bool:
     return isinstance(annotation, ast.Name) and annotation.id == "bool"
-
-
-def _returns_nothing(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Return) and (node.value is None or ast.unparse(node.value) == "None")
 
 
 def _is_text(node: ast.expr) -> bool:
