@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import itertools
 import json
 import pickle
 import threading
@@ -526,9 +527,22 @@ def test_partitions_take_turns(server):
         assert consumer.fetch(0) is None
 
 
-@pytest.mark.parametrize("locally", [False, True])
-@pytest.mark.parametrize("settings", [{}, {"halving_quirk": True}, {"moving_404": True, "max_entries": 5}])
-@pytest.mark.parametrize("shape", [(2, 1), (1, 3)])
+SERVERS = list(
+    itertools.product(
+        (False, True), ({}, {"halving_quirk": True}, {"moving_404": True, "max_entries": 5}), ((2, 1), (1, 3))
+    )
+)
+BY_DAY = (0, 3, 10)
+"""Each value of each parameter is in one of them."""
+
+
+@pytest.mark.parametrize(
+    ("locally", "settings", "shape"),
+    [
+        pytest.param(*case, marks=[] if number in BY_DAY else [pytest.mark.nightly])
+        for number, case in enumerate(SERVERS)
+    ],
+)
 def test_everything_comes_once_and_in_order(locally, settings, shape):
     sent = collections.defaultdict(list)
     with EmbeddedTubeMQ(topics={TOPIC: shape}, brokers=3, settings=EmbeddedSettings(**settings)) as server:
