@@ -85,13 +85,14 @@ class Stage(abc.ABC):
 
     def feed(self, brokers: Collection[int] = (), count: int = 30) -> set[bytes]:
         """Store messages at some brokers, by default the sound ones; return their values."""
-        values = set()
+        values = {}
         for broker in brokers or self.others:
             for _ in range(count):
                 value = b"fed %d" % next(_numbers)
-                self._feeder.send(self.topic, value, partition=(broker, 0)).result(PATIENCE_S)
-                values.add(value)
-        return values
+                values[value] = self._feeder.send(self.topic, value, partition=(broker, 0))
+        for sent in values.values():
+            sent.result(PATIENCE_S)
+        return set(values)
 
 
 class EmbeddedStage(Stage):

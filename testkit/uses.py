@@ -272,7 +272,7 @@ class DataFrameWrite(Use):
         closing.callback(lambda: writing.__exit__(TimeoutError, TimeoutError(), None))
 
     def round(self) -> None:
-        wanted = self._stored() + 300
+        wanted = self._stored() + 100
         while self._stored() < wanted:
             self.sender.send_batch(single(self.stage.topic, b"a row"))
 
