@@ -101,7 +101,7 @@ class Peak:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._over.wait(0.01):
+        while not self._over.wait(0.02):
             self.top = max(self.top, self._gateway.memory_bytes)
 
 

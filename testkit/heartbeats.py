@@ -20,7 +20,7 @@ from testkit.gateway_caller import Caller
 
 SOURCE: Final = "127.0.0.9"
 """The address that it calls from: another host than that of an attacker, as a gateway sees it."""
-EVERY_S: Final = 0.02
+EVERY_S: Final = 0.05
 _DEADLINE_S: Final = 20
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from testkit.attacks import ATTACKS, LIMIT_BYTES, SLACK_BYTES, run
 
-_LONG = ("streams", "page", "memory b: many windows", "memory c: bodies", "memory d: names")
+_LONG = ("threads", "streams", "page", "memory b: many windows", "memory c: bodies", "memory d: names")
 """Thousands of calls, requests of half a minute, and hundreds of megabytes in three more ways."""
 
 
