@@ -1,5 +1,4 @@
 import gc
-import os
 import threading
 import time
 import types
@@ -8,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from testkit.children import in_child
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
 from tubemq_spark.errors import TubeMQConnectionError
@@ -291,15 +291,17 @@ def test_the_process_has_one_pool():
 def test_a_forked_child_finds_the_pool_empty_and_leaves_the_parents_channels_alone():
     with RpcServer(echo) as server, ChannelPool(1_000) as pool:
         channel = pool.get(server.endpoint)
-        child = os.fork()
-        if child == 0:
-            mine = pool.get(server.endpoint)
-            good = mine is not channel and channel.closed and call(mine) == "fine"
-            pool.close()
-            os._exit(0 if good else 1)
-        _, status = os.waitpid(child, 0)
 
-        assert os.waitstatus_to_exitcode(status) == 0
+        def check():
+            mine = pool.get(server.endpoint)
+            assert mine is not channel
+            assert channel.closed
+            assert call(mine) == "fine"
+            pool.close()
+
+        (slot,) = pool._slots.values()
+        with pool._lock, slot.lock:  # as other threads may hold them
+            in_child(check)
         assert pool.get(server.endpoint) is channel
         assert call(channel) == "fine"
         assert len(server.accepted) == 2

@@ -233,6 +233,27 @@ def test_a_task_that_runs_once(scheduler, scheduler_threads):
     assert counter.count == 1
 
 
+def test_what_is_entered_is_done_also_while_another_task_is_always_due(scheduler):
+    scheduler.every(0, lambda: None, "always due")
+    counter = Counter()
+    scheduler.after(0, counter, "once")
+    assert counter.wait_for(1)
+
+
+def test_a_task_that_is_entered_while_the_thread_is_about_to_end_is_done(scheduler, monkeypatch):
+    first, late, drop_void = Counter(), Counter(), scheduler._drop_void
+
+    def enter_another():
+        drop_void()
+        if first.count:
+            monkeypatch.undo()
+            scheduler.after(0, late, "late")
+
+    monkeypatch.setattr(scheduler, "_drop_void", enter_another)
+    scheduler.after(0, first, "first")
+    assert late.wait_for(1)
+
+
 def test_the_thread_lives_as_long_as_a_run_under_way(scheduler, scheduler_threads):
     run = Run()
     task = scheduler.every(1, lambda: run, "answers later")
