@@ -3,8 +3,10 @@
 import threading
 from concurrent.futures import Future
 
+import pytest
+
 from tests.waiting import wait_until
-from tubemq_spark.client.background import InBackground
+from tubemq_spark.client.background import InBackground, outcome_of
 from tubemq_spark.client.steps import Blocking, Pause, Started, wait_for
 from tubemq_spark.errors import TubeMQTimeoutError
 
@@ -72,6 +74,21 @@ def yield_all(*awaited):
 def test_a_rule_is_told_that_time_is_over():
     late = TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="b", timeout_ms=1, during="fetching")
     assert carry_out(waiting_for(Answer(0, late))) is late
+
+
+def test_a_rule_that_fails_has_ended_and_the_log_says_why(caplog):
+    ended = threading.Event()
+    failing = waiting_for(Answer(0, KeyError("of the rule")))
+    InBackground(failing, "a rule").start().when_done(ended.set)
+    assert ended.wait(5)
+    assert "a rule failed" in caplog.text
+    assert "of the rule" in caplog.text
+
+
+def test_the_outcome_of_a_rule_is_its_result_or_its_error():
+    assert outcome_of(waiting_for(Answer(0)), "a rule").result(5) == ["in time"]
+    with pytest.raises(KeyError, match="of the rule"):
+        outcome_of(waiting_for(Answer(0, KeyError("of the rule"))), "a rule").result(5)
 
 
 def test_what_blocks_has_a_thread_of_its_own_and_others_go_on():

@@ -87,6 +87,8 @@ def test_the_default_rules_count_where_the_group_has_none():
 )
 def test_pauses_after_a_fetch_that_found_something(filtered, slow, expected):
     assert World(default=[(3, [PAUSES])]).rest(filtered=filtered, slow=slow, wait_ms=50) == expected
+    if not slow:
+        assert World(default=[(3, [PAUSES])]).rest(filtered=filtered, wait_ms=50) == expected
 
 
 def test_a_pause_that_no_rule_names_is_the_brokers():
