@@ -1,5 +1,6 @@
 """Fetched messages become exactly the record batches that Spark expects."""
 
+import dataclasses
 import datetime
 import zoneinfo
 
@@ -15,7 +16,7 @@ from tests.cases import in_one_test
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
@@ -86,6 +87,16 @@ def test_a_batch_has_spark_s_own_schema(names, count, dense):
 
     assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"), check_metadata=True)
     assert batch.num_rows == 2
+
+
+def test_rows_of_two_partitions_share_a_batch():
+    other = TopicPartition("other", 4, 0)
+    (made,) = build(
+        [fetched([(b"a", None)] * 2), dataclasses.replace(fetched([(b"b", None)]), partition=other)]
+    )
+
+    places = zip(*(made.column(name).to_pylist() for name in ("topic", "brokerId", "partition")), strict=True)
+    assert list(places) == [(PARTITION.topic, 3, 10_001)] * 2 + [("other", 4, 0)]
 
 
 def test_every_row_says_where_it_is_from():
@@ -219,6 +230,18 @@ def test_a_value_is_right_however_often_it_comes(counts):
     assert [batch.column("messageType").to_pylist() for batch in made] == [
         [kind] * count for kind, count in counts
     ]
+
+
+def test_a_value_that_comes_again_is_made_for_twice_as_many_rows():
+    constants = arrow._Constants()
+
+    def length(value, count):
+        assert constants.repeat("topic", value, pa.string(), count).to_pylist() == [value] * count
+        _, array = constants._arrays["topic"]
+        return len(array)
+
+    assert [length("demo", count) for count in (10, 11, 20, 50)] == [10, 20, 20, 50]
+    assert [length("other", 5), length("other", 6)] == [5, 10]
 
 
 repeated_texts = st.sampled_from(

@@ -72,6 +72,7 @@ def test_closing_a_reading_stops_its_thread():
 
     reading = ahead(endless())
     next(reading)
+    assert [thread.daemon for thread in running()] == [True]
     reading.close()
 
     assert running() == []
