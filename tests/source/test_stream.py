@@ -734,12 +734,17 @@ def test_the_group_follows_finished_micro_batches(cluster, clock):
     assert cluster.moves[1:] == [{partition(0): 28 * 6}], "the others stand there already"
 
 
-def test_a_group_that_cannot_be_moved_is_logged_once(cluster, clock, caplog):
+def test_a_group_that_cannot_be_moved_is_logged_once(cluster, clock, caplog, monkeypatch):
+    def refuse(*_):
+        raise NO_ANSWER
+
     stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
     first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
     cluster.group_fails = NOT_HERE
     stream.commit(first)
-    stream.commit(first)
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "move_group", refuse)
+        stream.commit(first)
     cluster.group_fails = None
     stream.commit(first)
     assert len(cluster.group) == 4
