@@ -5,6 +5,7 @@ import pytest
 
 from tests.cases import in_one_test
 from tubemq_spark.client.config import ClientConfig, default_reader_groups
+from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 
@@ -18,13 +19,33 @@ def config(**changes):
 def test_the_defaults_are_good():
     usual = config()
     assert usual.validate() == usual
-    # Those of TubeMQ's clients.
-    assert (usual.rpc_timeout_ms, usual.connect_timeout_ms, usual.heartbeat_period_ms) == (
-        10_000,
-        3_000,
-        13_000,
-    )
-    assert (usual.register_attempts, usual.register_retry_ms) == (5, 1_000)
+    more = {"masters", "group", "reader_groups", "consumer"}
+    defaults = {field.name: getattr(usual, field.name) for field in dataclasses.fields(usual)}
+    assert {name: value for name, value in defaults.items() if name not in more} == {
+        "username": None,
+        "password": None,
+        "tls": None,
+        # Those of TubeMQ's clients.
+        "rpc_timeout_ms": 10_000,
+        "connect_timeout_ms": 3_000,
+        "heartbeat_period_ms": 13_000,
+        "register_attempts": 5,
+        "register_retry_ms": 1_000,
+        # Our own.
+        "message_types": (),
+        "lease_wait_ms": 45_000,
+        "fetch_timeout_ms": 600_000,
+        "delivery_timeout_ms": 120_000,
+        "retry_ambiguous": True,
+        "keep_order": False,
+        "partitioner": BuiltInPartitioner.ROUND_ROBIN,
+        "max_in_flight": 512,
+        "max_in_flight_bytes": 16 << 20,
+        "linger_ms": 1,
+        "stamp_message_time": True,
+        "message_time_zone": "UTC",
+        "checksums": False,
+    }
 
 
 def test_a_dead_reader_s_lease_is_outlived():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.waiting import wait_until
-from tubemq_spark.client.steps import Blocking, PartitionLock, advance, run, wait_for
+from tubemq_spark.client.steps import AtMost, Blocking, PartitionLock, advance, run, wait_for
 
 SECONDS = 20
 
@@ -120,3 +120,15 @@ def test_a_lock_is_held_by_one_thread_at_a_time(rounds):
         thread.join(SECONDS)
     assert len(total) == sum(rounds)
     assert lock.try_take()
+
+
+def test_a_future_is_waited_for_so_long_at_most():
+    pending, told = Future(), threading.Event()
+    assert AtMost(settled(None), 60).result()
+    assert not AtMost(pending, 0.01).result()
+    threading.Timer(0.01, pending.set_exception, [KeyError("an error ends it too")]).start()
+    in_the_end = AtMost(pending, 60)
+    in_the_end.when_done(told.set)
+    assert 59 < in_the_end.remaining_s <= 60
+    assert in_the_end.result()
+    assert told.wait(5)

@@ -14,6 +14,7 @@ from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import merged
 
 
@@ -167,6 +168,12 @@ def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monke
             sender.send_batch(parts.batch(values))
         assert refused.value.row == 25
     assert stored(parts) == dict.fromkeys(bodies(0, 25), 1)
+
+
+def test_a_part_has_as_many_messages_as_fit(monkeypatch):
+    monkeypatch.setattr(remote_sender, "PART_BYTES", 60)
+    batch = SendBatch.of("demo", [*bodies(0, 25), bytes(100), b"last"])
+    assert list(remote_sender._parts(batch, 1, 27)) == [(1, 11), (11, 21), (21, 25), (25, 26), (26, 27)]
 
 
 def test_unstored_bytes_are_bounded(parts):

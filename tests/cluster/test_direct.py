@@ -1,0 +1,22 @@
+"""The cluster without gateways: calls of the administration API take no longer than a request may."""
+
+import socket
+
+import pytest
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
+
+
+@pytest.mark.parametrize("ask", [DirectCluster.topics, DirectCluster.stored_offsets])
+def test_a_web_server_that_hangs_is_given_up(ask):
+    with socket.create_server(("127.0.0.1", 0)) as silent, ChannelPool() as pool:
+        endpoint = Endpoint(*silent.getsockname())
+        cluster = DirectCluster(
+            ClientConfig((endpoint,), "test", rpc_timeout_ms=50), pool, web=lambda: (endpoint,)
+        )
+        with pytest.raises(TubeMQConnectionError, match="timed out"):
+            ask(cluster)
