@@ -56,7 +56,10 @@ class Wire:
         (answer,) = self.exchange((service, method, request.SerializeToString()))
         assert isinstance(answer, rpc.Response), answer
         assert answer.method == method
-        return rpc.parse_message(response_type, answer.body)
+        message = rpc.parse_message(response_type, answer.body)
+        succeeded = message.errCode == 200
+        assert getattr(message, "success", succeeded) is succeeded, message  # some have no such field
+        return message
 
 
 def send_request(data, topic="demo", partition_id=0, *, client="producer-1", **fields):

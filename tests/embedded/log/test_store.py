@@ -47,6 +47,25 @@ def test_an_empty_store_has_nothing(open_store):
     assert store.read(0, 0, limits(store)) is None
 
 
+def test_a_store_that_was_closed_has_no_files_open(open_store):
+    awake = set()
+    store = open_store(awake=awake)
+    assert (awake, store.open_files) == ({store}, 2)
+    store.close()
+    assert (awake, store.open_files) == (set(), 0)
+
+
+def test_what_is_cut_off_is_not_flushed_either(open_store):
+    store = open_store()
+    store.append([record(b"x") for _ in range(5)])
+    store.flush()
+    assert store.lose_from(3 * ENTRY_BYTES) == store.bounds.flushed == 3 * ENTRY_BYTES
+    store.append([record(b"y")])
+    assert store.bounds.flushed == 3 * ENTRY_BYTES
+    store.close()
+    assert read_all(open_store())[0] == [b"x", b"x", b"x", b"y"]
+
+
 def test_offsets_rise_by_28_over_all_partitions_and_ids_by_one(open_store):
     store = open_store()
     first = store.append([record(b"a"), record(b"b", partition_id=1)])

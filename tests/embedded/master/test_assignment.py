@@ -28,6 +28,10 @@ def test_every_partition_goes_to_one_member_and_the_numbers_are_even(held, parti
     assert not numbers or max(numbers) - min(numbers) <= 1
 
 
+def test_members_without_partitions_get_them_in_their_order():
+    assert spread({"a": parts(), "b": parts()}, parts(*range(5))) == {"a": parts(0, 1, 2), "b": parts(3, 4)}
+
+
 @given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=24))
 def test_no_more_moves_than_needed(count, owners):
     """Each member keeps what it may keep, and loses only what it has beyond its share."""
