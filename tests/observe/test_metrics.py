@@ -60,6 +60,7 @@ def test_metrics_are_served_until_closed(listener):
         address = f"http://127.0.0.1:{port}/metrics"
         with urllib.request.urlopen(address, timeout=10) as answer:
             assert values(answer.read().decode()) == values(metrics.text())
+        metrics.close()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(address, timeout=10)
 

@@ -103,4 +103,3 @@ class Metrics:
             self._server.shutdown()
             self._server.server_close()
             self._thread.join()
-        self._server = self._thread = None
