@@ -357,6 +357,15 @@ def test_members_must_agree(quick, first, second, code, text):
     assert (quick.group_heartbeat("two").errCode == 200) is (code == 200)
 
 
+def test_a_bound_group_says_that_it_will_have_enough_members_for_its_brokers(start_master):
+    server, master = start_master(brokers=2)
+    server._state.controls.set_group("group", GroupControl(allowed_broker_client_rate=1), "me")
+    answer = master.join_group(**BOUND | {"totalCount": 1})
+    assert (answer.success, answer.errCode) == (False, 400)
+    assert "requires at least 2 clients" in answer.errMsg
+    assert master.join_group(**BOUND).errCode == 200
+
+
 def test_the_two_ways_of_balancing_do_not_mix(quick):
     assert quick.join_group("one").errCode == 200
     assert quick.register_consumer("two").errCode == 424
