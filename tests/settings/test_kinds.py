@@ -1,5 +1,6 @@
 """Kinds of values: what is shown is parsed, and what does not fit is refused."""
 
+import dataclasses
 import enum
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, strategies as st
 from tests.cases import in_one_test
 from tubemq_spark.model import Endpoint
 from tubemq_spark.settings import kinds
+from tubemq_spark.settings.fields import setting, settings_of
 
 topics = st.from_regex(r"\A[a-zA-Z][a-zA-Z0-9_]{1,20}\Z")
 groups = st.from_regex(r"\A[a-zA-Z][a-zA-Z0-9_-]{1,20}\Z")
@@ -118,6 +120,24 @@ def test_topics(text, value):
 def test_groups(text, value):
     assert kinds.GROUP.parse(text) == value
     assert kinds.GROUPS.parse(text) == ((value,) if value else None)
+
+
+def test_hosts():
+    assert kinds.HOST.parse(" gw-1.example.org ") == "gw-1.example.org"
+    assert kinds.HOSTS.parse("gw-1, [::1],") is None
+    assert kinds.HOSTS.parse("gw-1, 10.1.2.3,") == ("gw-1", "10.1.2.3")
+    assert kinds.HOSTS.parse(",") is None
+
+
+def test_settings_are_shown_unless_they_are_secret():
+    @dataclasses.dataclass
+    class Settings:
+        name: str = setting(kinds.TEXT, "a name")
+        password: str = setting(kinds.VERBATIM, "a password", "none", secret=True)
+
+    assert repr(Settings("me")).endswith("Settings(name='me')")
+    assert Settings("me").password == "none"
+    assert [declared.default for declared in settings_of(Settings).values()] == [None, "none"]
 
 
 def test_lists_drop_blanks_and_repetitions_and_keep_the_order():
