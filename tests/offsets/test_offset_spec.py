@@ -7,13 +7,20 @@ from hypothesis import given, strategies as st
 from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
-from tubemq_spark.errors import DataLossError, OffsetFormatError, OptionError, TubeMQConnectionError
+from tubemq_spark.errors import (
+    DataLossError,
+    LocalProtocolError,
+    OffsetFormatError,
+    OptionError,
+    TubeMQConnectionError,
+)
 from tubemq_spark.model import OffsetBounds
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.offsets.notation import OffsetReader
 from tubemq_spark.offsets.offset_spec import (
     Edge,
     Specific,
+    Stored,
     Timestamp,
     format_offset_spec,
     format_timestamps,
@@ -225,6 +232,12 @@ def test_resolved_offsets_are_inside_the_log_or_the_position_is_refused(position
         assert bounds[partition.store_id].earliest <= offset <= bounds[partition.store_id].latest
     for record in recorder.records:
         assert offsets[record.partition] == record.end
+
+
+@pytest.mark.parametrize("position", [Stored.GROUP, Timestamp(0)])
+def test_what_only_a_cluster_can_tell_is_not_resolved(position):
+    with pytest.raises(LocalProtocolError, match="demo/1:0 has no offset yet"):
+        resolved(position)
 
 
 def test_an_offset_below_the_log_is_a_loss():

@@ -1,8 +1,12 @@
 """The view ``partitions`` says where partitions are and what they hold, also while a broker is away."""
 
+import dataclasses
+
 import pytest
 
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.errors import LocalProtocolError, TubeMQError
+from tubemq_spark.options import OptionSet
+from tubemq_spark.source.views import partitions
 
 
 def picked(rows, *columns):
@@ -100,6 +104,14 @@ def test_an_unknown_topic_or_partition_is_an_error(view, options, condition, wor
         view("partitions", **options)
     assert refused.value.condition == condition
     assert words in str(refused.value)
+
+
+def test_partitions_are_those_of_topics():
+    options = OptionSet.parse(
+        {"tubemq.master.servers": "master:8715", "view": "partitions", "subscribe": "demo"}
+    )
+    with pytest.raises(LocalProtocolError, match="a view of no topics"):
+        list(partitions.rows(dataclasses.replace(options.for_view(), subscription=None)))
 
 
 def test_an_option_without_effect_is_refused(view):
