@@ -158,6 +158,7 @@ def test_one_warning_tells_how_far_times_go_back_and_what_to_do(cluster, caplog)
     cluster.per_fetch = 10
     search, spec = searching(cluster), Specific({"demo": {FIRST: at(60), SECOND: at(55)}})
     begin = search.begin(spec, option="startingTimestamp", if_none=None)
+    fetches = cluster.fetches
     finish = search.end(spec, option="endingTimestamp")
 
     assert begin == Specific({"demo": {FIRST: 0, SECOND: 28 * 5}})
@@ -167,6 +168,7 @@ def test_one_warning_tells_how_far_times_go_back_and_what_to_do(cluster, caplog)
         "'startingTimestamp': in demo/1:0, times go back by up to 165 minutes, so the range has 330"
         in warning
     )
+    assert f"That is what {fetches} fetches have shown" in warning
     assert warning.endswith("farther out of order: do this")
 
 

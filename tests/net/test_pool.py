@@ -343,6 +343,15 @@ def test_callers_that_must_not_wait_get_a_channel_later_one_thread_for_each_peer
         assert first.result() is second.result() is pool.start(server.endpoint).result()
         assert call(first.result()) == "fine"
 
+        there = []
+        pool.start(server.endpoint).when_done(lambda: there.append("at once"))
+        assert there == ["at once"]
+
+        first.result().close()
+        again = pool.start(server.endpoint).result()
+        assert again is not first.result()
+        assert call(again) == "fine"
+
 
 def test_a_channel_that_does_not_come_in_time_is_an_error(monkeypatch):
     answer = threading.Event()
