@@ -93,7 +93,6 @@ async def _serve(server: GatewayServer, settings: GatewaySettings, report_s: flo
         logger.warning("a second signal: the gateway does not wait any longer")
         server.hurry()
     await stopping
-    forced.cancel()
     if reporting is not None:
         reporting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
