@@ -59,7 +59,7 @@ class Look(NamedTuple):
     """The records that carry a time, in their order."""
     seen: bool
     """Whether there was a record at all."""
-    fetches: int = 1
+    fetches: int
     """How many fetches it took."""
 
 

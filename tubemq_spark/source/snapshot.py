@@ -16,7 +16,7 @@ class Snapshot:
     """Of the stores whose brokers answered."""
     ends: Mapping[StoreId, int]
     """Where what may be read ends in these stores, in index bytes, see ``source.visibility``."""
-    partial: bool = False
+    partial: bool
     """Whether there may be other partitions: the layout was asked for before the bounds."""
 
     def is_unchanged(self, answer: VisibleBounds, layout: TopicsLayout) -> bool:
