@@ -60,12 +60,14 @@ def test_one_topic_for_lines_and_counts_is_refused(capsys):
     assert "[TUBEMQ_DEMO_ONE_TOPIC]" in capsys.readouterr().err
 
 
-def test_an_interrupt_is_exit_code_130(monkeypatch):
-    def interrupted(_arguments):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (OSError("disk full"), 1)])
+def test_each_end_has_its_exit_code(monkeypatch, capfd, error, code):
+    def ends(_arguments):
+        raise error
 
-    monkeypatch.setattr("tubemq_spark.cli.embedded.run", interrupted)
-    assert cli.main(["embedded"]) == 130
+    monkeypatch.setattr("tubemq_spark.cli.embedded.run", ends)
+    assert cli.main(["embedded"]) == code
+    assert capfd.readouterr().err == ("tubemq-spark: disk full\n" if code == 1 else "")
 
 
 def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
