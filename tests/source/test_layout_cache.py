@@ -37,6 +37,12 @@ def test_a_suspect_layout_is_asked_for_again_after_a_second(layouts, cluster, cl
     assert cluster.layouts == 2
 
 
+def test_a_topic_that_is_missing_is_told_by_the_first_layout(layouts, cluster, clock):
+    cluster.removed = {"demo"}
+    layout, asked_now = layouts.newest()
+    assert (layout.missing_topics, asked_now) == ({"demo"}, True)
+
+
 def test_a_topic_that_is_missing_is_asked_for_seldom(cluster, clock):
     """A master refuses all topics where one is missing, so each question would become several."""
     layouts = LayoutCache(cluster, Topics(("demo", "missing")))
