@@ -52,7 +52,7 @@ class SinkColumns:
         names = frozenset(schema.fieldNames())
         if len(names) < len(schema.fields):
             counts = collections.Counter(schema.fieldNames())
-            raise OptionError("TUBEMQ_SINK_DUPLICATE_COLUMN", column=counts.most_common(1)[0][0])
+            raise OptionError("TUBEMQ_SINK_DUPLICATE_COLUMN", column=max(counts, key=counts.__getitem__))
         if "value" not in names:
             raise OptionError("TUBEMQ_SINK_NO_VALUE", found=", ".join(schema.fieldNames()))
         if options.topic is None and "topic" not in names:
