@@ -76,9 +76,11 @@ class Touched:
         touched = self._of_module(path)
         before = _lines_before(path)
         tests = [touched[before[line]] for line in lines if before.get(line) in touched]
-        if not tests or any(tests):
+        source = (ROOT / path).read_text()
+        # A test that was the first one to import a module seems to be the only one to touch its constants.
+        if not tests or (any(tests) and is_in_function(source, lines[0])):
             return self._in_order(path, frozenset().union(*tests), frozenset())
-        *outer, name = names_at((ROOT / path).read_text(), lines[0]) or [""]
+        *outer, name = names_at(source, lines[0]) or [""]
         naming = self._of_files(name)
         return self._in_order(path, naming.union(*touched.values(), *map(self._of_files, outer)), naming)
 
@@ -102,6 +104,15 @@ class Touched:
             return file != own, best.isdisjoint(by_file[file]), -near, -len(by_file[file]), file
 
         return [by_file[file] for file in sorted(by_file, key=distance)]
+
+
+def is_in_function(source: str, line: int) -> bool:
+    """Return whether a line is carried out by calls."""
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body[0].lineno <= line <= (node.end_lineno or 0)
+        for node in ast.walk(ast.parse(source))
+    )
 
 
 def names_at(source: str, line: int) -> list[str]:

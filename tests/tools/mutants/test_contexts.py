@@ -2,7 +2,7 @@
 
 import pytest
 
-from tools.mutants.contexts import command_tests, names_at
+from tools.mutants.contexts import command_tests, is_in_function, names_at
 
 MODULE = """
 SIZE: Final = 5
@@ -40,3 +40,11 @@ def test_a_line_outside_of_functions_has_the_names_of_what_it_defines(text, name
 def test_what_processes_do_is_tested_by_the_command_that_runs_the_package():
     assert command_tests("tubemq_spark/gateway/process.py") == ["tests/cli/test_gateway_command.py"]
     assert command_tests("tubemq_spark/options/table.py") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "called"), [("SIZE", False), ("5,", False), ("def kind", False), ("total", True)]
+)
+def test_what_is_carried_out_at_import_is_in_no_function(text, called):
+    before, _, _ = MODULE.partition(text)
+    assert is_in_function(MODULE, before.count("\n") + 1) is called
