@@ -111,3 +111,11 @@ def test_many_topics_make_no_long_line(listener, caplog):
     )
     assert "36 rows behind (topic8 8 rows behind, topic7" in caplog.text
     assert "topic4 4 rows behind and 4 more topics)" in caplog.text
+
+
+def test_the_log_tells_of_a_query_that_does_not_catch_up(listener, caplog):
+    caplog.set_level(logging.INFO)
+    for second in range(0, 130, 10):
+        ends = offset(demo=second), offset(demo=100 + 2 * second)
+        listener.onQueryProgress(progress(run_id(1), source(*ends), second=second, name="slow"))
+    assert caplog.messages[-1].endswith("; it does not catch up")
