@@ -85,10 +85,10 @@ static uint32_t add_by_tables(uint32_t sum, const uint8_t *data, size_t size) {
 
 /* Folding, as in Intel's "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" of 2009: 16 bytes times x^n,
  * modulo the polynomial, may be added to the 16 bytes that lie n bits behind them. The 16 bytes that are left have
- * the same sum as all, and the tables compute it.
+ * the same sum as all; the tables take what is shorter than that.
  */
 
-enum { LANE_BYTES = 16, LANES = 4, BLOCK_BYTES = LANES * LANE_BYTES };
+enum { LANE_BYTES = 16, BLOCK_BYTES = 4 * LANE_BYTES };
 
 static bool can_multiply;
 
@@ -101,29 +101,38 @@ __attribute__((target("pclmul"))) static __m128i fold(__m128i lane, __m128i powe
 
 static __m128i load_lane(const uint8_t *at) { return _mm_loadu_si128((const __m128i *)(const void *)at); }
 
-/* Take at least a block of bytes into a sum. */
+/* Reduce 16 bytes to their sum (Barrett's reduction, from 128 bits over 96 and 64 to 32). */
+__attribute__((target("pclmul"))) static uint32_t reduce(__m128i lane) {
+    const __m128i powers = _mm_set_epi64x(0x0CCAA009E, 0x163CD6124);     /* x^96 and x^64 */
+    const __m128i polynomial = _mm_set_epi64x(0x1F7011641, 0x1DB710641); /* its inverse, and itself */
+    const __m128i word = _mm_set_epi32(0, 0, 0, -1);
+    lane = _mm_xor_si128(_mm_srli_si128(lane, 8), _mm_clmulepi64_si128(lane, powers, 0x10));
+    lane = _mm_xor_si128(_mm_srli_si128(lane, 4), _mm_clmulepi64_si128(_mm_and_si128(lane, word), powers, 0x00));
+    __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(lane, word), polynomial, 0x10);
+    lane = _mm_xor_si128(lane, _mm_clmulepi64_si128(_mm_and_si128(quotient, word), polynomial, 0x00));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_srli_si128(lane, 4));
+}
+
+/* Take at least a block of bytes into a sum. The lanes have names: an array of them would lie in memory. */
 __attribute__((target("pclmul"))) static uint32_t add_by_folding(uint32_t sum, const uint8_t *data,
                                                                  size_t size) {
     /* x^(n+32) and x^(n-32), bits reflected and shifted by one, for n of a block and of a lane. */
     const __m128i block_powers = _mm_set_epi64x(0x1C6E41596, 0x154442BD4);
     const __m128i lane_powers = _mm_set_epi64x(0x0CCAA009E, 0x1751997D0);
-    __m128i lanes[LANES];
-    uint8_t left[LANE_BYTES];
-    for (int i = 0; i < LANES; i++)
-        lanes[i] = load_lane(data + i * LANE_BYTES);
-    lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)sum));
-    data += BLOCK_BYTES;
-    size -= BLOCK_BYTES;
-    for (; size >= BLOCK_BYTES; data += BLOCK_BYTES, size -= BLOCK_BYTES)
-        for (int i = 0; i < LANES; i++)
-            lanes[i] = fold(lanes[i], block_powers, load_lane(data + i * LANE_BYTES));
-    __m128i lane = lanes[0];
-    for (int i = 1; i < LANES; i++)
-        lane = fold(lane, lane_powers, lanes[i]);
+    __m128i first = _mm_xor_si128(load_lane(data), _mm_cvtsi32_si128((int)sum));
+    __m128i second = load_lane(data + LANE_BYTES);
+    __m128i third = load_lane(data + 2 * LANE_BYTES);
+    __m128i last = load_lane(data + 3 * LANE_BYTES);
+    for (data += BLOCK_BYTES, size -= BLOCK_BYTES; size >= BLOCK_BYTES; data += BLOCK_BYTES, size -= BLOCK_BYTES) {
+        first = fold(first, block_powers, load_lane(data));
+        second = fold(second, block_powers, load_lane(data + LANE_BYTES));
+        third = fold(third, block_powers, load_lane(data + 2 * LANE_BYTES));
+        last = fold(last, block_powers, load_lane(data + 3 * LANE_BYTES));
+    }
+    last = fold(fold(fold(first, lane_powers, second), lane_powers, third), lane_powers, last);
     for (; size >= LANE_BYTES; data += LANE_BYTES, size -= LANE_BYTES)
-        lane = fold(lane, lane_powers, load_lane(data));
-    _mm_storeu_si128((__m128i *)(void *)left, lane);
-    return add_by_tables(add_by_tables(0, left, LANE_BYTES), data, size);
+        last = fold(last, lane_powers, load_lane(data));
+    return add_by_tables(reduce(last), data, size);
 }
 
 static uint32_t add_to_sum(uint32_t sum, const uint8_t *data, size_t size) {
