@@ -11,7 +11,7 @@ from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import Endpoint, Route, TopicPartition
-from tubemq_spark.net.channel import PendingCall
+from tubemq_spark.net.call import Call
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -46,7 +46,7 @@ def only_partition(config: ClientConfig, topic: str) -> OnlyPartition:
 @contextlib.contextmanager
 def fetching(
     config: ClientConfig, topic: str
-) -> Iterator[tuple[Callable[[], PendingCall], Callable[[], int], int]]:
+) -> Iterator[tuple[Callable[[], Call], Callable[[], int], int]]:
     """Lease a topic's only partition from its start.
 
     Gives what starts a fetch, which confirms the one before; what commits it and returns the position; and
@@ -67,7 +67,7 @@ def fetching(
             lastPackConsumed=True,
         )
 
-        def start() -> PendingCall:
+        def start() -> Call:
             return session.channel.start(
                 ServiceType.BROKER_READ,
                 Method.GET_MESSAGE,

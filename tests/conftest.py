@@ -18,6 +18,7 @@ from testkit.interrupts import hear_interrupts
 from testkit.sampling import leave_most_cases_to_the_night
 from tests.changed import REST, changed_files, distance_from
 from tubemq_spark.cluster.kept_producers import process_producers
+from tubemq_spark.net.kept_channels import process_channels
 from tubemq_spark.protocol import speedups
 
 GRACE_SECONDS = 10.0
@@ -129,6 +130,7 @@ def nothing_left_behind():
     threads, sockets = set(threading.enumerate()), open_sockets()
     yield
     process_producers().close_idle()
+    process_channels().close()
     deadline = time.monotonic() + GRACE_SECONDS
     left = left_behind(threads, sockets)
     while any(left) and time.monotonic() < deadline:

@@ -17,8 +17,9 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import channel as channel_module
+from tubemq_spark.net import stream
 from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.private_channel import PrivateChannel
 from tubemq_spark.net.retry import SLEEP, Sleep
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
 from tubemq_spark.protocol.pb import master_pb2
@@ -31,15 +32,15 @@ def ok(text="fine"):
 
 
 def call(channel, timeout_ms=5_000, request=REQUEST, wait=None):
-    return channel.call(
+    pending = channel.start(
         ServiceType.MASTER,
         Method.PRODUCER_CLOSE,
         request,
-        master_pb2.CloseResponseM2P,
         timeout_ms=timeout_ms,
         during="closing",
         wait=wait,
     )
+    return pending.result(master_pb2.CloseResponseM2P, "closing")
 
 
 def start(channel, timeout_ms=5_000):
@@ -48,8 +49,14 @@ def start(channel, timeout_ms=5_000):
     )
 
 
-def connected(server):
-    return RpcChannel.connect(server.endpoint, 1_000)
+@pytest.fixture(params=[RpcChannel, PrivateChannel], ids=["shared", "private"])
+def kind(request):
+    """A kind of channel, for what holds of both."""
+    return request.param
+
+
+def over(server, kind=RpcChannel):
+    return contextlib.closing(kind.connect(server.endpoint, 1_000))
 
 
 def echo(exchange):
@@ -60,8 +67,8 @@ def silent(exchange):
     pass
 
 
-def test_a_call_brings_the_answer():
-    with RpcServer(echo) as server, connected(server) as channel:
+def test_a_call_brings_the_answer(kind):
+    with RpcServer(echo) as server, over(server, kind) as channel:
         assert call(channel) == ok("me")
         assert not channel.closed
     assert channel.closed
@@ -69,7 +76,7 @@ def test_a_call_brings_the_answer():
 
 def test_a_connection_tells_what_it_was_used_for(caplog):
     caplog.set_level("DEBUG", logger="tubemq_spark.net.channel")
-    with RpcServer(echo) as server, connected(server) as first, connected(server) as second:
+    with RpcServer(echo) as server, over(server) as first, over(server) as second:
         unused = second.traffic
         call(first)
         call(first)
@@ -86,14 +93,14 @@ def test_a_connection_tells_what_it_was_used_for(caplog):
         assert any(text.startswith(start) for text in told), told
 
 
-def test_the_request_travels_whole():
+def test_the_request_travels_whole(kind):
     seen = []
 
     def note(exchange):
         seen.append(exchange.request)
         echo(exchange)
 
-    with RpcServer(note) as server, connected(server) as channel:
+    with RpcServer(note) as server, over(server, kind) as channel:
         call(channel, timeout_ms=1234)
 
     (request,) = seen
@@ -130,7 +137,7 @@ def test_big_requests_and_answers_of_many_threads_do_not_mix():
     assert results == dict.fromkeys(range(16), True)
 
 
-def test_answers_may_come_in_any_order():
+def test_answers_may_come_in_any_order(kind):
     waiting = []
 
     def backwards(exchange):
@@ -139,7 +146,7 @@ def test_answers_may_come_in_any_order():
             for number, held in reversed(list(enumerate(waiting))):
                 held.answer(ok(str(number)))
 
-    with RpcServer(backwards) as server, connected(server) as channel:
+    with RpcServer(backwards) as server, over(server, kind) as channel:
         calls = [start(channel) for _ in range(3)]
         answers = [pending.result(master_pb2.CloseResponseM2P, "closing").errMsg for pending in calls]
 
@@ -148,7 +155,7 @@ def test_answers_may_come_in_any_order():
 
 def test_a_listener_is_told_once_of_an_answer_before_and_after_it_came():
     held = []
-    with RpcServer(held.append) as server, connected(server) as channel:
+    with RpcServer(held.append) as server, over(server) as channel:
         early, told = start(channel), []
         early.when_done(lambda: told.append(early.done))
         assert 0 < early.remaining_s <= 5
@@ -162,8 +169,8 @@ def test_a_listener_is_told_once_of_an_answer_before_and_after_it_came():
         assert told == [True, "late"]
 
 
-def test_a_listener_is_told_of_a_lost_connection():
-    with RpcServer(silent) as server, connected(server) as channel:
+def test_a_listener_is_told_of_a_lost_connection(kind):
+    with RpcServer(silent) as server, over(server, kind) as channel:
         pending, told = start(channel), []
         pending.when_done(lambda: told.append(pending.done))
         channel.close()
@@ -171,7 +178,7 @@ def test_a_listener_is_told_of_a_lost_connection():
 
 
 def test_an_answer_that_came_in_time_is_good_however_late_it_is_asked_for():
-    with RpcServer(echo) as server, connected(server) as channel:
+    with RpcServer(echo) as server, over(server) as channel:
         pending = start(channel, timeout_ms=200)
         while not pending.done:
             time.sleep(0.001)
@@ -186,7 +193,7 @@ def test_a_request_without_answer_times_out_and_the_connection_stays():
         if count[0] > 1:
             echo(exchange)
 
-    with RpcServer(only_second) as server, connected(server) as channel:
+    with RpcServer(only_second) as server, over(server) as channel:
         with pytest.raises(TubeMQTimeoutError, match="within 50 ms while closing") as caught:
             call(channel, timeout_ms=50)
         assert caught.value.parameters["endpoint"] == str(server.endpoint)
@@ -204,7 +211,7 @@ def test_a_late_answer_is_dropped():
             held[0].answer(ok("late"))
             held[1].answer(ok("in time"))
 
-    with RpcServer(late) as server, connected(server) as channel:
+    with RpcServer(late) as server, over(server) as channel:
         with pytest.raises(TubeMQTimeoutError):
             call(channel, timeout_ms=30)
 
@@ -212,7 +219,7 @@ def test_a_late_answer_is_dropped():
 
 
 def test_a_connection_that_only_swallows_requests_is_given_up():
-    with RpcServer(silent) as server, connected(server) as channel:
+    with RpcServer(silent) as server, over(server) as channel:
         third = start(channel, timeout_ms=5_000)
         for _ in range(2):
             with pytest.raises(TubeMQTimeoutError):
@@ -232,7 +239,7 @@ def test_bytes_between_two_timeouts_show_that_the_peer_lives():
         if count % 2 == 0:
             echo(exchange)
 
-    with RpcServer(every_other) as server, connected(server) as channel:
+    with RpcServer(every_other) as server, over(server) as channel:
         for _ in range(3):
             with pytest.raises(TubeMQTimeoutError):
                 call(channel, timeout_ms=20)
@@ -241,9 +248,9 @@ def test_bytes_between_two_timeouts_show_that_the_peer_lives():
         assert not channel.closed
 
 
-def test_a_forgotten_call_leaves_nothing_behind():
+def test_a_forgotten_call_leaves_nothing_behind(kind):
     held = []
-    with RpcServer(held.append) as server, connected(server) as channel:
+    with RpcServer(held.append) as server, over(server, kind) as channel:
         pending = start(channel)
         pending.forget()
         while not held:
@@ -262,7 +269,7 @@ class NotWantedError(Exception):
     pass
 
 
-def test_a_wait_for_an_answer_ends_when_the_caller_gives_up():
+def test_a_wait_for_an_answer_ends_when_the_caller_gives_up(kind):
     asked = []
 
     def three_times():
@@ -271,7 +278,7 @@ def test_a_wait_for_an_answer_ends_when_the_caller_gives_up():
             raise NotWantedError
 
     held = []
-    with RpcServer(held.append) as server, connected(server) as channel:
+    with RpcServer(held.append) as server, over(server, kind) as channel:
         pending = channel.start(
             ServiceType.MASTER,
             Method.PRODUCER_CLOSE,
@@ -293,16 +300,16 @@ def test_a_wait_for_an_answer_ends_when_the_caller_gives_up():
         assert not pending.done
 
 
-def test_a_wait_that_is_wanted_ends_with_the_answer_or_the_time_out():
-    with RpcServer(echo) as server, connected(server) as channel:
+def test_a_wait_that_is_wanted_ends_with_the_answer_or_the_time_out(kind):
+    with RpcServer(echo) as server, over(server, kind) as channel:
         assert call(channel, wait=SLEEP) == ok("me")
-    with RpcServer(silent) as server, connected(server) as channel, pytest.raises(TubeMQTimeoutError):
+    with RpcServer(silent) as server, over(server, kind) as channel, pytest.raises(TubeMQTimeoutError):
         call(channel, timeout_ms=150, wait=SLEEP)
 
 
-def test_a_lost_connection_fails_all_calls_under_way():
+def test_a_lost_connection_fails_all_calls_under_way(kind):
     held = []
-    with RpcServer(held.append) as server, connected(server) as channel:
+    with RpcServer(held.append) as server, over(server, kind) as channel:
         calls = [start(channel) for _ in range(3)]
         while len(held) < len(calls):
             time.sleep(0.001)
@@ -317,9 +324,9 @@ def test_a_lost_connection_fails_all_calls_under_way():
             start(channel)
 
 
-def test_closing_fails_all_calls_under_way():
+def test_closing_fails_all_calls_under_way(kind):
     with RpcServer(silent) as server:
-        channel = connected(server)
+        channel = kind.connect(server.endpoint, 1_000)
         pending = start(channel)
         channel.close()
         channel.close()
@@ -328,19 +335,19 @@ def test_closing_fails_all_calls_under_way():
             pending.body("closing")
 
 
-def test_an_idle_connection_is_kept(monkeypatch):
-    monkeypatch.setattr(channel_module, "_IO_TIMEOUT_S", 0.02)
-    with RpcServer(echo) as server, connected(server) as channel:
+def test_an_idle_connection_is_kept(kind, monkeypatch):
+    monkeypatch.setattr(stream, "IO_TIMEOUT_S", 0.02)
+    with RpcServer(echo) as server, over(server, kind) as channel:
         time.sleep(0.08)
 
         assert call(channel) == ok("me")
 
 
-def test_a_peer_that_takes_no_bytes_is_given_up(monkeypatch):
-    monkeypatch.setattr(channel_module, "_IO_TIMEOUT_S", 0.05)
+def test_a_peer_that_takes_no_bytes_is_given_up(kind, monkeypatch):
+    monkeypatch.setattr(stream, "IO_TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         endpoint = Endpoint("127.0.0.1", deaf.getsockname()[1])
-        with RpcChannel.connect(endpoint, 1_000) as channel:
+        with contextlib.closing(kind.connect(endpoint, 1_000)) as channel:
             huge = master_pb2.CloseRequestP2M(clientId="x" * (20 << 20))
             with pytest.raises(TubeMQConnectionError, match="timed out"):
                 call(channel, request=huge)
@@ -358,16 +365,22 @@ def test_a_peer_that_takes_no_bytes_is_given_up(monkeypatch):
         ),
     ],
 )
-def test_a_peer_that_breaks_the_protocol_is_hung_up_on(garbage):
-    with RpcServer(lambda exchange: exchange.send_bytes(garbage)) as server, connected(server) as channel:
+def test_a_peer_that_breaks_the_protocol_is_hung_up_on(kind, garbage):
+    with (
+        RpcServer(lambda exchange: exchange.send_bytes(garbage)) as server,
+        over(server, kind) as channel,
+    ):
         with pytest.raises(TubeMQConnectionError, match="broke the protocol"):
             call(channel)
         assert channel.closed
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<!DOCTYPE html><html></html>"])
-def test_an_http_server_is_recognised(answer):
-    with RpcServer(lambda exchange: exchange.send_bytes(answer)) as server, connected(server) as channel:
+def test_an_http_server_is_recognised(kind, answer):
+    with (
+        RpcServer(lambda exchange: exchange.send_bytes(answer)) as server,
+        over(server, kind) as channel,
+    ):
         with pytest.raises(TubeMQConnectionError, match="answered in HTTP") as caught:
             call(channel)
         assert isinstance(caught.value.__cause__, HttpAnswerError)
@@ -375,9 +388,9 @@ def test_an_http_server_is_recognised(answer):
         assert ".;" not in str(caught.value)
 
 
-def test_an_answer_of_another_kind_fails_that_call_only():
+def test_an_answer_of_another_kind_fails_that_call_only(kind):
     other = master_pb2.HeartRequestC2MV2(clientId="x", groupName="y")
-    with RpcServer(lambda exchange: exchange.answer(other)) as server, connected(server) as channel:
+    with RpcServer(lambda exchange: exchange.answer(other)) as server, over(server, kind) as channel:
         with pytest.raises(RemoteProtocolError, match="CloseResponseM2P"):
             call(channel)
         assert not channel.closed
@@ -393,13 +406,13 @@ def test_an_answer_of_another_kind_fails_that_call_only():
         ("any.Exception", Status.FATAL, False),
     ],
 )
-def test_an_exception_of_the_peer_is_an_error_of_ours(exception, status, retriable):
+def test_an_exception_of_the_peer_is_an_error_of_ours(kind, exception, status, retriable):
     def refuse(exchange):
         exchange.fail(exception, "it says no", status)
 
     with (
         RpcServer(refuse) as server,
-        connected(server) as channel,
+        over(server, kind) as channel,
         pytest.raises(RpcError, match="it says no") as caught,
     ):
         call(channel)
@@ -410,16 +423,20 @@ def test_an_exception_of_the_peer_is_an_error_of_ours(exception, status, retriab
     assert caught.value.code == 0
 
 
-def test_an_exception_without_text_has_one_anyway():
+def test_an_exception_without_text_has_one_anyway(kind):
     def refuse(exchange):
         exchange.fail("any.Exception", "")
 
-    with RpcServer(refuse) as server, connected(server) as channel, pytest.raises(RpcError, match="no text"):
+    with (
+        RpcServer(refuse) as server,
+        over(server, kind) as channel,
+        pytest.raises(RpcError, match="no text"),
+    ):
         call(channel)
 
 
-def test_a_request_that_cannot_be_sent_is_a_bug_and_harms_nobody():
-    with RpcServer(echo) as server, connected(server) as channel:
+def test_a_request_that_cannot_be_sent_is_a_bug_and_harms_nobody(kind):
+    with RpcServer(echo) as server, over(server, kind) as channel:
         with pytest.raises(LocalProtocolError):
             call(channel, request=master_pb2.CloseRequestP2M())
         with pytest.raises(LocalProtocolError):
@@ -430,16 +447,16 @@ def test_a_request_that_cannot_be_sent_is_a_bug_and_harms_nobody():
         assert call(channel) == ok("me")
 
 
-def test_nobody_listens():
+def test_nobody_listens(kind):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         endpoint = Endpoint("127.0.0.1", taken.getsockname()[1])
 
     with pytest.raises(TubeMQConnectionError, match=f"Cannot connect to {endpoint}") as caught:
-        RpcChannel.connect(endpoint, 1_000)
+        kind.connect(endpoint, 1_000)
     assert caught.value.retriable
 
 
-def test_a_connection_that_is_not_made_in_time_is_given_up():
+def test_a_connection_that_is_not_made_in_time_is_given_up(kind):
     """A full backlog answers nothing, as a dropped packet."""
     with contextlib.ExitStack() as held:
         listener = held.enter_context(socket.socket())
@@ -450,7 +467,7 @@ def test_a_connection_that_is_not_made_in_time_is_given_up():
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
         with pytest.raises(TubeMQConnectionError, match="timed out"):
-            RpcChannel.connect(Endpoint(*listener.getsockname()), 100)
+            kind.connect(Endpoint(*listener.getsockname()), 100)
 
 
 def test_a_name_is_resolved_at_every_connect(monkeypatch):
@@ -469,14 +486,14 @@ def test_a_name_is_resolved_at_every_connect(monkeypatch):
             assert len(server.accepted) == 1
 
 
-def test_small_requests_do_not_wait_for_more():
-    with RpcServer(echo) as server, connected(server) as channel:
+def test_small_requests_do_not_wait_for_more(kind):
+    with RpcServer(echo) as server, over(server, kind) as channel:
         assert channel._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_reader_is_named_after_the_peer_and_ends_with_the_channel():
     with RpcServer(echo) as server:
         name = f"tubemq-reader-{server.endpoint}"
-        with connected(server):
+        with over(server):
             assert name in [thread.name for thread in threading.enumerate()]
         assert name not in [thread.name for thread in threading.enumerate()]

@@ -18,7 +18,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from tubemq_spark.net.channel import PendingCall
+from tubemq_spark.net.call import Call
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import SLEEP, Wait
 
@@ -47,7 +47,7 @@ class Blocking(Generic[Value]):
 class Started(Generic[Value]):
     """A request under way."""
 
-    def __init__(self, pending: PendingCall, finish: Callable[[PendingCall], Value]) -> None:
+    def __init__(self, pending: Call, finish: Callable[[Call], Value]) -> None:
         self._pending = pending
         self._finish = finish
 
@@ -70,7 +70,7 @@ class Started(Generic[Value]):
         return self._pending.remaining_s
 
     def when_done(self, listener: Callable[[], object]) -> None:
-        """Call a function once when ``result`` will not wait any more; see ``PendingCall.when_done``."""
+        """Call a function once when ``result`` will not wait any more; see ``Call.when_done``."""
         self._pending.when_done(listener)
 
     def forget(self) -> None:

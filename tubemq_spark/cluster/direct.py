@@ -31,6 +31,7 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
+from tubemq_spark.net.kept_channels import KeptChannels
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.net.side_by_side import all_of
@@ -42,7 +43,8 @@ class DirectCluster(Cluster):
     """A cluster over a pool of channels, which it shares with others and does not close.
 
     Its senders are new producers, or those of ``producers``, which may have served others before. ``web``
-    returns where the masters serve their administration API.
+    returns where the masters serve their administration API. Ranges are read over channels of their own when
+    ``channels`` are given.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class DirectCluster(Cluster):
         pool: ChannelPool,
         producers: KeptProducers | None = None,
         web: Callable[[], Sequence[Endpoint]] = tuple,
+        channels: KeptChannels | None = None,
     ) -> None:
         self._config = config
         self._web = web
         self._pool = pool
         self._producers = producers
+        self._channels = channels
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask in a short session under the user's group."""
@@ -109,7 +113,7 @@ class DirectCluster(Cluster):
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP
     ) -> Generator[FetchedBatch, None, None]:
         """Read under a reader group's lease, straight from the partition's broker."""
-        return read_range(self._config, self._pool, request, on_loss, wait)
+        return read_range(self._config, self._pool, request, on_loss, wait, channels=self._channels)
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""

@@ -4,6 +4,7 @@ from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import process_producers
+from tubemq_spark.net.kept_channels import process_channels
 from tubemq_spark.net.pool import process_pool
 
 
@@ -22,4 +23,6 @@ def open_cluster(config: ClusterConfig) -> Cluster:
         from tubemq_spark.cluster.remote import RemoteCluster
 
         return RemoteCluster(process_gateways(config.gateways, config.client, config.gateway_token))
-    return DirectCluster(config.client, process_pool(), process_producers(), lambda: config.web_servers)
+    return DirectCluster(
+        config.client, process_pool(), process_producers(), lambda: config.web_servers, process_channels()
+    )

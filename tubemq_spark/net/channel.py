@@ -11,135 +11,44 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.errors import (
-    RemoteProtocolError,
-    RpcError,
-    TlsError,
-    TubeMQConnectionError,
-    TubeMQError,
-    TubeMQTimeoutError,
-)
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import addresses
-from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.call import AnyMessage, Call, Cause, lost
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.stream import Stream, connect
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.net.tls_session import TlsSocket
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
-from tubemq_spark.protocol.constants import Method, ServiceType, Status
-from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS
+from tubemq_spark.protocol.constants import Method, ServiceType
 
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES: Final = 1 << 19
 """The answer to a fetch is about as long, so that all of it can be received at once."""
-_IO_TIMEOUT_S: Final = 10.0
-"""A peer that accepts no byte for so long is gone. (Reading has no limit: an idle channel is fine.)"""
 _SILENT_TIMEOUTS: Final = 2
 """The connection is dead after so many calls in a row timed out without a byte from the peer in between."""
 
-_SLICE_S: Final = 0.1
-"""How often a wait for an answer checks whether the answer is still wanted."""
-
 _numbers: Final = itertools.count(1)
 
-AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
-Cause = str | OSError | TubeMQError
-"""Why a connection was lost; an error also becomes the ``__cause__`` of the errors its calls raise."""
 
-
-class PendingCall:
-    """A call in flight; ask for its answer once, or forget it."""
+class PendingCall(Call):
+    """A call in flight on a channel that threads share."""
 
     def __init__(self, channel: "RpcChannel", timeout_ms: int, wait: Wait | None = None) -> None:
-        self._channel = channel
-        self._wait = wait
-        self._timeout_ms = timeout_ms
-        self._deadline = Deadline.after_ms(timeout_ms)
+        super().__init__(channel, timeout_ms, wait)
         # A lock that is held until then: an event is several times as much work for every call.
         self._unsettled = threading.Lock()
         self._unsettled.acquire()
-        self._outcome: rpc.Response | rpc.Failure | Cause = ""
-        # At most one; the thread that pops it calls it, so it is called once.
-        self._listeners: list[Callable[[], object]] = []
-        self.serial_no = 0
 
     @property
     def done(self) -> bool:
         """Whether the answer has arrived, or the connection was lost."""
         return not self._unsettled.locked()
-
-    @property
-    def remaining_s(self) -> float:
-        """For how many seconds the answer may still come; then waiting for it raises an error at once."""
-        return self._deadline.remaining()
-
-    def when_done(self, listener: Callable[[], object]) -> None:
-        """Call a function once when this is ``done``: the channel's reader does, or this call.
-
-        For callers that must not wait. It must return at once and raise nothing. May be used once.
-        """
-        self._listeners.append(listener)
-        if self.done:
-            self._tell()
-
-    def body(self, during: str) -> bytes | memoryview:
-        """Wait for the answer and return its body, the serialised response message.
-
-        Raises:
-            TubeMQTimeoutError: no answer arrived within the call's time-out, counted from its start.
-            TubeMQConnectionError: the connection was lost first.
-            RpcError: the peer answered with an exception (``TUBEMQ_REMOTE_EXCEPTION``).
-        """
-        if not self._wait_for_answer():
-            self._channel.give_up(self)
-            raise TubeMQTimeoutError(
-                "TUBEMQ_TIMEOUT", endpoint=self._channel.endpoint, timeout_ms=self._timeout_ms, during=during
-            )
-        if isinstance(self._outcome, rpc.Response):
-            return self._outcome.body
-        if isinstance(self._outcome, rpc.Failure):
-            raise _remote_exception(self._outcome, self._channel.endpoint, during)
-        raise _lost(self._channel.endpoint, during, self._outcome)
-
-    def result(self, response_type: type[AnyMessage], during: str) -> AnyMessage:
-        """Wait for the answer and parse it.
-
-        Raises:
-            RemoteProtocolError: the answer is not such a message.
-            TubeMQError: as ``body``.
-        """
-        body = self.body(during)
-        try:
-            return rpc.parse_message(response_type, body)
-        except RemoteProtocolError as error:
-            raise self.bad_answer(during, error.parameters["what"]) from error
-
-    def bad_answer(self, during: str, what: object) -> RemoteProtocolError:
-        """Return the error for an answer that cannot be used; the connection can."""
-        endpoint = self._channel.endpoint
-        return RemoteProtocolError("TUBEMQ_BAD_ANSWER", endpoint=endpoint, during=during, what=what)
-
-    def _wait_for_answer(self) -> bool:
-        """Wait until the deadline or until ``wait.check`` raises; return whether the call was settled."""
-        if self._wait is None:
-            return self._wait_at_most(self._deadline.remaining())
-        try:
-            while not self._wait_at_most(min(_SLICE_S, self._deadline.remaining())):
-                if self._deadline.expired:
-                    return False
-                self._wait.check()
-        except BaseException:
-            self.forget()
-            raise
-        return True
 
     def _wait_at_most(self, seconds: float) -> bool:
         if not self._unsettled.acquire(timeout=seconds):
@@ -147,20 +56,8 @@ class PendingCall:
         self._unsettled.release()
         return True
 
-    def forget(self) -> None:
-        """Stop waiting; if the answer arrives later, it is dropped."""
-        self._channel.forget(self)
-
-    def settle(self, outcome: rpc.Response | rpc.Failure | Cause) -> None:
-        """Set the answer, or why there will be none; called once, when the call leaves flight."""
-        self._outcome = outcome
+    def _mark_done(self) -> None:
         self._unsettled.release()
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._listeners:
-            with contextlib.suppress(IndexError):  # the other one was first
-                self._listeners.pop()()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -190,7 +87,7 @@ class RpcChannel:
     requests that waited too long. A lost connection fails all calls in flight.
     """
 
-    def __init__(self, endpoint: Endpoint, connected: socket.socket | TlsSocket) -> None:
+    def __init__(self, endpoint: Endpoint, connected: Stream) -> None:
         """Read from a connected socket in a thread of its own, and close it."""
         keep_freed_memory()
         self.endpoint = endpoint
@@ -219,15 +116,7 @@ class RpcChannel:
             TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
             OptionError: a file of ``tls`` cannot be used.
         """
-        deadline = Deadline.after_ms(connect_timeout_ms)
-        try:
-            connected = addresses.connect(endpoint, connect_timeout_ms / 1000)
-        except OSError as error:
-            raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error) from error
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        stream = connected if tls is None else TlsSocket.connect(connected, endpoint, tls, deadline)
-        connected.settimeout(_IO_TIMEOUT_S)
-        return cls(endpoint, stream)
+        return cls(endpoint, connect(endpoint, connect_timeout_ms, tls))
 
     def __enter__(self) -> Self:
         return self
@@ -283,26 +172,14 @@ class RpcChannel:
     ) -> PendingCall:
         """Send a request and return at once; requests of one thread arrive in the order of their calls.
 
-        Args:
-            service: the peer's service.
-            method: the method.
-            request: the request.
-            timeout_ms: how long the answer may take.
-            during: what is being done, for the text of an error.
-            wait: its ``check`` is called several times per second while the answer is awaited; what it raises
-                ends that wait.
-
-        Raises:
-            TubeMQConnectionError: the connection is lost or closed.
-            LocalProtocolError: a required field is not set, the time-out is not positive, or the
-                request is longer than a frame can be.
+        See ``Channel.start``.
         """
         body = rpc.serialize_message(request)
         pending = PendingCall(self, timeout_ms, wait)
         with self._sending:
             with self._state:
                 if self.closed or self._connection.closed:
-                    raise _lost(self.endpoint, during, self._lost_because or "the peer broke the protocol")
+                    raise lost(self.endpoint, during, self._lost_because or "the peer broke the protocol")
                 pending.serial_no = self._connection.send_request(service, method, body, timeout_ms)
                 self._pending[pending.serial_no] = pending
                 self._requests += 1
@@ -312,18 +189,18 @@ class RpcChannel:
             except OSError as error:
                 self._lose(error)
                 # The reader may have been first, and know more: that the peer refused us, for one.
-                raise _lost(self.endpoint, during, self._lost_because) from error
+                raise lost(self.endpoint, during, self._lost_because) from error
         return pending
 
-    def forget(self, pending: PendingCall) -> None:
+    def forget(self, call: Call) -> None:
         """Drop the answer of a call if it arrives later."""
         with self._state:
-            self._connection.forget_request(pending.serial_no)
-            self._pending.pop(pending.serial_no, None)
+            self._connection.forget_request(call.serial_no)
+            self._pending.pop(call.serial_no, None)
 
-    def give_up(self, pending: PendingCall) -> None:
+    def give_up(self, call: Call) -> None:
         """Forget a call that timed out; close the connection when the peer has been silent too often."""
-        self.forget(pending)
+        self.forget(call)
         with self._state:
             self._silent_timeouts += 1
             dead = self._silent_timeouts >= _SILENT_TIMEOUTS
@@ -398,25 +275,3 @@ class RpcChannel:
 
     def _is_idle(self, seconds: float) -> bool:
         return not self._pending and time.monotonic() - self._heard_at >= seconds
-
-
-def _lost(endpoint: Endpoint, during: str, cause: Cause) -> TubeMQConnectionError:
-    if isinstance(cause, TlsError):
-        return TlsError(cause.condition, **cause.parameters)
-    text = str(cause).rstrip(".")
-    error = TubeMQConnectionError("TUBEMQ_CONNECTION_LOST", endpoint=endpoint, during=during, cause=text)
-    error.__cause__ = None if isinstance(cause, str) else cause
-    return error
-
-
-def _remote_exception(failure: rpc.Failure, endpoint: Endpoint, during: str) -> RpcError:
-    error = RpcError(
-        "TUBEMQ_REMOTE_EXCEPTION",
-        peer=endpoint,
-        during=during,
-        exception=failure.exception_class,
-        text=failure.text.strip() or "no text",
-    )
-    # FATAL means that the peer cannot understand the request: repeating it does not help.
-    error.retriable = failure.status is not Status.FATAL or failure.exception_class in TEMPORARY_EXCEPTIONS
-    return error

@@ -111,6 +111,11 @@ class TlsSocket:
         # The peer's first bytes may have come with the last ones of its handshake.
         self._ready = session.decrypt(b"")
 
+    @property
+    def raw(self) -> socket.socket:
+        """The socket below, for its time-out; its bytes are encrypted."""
+        return self._socket
+
     @classmethod
     def connect(
         cls, connected: socket.socket, endpoint: Endpoint, config: TlsConfig, deadline: Deadline
@@ -168,6 +173,19 @@ class TlsSocket:
             if plain:
                 return plain
         return b""
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Wait for plain bytes and put them into a buffer, which is not empty; return how many there are.
+
+        Raises:
+            TubeMQError: as ``recv``.
+            OSError: as ``recv``.
+        """
+        data = self.recv(len(buffer))
+        taken = data[: len(buffer)]
+        self._ready = data[len(buffer) :]
+        buffer[: len(taken)] = taken
+        return len(taken)
 
     def sendall(self, data: bytes) -> None:
         """Send plain bytes.

@@ -53,6 +53,11 @@ class RpcConnection:
         return self._decoder.held_bytes
 
     @property
+    def mid_frame(self) -> bool:
+        """Whether a frame has begun to come that is not whole yet."""
+        return self._decoder.mid_frame
+
+    @property
     def frame_count(self) -> int:
         """How many whole frames have come."""
         return self._decoder.frame_count
@@ -97,7 +102,7 @@ class RpcConnection:
         self._answered(request)
         self._queue_failure(request.serial_no, status, exception_name, text)
 
-    def receive_data(self, data: bytes) -> list[RpcEvent]:
+    def receive_data(self, data: bytes | memoryview) -> list[RpcEvent]:
         """Take bytes from the peer; an empty value means that it closed.
 
         Send what ``data_to_send`` returns afterwards: a server answers unreadable requests by itself.

@@ -85,8 +85,8 @@ class FrameDecoder:
         self.frame_count = 0
         """How many whole frames have come."""
 
-    def receive_data(self, data: bytes) -> list[Frame]:
-        """Take bytes and return the frames they complete.
+    def receive_data(self, data: bytes | memoryview) -> list[Frame]:
+        """Take bytes and return the frames they complete; nothing refers to a view afterwards.
 
         Raises:
             RemoteProtocolError: wrong token, chunk count outside 1..3584, negative chunk length,
@@ -102,10 +102,12 @@ class FrameDecoder:
         except RemoteProtocolError as error:
             self._broken = error
             raise
+        if isinstance(data, memoryview):
+            self._chunks = [memoryview(bytes(chunk)) for chunk in self._chunks]
         self.frame_count += len(frames)
         return frames
 
-    def _complete_rest(self, data: bytes, frames: list[Frame]) -> int:
+    def _complete_rest(self, data: bytes | memoryview, frames: list[Frame]) -> int:
         """Take what has begun to come; return how much of the data that needs.
 
         The data itself is not put behind the rest: that would copy nearly every byte of a long frame.
@@ -130,7 +132,7 @@ class FrameDecoder:
         """How much of an unfinished frame waits here."""
         return len(self._rest) + (self._stream_size if self._chunks_left else 0)
 
-    def _take_frames(self, data: bytes, position: int, frames: list[Frame]) -> int:
+    def _take_frames(self, data: bytes | memoryview, position: int, frames: list[Frame]) -> int:
         """Add the frames that end behind a position; return where the first byte that must wait is.
 
         ``_awaited`` then says how long what must wait has to become.
@@ -165,7 +167,7 @@ class FrameDecoder:
         self._chunks_left = chunk_count
         self._stream_size = 0
 
-    def _take_chunks(self, data: bytes, position: int) -> int:
+    def _take_chunks(self, data: bytes | memoryview, position: int) -> int:
         """Take whole chunks; return where the first missing byte is expected."""
         end = len(data)
         view = memoryview(data)
@@ -190,7 +192,7 @@ class FrameDecoder:
             self._chunks_left -= 1
         return position
 
-    def _take_full_chunks(self, data: bytes, view: memoryview, position: int) -> int:
+    def _take_full_chunks(self, data: bytes | memoryview, view: memoryview, position: int) -> int:
         """Take the chunks of 8192 bytes in front of a frame's last one; return where they end.
 
         Takes none when they are few or too many, or when one of them has another length: ``_take_chunks``
@@ -203,7 +205,7 @@ class FrameDecoder:
         # Each of the four length bytes is compared in all chunks at once; one other byte means a chunk of
         # another length.
         for place, byte in enumerate(_FULL_LENGTH):
-            if data[position + place : end : _FULL_CHUNK_BYTES].count(byte) != count:
+            if bytes(data[position + place : end : _FULL_CHUNK_BYTES]).count(byte) != count:
                 return position
         starts = range(position + _LENGTH.size, end, _FULL_CHUNK_BYTES)
         self._chunks += [view[start : start + CHUNK_BYTES] for start in starts]
@@ -212,7 +214,7 @@ class FrameDecoder:
         return end
 
 
-def _take_small_frames(data: bytes, position: int, frames: list[Frame]) -> int:
+def _take_small_frames(data: bytes | memoryview, position: int, frames: list[Frame]) -> int:
     """Take frames of one chunk, as all messages up to 8 KiB are; return where something else begins."""
     last_head = len(data) - _ONE_CHUNK.size
     unpack = _ONE_CHUNK.unpack_from
@@ -226,7 +228,7 @@ def _take_small_frames(data: bytes, position: int, frames: list[Frame]) -> int:
         if start + length > len(data):
             break
         position = start + length
-        frames.append(Frame(serial_no, data[start:position]))
+        frames.append(Frame(serial_no, bytes(data[start:position])))
     return position
 
 

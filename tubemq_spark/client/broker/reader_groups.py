@@ -12,7 +12,7 @@ Invariants:
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from tubemq_spark.client.broker.lease import Lease, LeaseHolder
@@ -21,8 +21,8 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.errors import RpcError, TubeMQTimeoutError
-from tubemq_spark.model import Route, TopicPartition
-from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.model import Endpoint, Route, TopicPartition
+from tubemq_spark.net.call import Channel
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import FREE_READER_GROUP, SLEEP, Backoff, Wait
@@ -43,6 +43,7 @@ class ReaderGroupHolder(LeaseHolder):
         query_priority: int | None = None,
         message_types: Sequence[str] = (),
         wait: Wait = SLEEP,
+        connect: Callable[[Endpoint], Channel] | None = None,
     ) -> None:
         """Create a holder without a lease; ``acquire`` registers one.
 
@@ -54,6 +55,7 @@ class ReaderGroupHolder(LeaseHolder):
             query_priority: see ``Lease``.
             message_types: see ``Lease``.
             wait: how to wait.
+            connect: how to get a channel to a broker; by default that of the pool.
         """
         super().__init__(partition)
         self._config = config
@@ -64,6 +66,7 @@ class ReaderGroupHolder(LeaseHolder):
         self._query_priority = query_priority
         self._message_types = message_types
         self._wait = wait
+        self._connect = connect or self._shared
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +86,7 @@ class ReaderGroupHolder(LeaseHolder):
             RpcError: the broker refuses for another reason.
             TubeMQError: the broker cannot be reached.
         """
-        channel = self._pool.get(self.endpoint, self._config.connect_timeout_ms, self._config.tls)
+        channel = self._connect(self.endpoint)
         self._release(channel)
         wait_ms = min(self._config.lease_wait_ms, self._config.fetch_timeout_ms)
         deadline = Deadline.after_ms(wait_ms)
@@ -105,7 +108,7 @@ class ReaderGroupHolder(LeaseHolder):
                     waited_ms=wait_ms,
                 )
 
-    def _acquire_under(self, group: str, channel: RpcChannel, offset: int) -> Position | None:
+    def _acquire_under(self, group: str, channel: Channel, offset: int) -> Position | None:
         """Make the lease under a reader group; return None when another reader holds the partition."""
         claim = Claim(self._partition, group, identity.consumer_id(group))
         lease = self._lease = Lease(
@@ -133,7 +136,7 @@ class ReaderGroupHolder(LeaseHolder):
         lease.session = self._session(lease.session.channel)
         return lease.register(offset)
 
-    def _release(self, channel: RpcChannel) -> None:
+    def _release(self, channel: Channel) -> None:
         if self._lease is None:
             return
         # The channel of the lease may have been lost since.
@@ -141,5 +144,8 @@ class ReaderGroupHolder(LeaseHolder):
         self._lease.release()
         self._lease = None
 
-    def _session(self, channel: RpcChannel) -> BrokerSession:
+    def _session(self, channel: Channel) -> BrokerSession:
         return BrokerSession(channel, self._config, self._visit_token, self._wait)
+
+    def _shared(self, endpoint: Endpoint) -> Channel:
+        return self._pool.get(endpoint, self._config.connect_timeout_ms, self._config.tls)

@@ -18,7 +18,7 @@ from tubemq_spark.client.master.identity import proof_for_broker
 from tubemq_spark.client.steps import Started
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.channel import PendingCall, RpcChannel
+from tubemq_spark.net.call import Call, Channel
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.units import is_aligned
 from tubemq_spark.protocol import partition_strings
@@ -99,7 +99,7 @@ class BrokerSession:
 
     def __init__(
         self,
-        channel: RpcChannel,
+        channel: Channel,
         config: ClientConfig,
         visit_token: int,
         wait: Wait | None = None,
@@ -111,7 +111,7 @@ class BrokerSession:
             channel: the connection.
             config: the settings.
             visit_token: shows the broker that a master knows this client.
-            wait: as for ``RpcChannel.start``.
+            wait: as for ``Channel.start``.
             authorized_token: what the master gave for the user, if anything; otherwise the user's own proof
                 is shown to the broker.
         """
@@ -161,7 +161,7 @@ class BrokerSession:
             request.qryPriorityId = query_priority
         during = f"registering {claim.partition} for group {claim.group}"
 
-        def finish(pending: PendingCall) -> Position:
+        def finish(pending: Call) -> Position:
             answer = self._parse_lease_answer(pending, claim, during)
             position = Position(answer.currOffset, answer.maxOffset if answer.HasField("maxOffset") else None)
             for offset in (position.current, position.latest):
@@ -193,7 +193,7 @@ class BrokerSession:
         request = self._lease_request(OpType.UNREGISTER, claim, status)
         during = f"unregistering {claim.partition} for group {claim.group}"
 
-        def finish(pending: PendingCall) -> None:
+        def finish(pending: Call) -> None:
             self._parse_lease_answer(pending, claim, during)
 
         return Started(self._start(Method.PARTITION_REGISTER, request, during, timeout_ms), finish)
@@ -234,7 +234,7 @@ class BrokerSession:
             request.qryPriorityId = query_priority
         during = f"renewing the leases of group {group}"
 
-        def finish(pending: PendingCall) -> dict[TopicPartition, int]:
+        def finish(pending: Call) -> dict[TopicPartition, int]:
             answer = pending.result(broker_pb2.HeartBeatResponseB2C, during)
             if not answer.success:
                 raise rpc_error(answer.errCode, answer.errMsg, peer=f"broker {endpoint}", during=during)
@@ -267,7 +267,7 @@ class BrokerSession:
         )
         during = f"fetching {partition}"
 
-        def finish(pending: PendingCall) -> Fetched:
+        def finish(pending: Call) -> Fetched:
             header, messages = parse_fetch(pending.body(during))
             refusal = None
             if not header.success or header.err_code != ErrCode.SUCCESS:
@@ -291,7 +291,7 @@ class BrokerSession:
         )
         during = f"committing {partition}"
 
-        def finish(pending: PendingCall) -> Position:
+        def finish(pending: Call) -> Position:
             answer = pending.result(broker_pb2.CommitOffsetResponseB2C, during)
             if not answer.success:
                 raise self._refusal(answer.errCode, answer.errMsg, partition, during)
@@ -312,9 +312,7 @@ class BrokerSession:
             authInfo=self._credentials(),
         )
 
-    def _parse_lease_answer(
-        self, pending: PendingCall, claim: Claim, during: str
-    ) -> broker_pb2.RegisterResponseB2C:
+    def _parse_lease_answer(self, pending: Call, claim: Claim, during: str) -> broker_pb2.RegisterResponseB2C:
         answer = pending.result(broker_pb2.RegisterResponseB2C, during)
         if not answer.success:
             raise self._refusal(answer.errCode, answer.errMsg, claim.partition, during)
@@ -329,7 +327,7 @@ class BrokerSession:
         | broker_pb2.CommitOffsetRequestC2B,
         during: str,
         timeout_ms: int | None = None,
-    ) -> PendingCall:
+    ) -> Call:
         rpc_timeout_ms = self._config.rpc_timeout_ms
         return self.channel.start(
             ServiceType.BROKER_READ,

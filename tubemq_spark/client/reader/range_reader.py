@@ -23,6 +23,7 @@ Invariants:
   counts as removed only when the master says so too.
 """
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -46,6 +47,7 @@ from tubemq_spark.client.metadata.partitions import (
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
+from tubemq_spark.net.kept_channels import KeptChannels, OwnChannel
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
@@ -66,6 +68,7 @@ def read_range(
     on_loss: LossPolicy,
     wait: Wait = SLEEP,
     locate: Locate | None = None,
+    channels: KeptChannels | None = None,
 ) -> Generator[FetchedBatch, None, None]:
     """Yield the records of a range in offset order; no broker is asked for an empty range.
 
@@ -77,6 +80,8 @@ def read_range(
             behind them.
         wait: how to wait when there is nothing to do. What it raises ends the reading.
         locate: how to find out where the partition is; by default the master is asked.
+        channels: where a channel of its own comes from, which costs less than one of the pool; for a caller
+            that reads few ranges at the same time.
 
     Raises:
         OffsetFormatError: an offset is not a multiple of 28, or is negative.
@@ -87,7 +92,9 @@ def read_range(
     """
     require_sound(request.range)
     locate = locate or functools.partial(find_partition, config, pool)
-    return _read(config, pool, request, on_loss, wait, locate)
+    connect_timeout_ms = config.connect_timeout_ms
+    own = None if channels is None else OwnChannel(channels, config.tls, connect_timeout_ms)
+    return _read(config, pool, request, on_loss, wait, locate, own)
 
 
 def require_sound(offsets: OffsetRange) -> None:
@@ -110,6 +117,7 @@ def _read(
     on_loss: LossPolicy,
     wait: Wait,
     locate: Locate,
+    own: OwnChannel | None,
 ) -> Generator[FetchedBatch, None, None]:
     if request.range.start == request.range.end:
         return
@@ -117,9 +125,19 @@ def _read(
     if types:
         # The broker passes over entries, as it does for those of other partitions.
         request = dataclasses.replace(request, own_store=False)
-    with ReaderGroupHolder(
-        config, pool, partition, route, query_priority=MEMORY_TOO, message_types=types, wait=wait
-    ) as holder:
+    with (
+        own or contextlib.nullcontext(),
+        ReaderGroupHolder(
+            config,
+            pool,
+            partition,
+            route,
+            query_priority=MEMORY_TOO,
+            message_types=types,
+            wait=wait,
+            connect=own.to if own else None,
+        ) as holder,
+    ):
         reader = _RangeReader(config, holder, request, on_loss, wait, locate)
         try:
             yield from reader.batches()

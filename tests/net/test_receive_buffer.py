@@ -1,0 +1,108 @@
+"""Frames in any layout, received in any parts."""
+
+import struct
+
+from hypothesis import given, strategies as st
+
+from tubemq_spark.net.receive_buffer import ReceiveBuffer
+from tubemq_spark.protocol.constants import CHUNK_BYTES, FRAME_TOKEN
+from tubemq_spark.protocol.framing import FrameDecoder, encode_frame
+
+streams = st.one_of(
+    st.binary(min_size=1, max_size=40),
+    st.integers(1, 5 * CHUNK_BYTES).map(lambda size: bytes(range(251)) * (size // 251) + b"x" * (size % 251)),
+    st.sampled_from([CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, 200 * CHUNK_BYTES]).map(bytes),
+)
+
+
+def in_chunks(serial_no, stream, sizes):
+    """Return a frame whose chunks have other sizes than TubeMQ's."""
+    chunks, start = [], 0
+    for size in sizes:
+        chunks.append(stream[start : start + size])
+        start += size
+    chunks.append(stream[start:])
+    head = struct.pack(">IiI", FRAME_TOKEN, serial_no, len(chunks))
+    return head + b"".join(struct.pack(">I", len(chunk)) + chunk for chunk in chunks)
+
+
+class Receiver:
+    """A connection's end: puts bytes into a buffer, and what the buffer returns into a decoder."""
+
+    def __init__(self):
+        self.buffer, self.decoder, self.frames = ReceiveBuffer(), FrameDecoder(), []
+        self.handed_over = 0
+
+    def receive(self, data):
+        while data:
+            room = self.buffer.room[: len(data)]
+            room[:] = data[: len(room)]
+            data = data[len(room) :]
+            self.take(self.buffer.add(len(room)))
+
+    def take(self, view):
+        if view is None:
+            return
+        self.handed_over += 1
+        self.frames += self.decoder.receive_data(view)
+        view[:] = bytes(len(view))  # nothing refers to it any more
+        if self.decoder.mid_frame:
+            self.buffer.pass_on()
+
+
+@given(st.lists(streams, min_size=1, max_size=4), st.lists(st.integers(1, 30_000), max_size=20))
+def test_usual_frames_are_handed_over_whole(sent, cuts):
+    receiver = Receiver()
+    for serial_no, stream in enumerate(sent):
+        data, before = encode_frame(serial_no, stream), receiver.handed_over
+        for cut in cuts:
+            assert receiver.buffer.missing > 0
+            receiver.receive(data[:cut])
+            data = data[cut:]
+        receiver.receive(data)
+        assert receiver.handed_over == before + 1
+
+    assert receiver.frames == list(enumerate(sent))
+    assert not receiver.buffer.begun
+
+
+@given(
+    st.lists(st.tuples(streams, st.lists(st.integers(0, 9_000), max_size=4)), min_size=1, max_size=4),
+    st.lists(st.integers(1, 30_000), max_size=20),
+)
+def test_frames_of_any_layout_come_when_what_is_here_is_asked_for(sent, cuts):
+    receiver = Receiver()
+    data = b"".join(in_chunks(number, stream, sizes) for number, (stream, sizes) in enumerate(sent))
+    for cut in cuts:
+        receiver.receive(data[:cut])
+        data = data[cut:]
+    receiver.receive(data)
+    receiver.take(receiver.buffer.flush())
+
+    assert receiver.frames == [(number, stream) for number, (stream, _) in enumerate(sent)]
+
+
+def test_what_is_missing_never_goes_beyond_a_usual_frame():
+    """A thread that sleeps until so many bytes have come would wait for ever."""
+    buffer, data = ReceiveBuffer(), encode_frame(1, bytes(40_000))
+    taken = 0
+    while taken < len(data):
+        count = buffer.missing
+        assert 0 < count <= len(data) - taken
+        buffer.room[:count] = data[taken : taken + count]
+        taken += count
+        whole = buffer.add(count)
+    assert whole == data
+    assert taken == len(data)
+
+
+def test_a_long_frame_has_a_buffer_of_its_own_and_leaves_none():
+    buffer = ReceiveBuffer()
+    usual = len(buffer.room)
+    receiver = Receiver()
+    receiver.buffer = buffer
+    long = bytes(3 * usual)
+    receiver.receive(encode_frame(7, long))
+
+    assert receiver.frames == [(7, long)]
+    assert len(buffer.room) == usual
