@@ -72,13 +72,17 @@ class Bench:
     def kafka(self) -> System:
         return systems.kafka(self.kafka_address)
 
+    @property
+    def kafka_large(self) -> System:
+        return systems.kafka_large(self.kafka_address)
+
     def measure(self) -> list[Section]:
         """Measure all parts that were asked for."""
         sections = []
         if self.parts & {"read", "stream", "bound"}:
             for label, rows in self.rows.items():
                 screen.print(f"filling both with {rows} messages of {label}")
-                systems.fill(self.spark, self.ours, self.kafka, label, rows)
+                systems.fill(self.spark, self.ours, (self.kafka, self.kafka_large), label, rows)
             sections += self._reading()
         if self.parts & {"live", "start"}:
             systems.fill_one(self.spark, self.ours, self.kafka)
@@ -100,7 +104,9 @@ class Bench:
             systems.OURS: broker,
             reading.PYTHON_TWIN: broker,
             reading.READY: broker,
-            systems.KAFKA: functools.partial(cpu_of, child_with("kafka.Kafka")),
+            **dict.fromkeys(
+                (systems.KAFKA, systems.LARGE), functools.partial(cpu_of, child_with("kafka.Kafka"))
+            ),
         }
         compared = [self.ours, self.kafka]
         ways: dict[Key, Callable[[], Figures]] = {}
@@ -111,7 +117,8 @@ class Bench:
                 self.ours.variant(reading.PYTHON_TWIN, python_twin.FORMAT),
                 self.ours.variant(reading.READY, ready_batches.FORMAT),
             ]
-            ways |= reading.batch_ways(self.spark, [*compared, *variants], self.rows, servers)
+            systems_read = [*compared, self.kafka_large, *variants]
+            ways |= reading.batch_ways(self.spark, systems_read, self.rows, servers)
         if "stream" in self.parts:
             ways |= reading.stream_ways(self.spark, compared, self.rows, servers)
             # What a stream's row costs is compared with a batch's.

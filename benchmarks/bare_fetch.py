@@ -44,9 +44,7 @@ def only_partition(config: ClientConfig, topic: str) -> OnlyPartition:
 
 
 @contextlib.contextmanager
-def fetching(
-    config: ClientConfig, topic: str
-) -> Iterator[tuple[Callable[[], Call], Callable[[], int], int]]:
+def fetching(config: ClientConfig, topic: str) -> Iterator[tuple[Callable[[], Call], Callable[[], int], int]]:
     """Lease a topic's only partition from its start.
 
     Gives what starts a fetch, which confirms the one before; what commits it and returns the position; and

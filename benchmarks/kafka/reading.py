@@ -12,7 +12,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.kafka.systems import KAFKA, OURS, SIZES, SMALL, System, started, topic_of
+from benchmarks.kafka.systems import KAFKA, LARGE, OURS, SIZES, SMALL, System, started, topic_of
 from benchmarks.meter import SECONDS, SERVER_CPU, SPARK_CPU, SparkMeter
 from benchmarks.report import Line, Section
 from benchmarks.turns import Figures, Key
@@ -45,11 +45,13 @@ def batch_ways(
     found: dict[Key, Callable[[], Figures]] = {}
     for label, count in rows.items():
         for system in systems:
-            server, topic = servers[system.name], topic_of(label)
+            server, topic = servers[system.name], topic_of(label) + system.suffix
             ways = {BATCH: functools.partial(system.batch, spark, topic)}
             last_row = functools.partial(system.batch, spark, topic, first=count - 1)
-            if system.name not in _VARIANTS:
-                with_attributes = topic_of(label, attributes=True)
+            if system.name == LARGE:
+                ways[VALUE_ONLY] = functools.partial(system.batch, spark, topic, value_only=True)
+            elif system.name not in _VARIANTS:
+                with_attributes = topic_of(label, attributes=True) + system.suffix
                 ways |= {
                     ATTRIBUTES: functools.partial(system.batch, spark, with_attributes, attributes=True),
                     VALUE_ONLY: functools.partial(system.batch, spark, topic, value_only=True),
@@ -115,6 +117,8 @@ def reading_sections(found: Mapping[Key, Sequence[Figures]], rows: Mapping[str, 
             for variant in _VARIANTS:
                 if (label, way, variant) in found:
                     lines += _lines(found, label, way, variant, count)
+            if (label, way, LARGE) in found:
+                lines += _lines(found, label, way, OURS, count, LARGE)
     beside = [_stream_beside_batch(found, label, name, rows) for label in rows for name in (OURS, KAFKA)]
     sections = [Section("reading", (OURS, KAFKA), lines)]
     known = [line for line in beside if line]
@@ -123,13 +127,15 @@ def reading_sections(found: Mapping[Key, Sequence[Figures]], rows: Mapping[str, 
     return sections
 
 
-def _lines(found: Mapping[Key, Sequence[Figures]], label: str, way: str, mine: str, rows: int) -> list[Line]:
-    what = f"{way}, {label}" + (f", {mine}" if mine in _VARIANTS else "")
+def _lines(
+    found: Mapping[Key, Sequence[Figures]], label: str, way: str, mine: str, rows: int, theirs: str = KAFKA
+) -> list[Line]:
+    what = f"{way}, {label}" + (f", {mine}" if mine in _VARIANTS else "") + ", 256 KiB" * (theirs == LARGE)
 
     def of(unit: Callable[[Figures], float]) -> dict[str, list[float]]:
         return {
             column: [unit(figures) for figures in found[label, way, system]]
-            for column, system in ((OURS, mine), (KAFKA, KAFKA))
+            for column, system in ((OURS, mine), (KAFKA, theirs))
         }
 
     return [

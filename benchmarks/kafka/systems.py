@@ -1,7 +1,7 @@
 """The two systems that are compared, how Spark reads from them, and their equal messages."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -21,6 +21,9 @@ LIVE_TOPIC: Final = "bench_live"
 
 OURS: Final = "ours"
 KAFKA: Final = "Kafka's"
+"""Filled by a producer with its default of 16 KiB for a batch."""
+LARGE: Final = "Kafka's, 256 KiB"
+"""Filled by a producer that is set for throughput; such batches cost their reader half as much."""
 ANY: Final = "any Python source"
 """A Python data source that does nothing: what Spark takes for any of them."""
 
@@ -40,6 +43,10 @@ class System:
     """How much an offset grows with a message."""
     projects: bool = True
     """Whether the user's schema chooses the columns."""
+    suffix: str = ""
+    """What the names of its large topics end in."""
+    writing: Mapping[str, str] = field(default_factory=dict)
+    """More options for writing."""
 
     def batch(
         self,
@@ -68,7 +75,9 @@ class System:
 
     def write(self, frame: DataFrame, topic: str, **options: str) -> None:
         """Write a frame to a topic."""
-        writer = frame.write.format(self.format).options(**self.options, topic=topic, **options)
+        writer = frame.write.format(self.format).options(
+            **self.options, **self.writing, topic=topic, **options
+        )
         writer.mode("append").save()
 
     def variant(self, name: str, format_name: str) -> "System":
@@ -105,13 +114,19 @@ def kafka(address: str) -> System:
     )
 
 
+def kafka_large(address: str) -> System:
+    """Return Kafka with messages in large batches."""
+    writing = {"kafka.batch.size": str(256 << 10), "kafka.linger.ms": "200"}
+    return replace(kafka(address), name=LARGE, suffix="_large", writing=writing)
+
+
 def topic_of(label: str, *, attributes: bool = False) -> str:
-    """Return the name of the topic with messages of one size."""
+    """Return the name of the topic with messages of one size; a system may add its suffix."""
     return f"bench_{SIZES[label]}{'_attributes' if attributes else ''}"
 
 
-def fill(spark: SparkSession, ours: System, theirs: System, label: str, rows: int) -> None:
-    """Write the same messages to both: with a few distinct attributes, and without any but ours of the time.
+def fill(spark: SparkSession, ours: System, theirs: Sequence[System], label: str, rows: int) -> None:
+    """Write the same messages to all: with a few distinct attributes, and without any but ours of the time.
 
     Raises:
         RuntimeError: a topic does not hold what was written.
@@ -126,8 +141,10 @@ def fill(spark: SparkSession, ours: System, theirs: System, label: str, rows: in
         ours.write(values.selectExpr("value", *["map('kind', kind) as attributes"] * attributes), topic)
         header = "array(struct('kind' as key, cast(kind as binary) as value)) as headers"
         columns = values.selectExpr("value", *[header] * attributes)
-        theirs.write(columns, topic, includeHeaders=str(attributes).lower())
-        _require_rows((ours, theirs), spark, topic, rows)
+        for system in theirs:
+            system.write(columns, topic + system.suffix, includeHeaders=str(attributes).lower())
+        for system in (ours, *theirs):
+            _require_rows(system, spark, topic + system.suffix, rows)
 
 
 def fill_one(spark: SparkSession, ours: System, theirs: System) -> None:
@@ -135,7 +152,7 @@ def fill_one(spark: SparkSession, ours: System, theirs: System) -> None:
     for topic in (ONE_TOPIC, LIVE_TOPIC):
         for system in (ours, theirs):
             system.write(spark.range(1).selectExpr("cast('0' as binary) as value"), topic)
-        _require_rows((ours, theirs), spark, topic, 1)
+            _require_rows(system, spark, topic, 1)
 
 
 def started(writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
@@ -143,8 +160,7 @@ def started(writer: DataStreamWriter, checkpoint: str) -> StreamingQuery:
     return writer.option("checkpointLocation", checkpoint).start()
 
 
-def _require_rows(systems: tuple[System, ...], spark: SparkSession, topic: str, rows: int) -> None:
-    for system in systems:
-        found = system.batch(spark, topic).count()
-        if found != rows:
-            raise RuntimeError(f"{system.name} {topic} holds {found} messages, and {rows} were written")
+def _require_rows(system: System, spark: SparkSession, topic: str, rows: int) -> None:
+    count = system.batch(spark, topic).count()
+    if count != rows:
+        raise RuntimeError(f"{system.name} {topic} holds {count} messages, and {rows} were written")
