@@ -20,7 +20,7 @@ def fresh_process():
     spare_collector.cache_clear()
     yield
     spare_collector.cache_clear()
-    gc.unfreeze()
+    gc.freeze()  # as at the beginning of the run
 
 
 def test_the_collector_passes_over_what_a_reused_worker_has_imported(monkeypatch):
