@@ -16,6 +16,8 @@ from tubemq_spark.errors import TubeMQTimeoutError
 class Answer(Started):
     """An answer that comes when a test says so."""
 
+    done = False
+
     def __init__(self, remaining_s=1_000.0):
         self.remaining = remaining_s
         self.asked = 0
@@ -90,6 +92,26 @@ def test_a_rule_is_told_that_time_is_over(home):
     assert told == []
     home.pass_time(0.2)
     assert told == [overdue.outcome]
+
+
+def test_a_rule_whose_thread_was_interrupted_goes_on_when_it_is_looked_at_again(home):
+    """The answer came, and the thread that was told of it did no more."""
+    answer, future = Answer(), Future()
+
+    def steps():
+        return (yield from wait_for(answer)), (yield from wait_for(future))
+
+    rule, told = begin(home, steps())
+    rule.look_again()
+    assert not home.calls  # there is no answer
+    answer.done = True
+    rule.look_again()
+    home.settle()
+    future.set_result("too")
+    home.calls.clear()
+    rule.look_again()
+    home.settle()
+    assert told == [("in time", "too")]
 
 
 def test_what_blocks_blocks_a_worker_of_the_broker(home):
