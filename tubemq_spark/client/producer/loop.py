@@ -171,7 +171,7 @@ class SendLoop:
         if self._closing:
             raise self._closed()
 
-    def put(self, message: OutgoingMessage, *, block: bool = True) -> bool:
+    def put(self, message: OutgoingMessage, *, block: bool) -> bool:
         """Accept a message; wait while there is no room for it, or return False if not told to ``block``.
 
         ``on_change`` tells when there may be room again.
