@@ -391,3 +391,12 @@ def test_a_broker_that_comes_back_gets_what_waited(cluster):
             producer.send("demo", b"%d" % number, partition=(1, 0))
         producer.flush()
     assert set(cluster.stored()) >= {b"%d" % number for number in range(100)}
+
+
+def test_the_log_counts_a_message_that_waits_for_a_broker_once(cluster, caplog):
+    cluster.broker.script = then_store(*[refuse(ErrCode.SERVICE_UNAVAILABLE)] * 3)
+    with cluster.sender() as producer:
+        send_one(producer)
+        assert producer.retried == 3
+    (back,) = [record.getMessage() for record in caplog.records if "is back" in record.getMessage()]
+    assert back.endswith(", 1 messages waited")
