@@ -57,7 +57,7 @@ class LookUp:
     def __init__(self, endpoint: Endpoint) -> None:
         """Begin to look up a name."""
         self._endpoint = endpoint
-        self._addresses: list[Address] = []
+        self._addresses: list[Address]
         self._error: OSError | None = None
         self.receiver, self._sender = socket.socketpair()
         """``receiver`` can be read when the look-up is over; its user closes it."""

@@ -182,9 +182,7 @@ def _put(parameter: pb.Parameter, value: object) -> None:
         parameter.number = value
     elif isinstance(value, float):
         parameter.real = value
-    elif value is None:
-        parameter.SetInParent()  # no member of the oneof stands for None
-    else:
+    elif value is not None:  # for that no member of the oneof is set
         parameter.text = _utf8(str(value))
 
 
