@@ -491,6 +491,13 @@ def test_small_requests_do_not_wait_for_more(kind):
         assert channel._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+def test_a_peer_has_longer_to_take_bytes_than_to_be_reached(kind):
+    with RpcServer(echo) as server, over(server, kind) as channel:
+        assert call(channel) == ok("me")
+        start(channel)
+        assert channel._socket.gettimeout() == stream.IO_TIMEOUT_S
+
+
 def test_the_reader_is_named_after_the_peer_and_ends_with_the_channel():
     with RpcServer(echo) as server:
         name = f"tubemq-reader-{server.endpoint}"
