@@ -141,11 +141,19 @@ def test_a_directory_is_made_and_used_by_one_server_only(tmp_path, start):
         EmbeddedTubeMQ(data)
 
 
+def opened(folder):
+    """Return the open files of a folder, how many sockets listen, and how many threads run."""
+    process = psutil.Process()
+    files = [file.path for file in process.open_files() if file.path.startswith(str(folder))]
+    listening = [one for one in process.net_connections() if one.status == psutil.CONN_LISTEN]
+    return files, len(listening), threading.active_count()
+
+
 def test_a_port_in_use_leaves_nothing_open(tmp_path, start, connect):
     with EmbeddedTubeMQ(tmp_path, {"demo": (1, 1)}) as server:
         connect(server).send(b"1")
     taken = int(start().broker_web.rpartition(":")[2])
-    before = psutil.Process().num_fds(), threading.active_count()
+    before = opened(tmp_path)
     for ports in (
         {"broker_port": taken},
         {"master_port": taken},
@@ -154,7 +162,7 @@ def test_a_port_in_use_leaves_nothing_open(tmp_path, start, connect):
     ):
         with pytest.raises(TubeMQConnectionError, match=r"^\[TUBEMQ_LISTEN_FAILED\]"):
             EmbeddedTubeMQ(tmp_path, **ports)
-        assert (psutil.Process().num_fds(), threading.active_count()) == before
+        assert opened(tmp_path) == before
     start(tmp_path)
 
 
@@ -163,10 +171,10 @@ def test_offsets_that_cannot_be_read_leave_nothing_open(tmp_path, start, connect
     connect(server).send(b"1")
     server.close()
     (tmp_path / "offsets.json").write_text("{")
-    before = psutil.Process().num_fds()
+    before = opened(tmp_path)
     with pytest.raises(DataLossError) as refused:
         EmbeddedTubeMQ(tmp_path)
-    assert psutil.Process().num_fds() == before, f"closed, not collected with {refused}"
+    assert opened(tmp_path) == before, f"closed, not collected with {refused}"
 
 
 def test_a_bad_topic_leaves_nothing_open(tmp_path, start):
