@@ -106,3 +106,12 @@ def test_a_long_frame_has_a_buffer_of_its_own_and_leaves_none():
 
     assert receiver.frames == [(7, long)]
     assert len(buffer.room) == usual
+
+
+def test_asking_for_nothing_changes_nothing():
+    """In the middle of a frame, the next byte is handed on as it comes."""
+    buffer = ReceiveBuffer()
+    buffer.pass_on()
+    assert buffer.flush() is None
+    buffer.room[:1] = b"x"
+    assert buffer.add(1) == b"x"

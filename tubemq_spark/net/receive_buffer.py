@@ -54,9 +54,11 @@ class ReceiveBuffer:
 
     def flush(self) -> memoryview | None:
         """Return what is here, to be cut into frames before the next byte is received; None for nothing."""
+        if not self._filled:
+            return None
         data = self._buffer[: self._filled]
         self._restart()
-        return data or None
+        return data
 
     def pass_on(self) -> None:
         """Return the next bytes as they come: a frame has begun that is not whole."""
