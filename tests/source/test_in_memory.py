@@ -21,7 +21,7 @@ SCHEMA = default_schema(include_attributes=False)
 def cluster(monkeypatch):
     made = MemoryCluster(demo=(2, 1), shared=(1, 2))
     monkeypatch.setattr(planner, "open_cluster", lambda _: made)
-    monkeypatch.setattr(task, "open_cluster", lambda _: made)
+    monkeypatch.setattr(task, "open_cluster", lambda *_, **__: made)
     return made
 
 

@@ -25,7 +25,7 @@ def cluster(monkeypatch):
     """Topics of one partition, and one of three."""
     made = MemoryCluster(big=(1, 1), middle=(1, 1), small=(1, 1), three=(3, 1))
     monkeypatch.setattr(planner, "open_cluster", lambda _: made)
-    monkeypatch.setattr(task, "open_cluster", lambda _: made)
+    monkeypatch.setattr(task, "open_cluster", lambda *_, **__: made)
     return made
 
 

@@ -10,6 +10,7 @@ from tests.source.rows import fetched
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.net.kept_channels import KeptChannels, process_channels
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
@@ -263,3 +264,22 @@ def test_a_task_prepares_its_process_for_many_large_pieces(server):
     keep_freed_memory(2 * TARGET_BYTES)
     spare_collector()
     assert [function.cache_info().hits for function in prepared] == [count + 1 for count in hits]
+
+
+def test_a_task_reads_over_a_channel_that_serves_the_next_task(monkeypatch):
+    """The driver's looks into many partitions share one channel per broker."""
+    taken, take = [], KeptChannels.take
+    monkeypatch.setattr(KeptChannels, "take", lambda *of: taken.append(take(*of)) or taken[-1])
+    with EmbeddedTubeMQ(topics={"demo": (3, 1)}) as server:
+        with TopicClient(server.master, "etl") as client:
+            client.send("demo", *(b"%d" % number for number in range(30)))
+        options = {"tubemq.master.servers": server.master, "subscribe": "demo"}
+        reader = TubeMQDataSource(options).reader(default_schema(include_attributes=False))
+        partitions = reader.partitions()
+        looking = {**options, "startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "latest"}
+        TubeMQDataSource(looking).reader(default_schema(include_attributes=False)).partitions()
+        assert taken == []
+        for _ in range(2):
+            assert sum(batch.num_rows for part in partitions for batch in reader.read(part)) == 30
+        assert len(set(taken)) == 1
+        process_channels().close()

@@ -36,7 +36,7 @@ def test_the_collector_passes_over_what_a_reused_worker_has_imported(monkeypatch
 def test_tasks_that_write_and_tasks_that_read_do_that(monkeypatch):
     cluster, schema = MemoryCluster(demo=(1, 1)), StructType([StructField("value", BinaryType())])
     for module in (planner, reading, topic_check, writing):
-        monkeypatch.setattr(module, "open_cluster", lambda _: cluster)
+        monkeypatch.setattr(module, "open_cluster", lambda *_, **__: cluster)
     monkeypatch.setenv(REUSED_VARIABLE, "1")
     servers = {"tubemq.master.servers": "master:8715"}
 

@@ -8,10 +8,15 @@ from tubemq_spark.net.kept_channels import process_channels
 from tubemq_spark.net.pool import process_pool
 
 
-def open_cluster(config: ClusterConfig) -> Cluster:
+def open_cluster(config: ClusterConfig, *, own_channels: bool = False) -> Cluster:
     """Return the cluster a configuration names; cheap, since a process shares its channels.
 
     Spark reuses its Python workers for many tasks, so channels and producers outlive a task.
+
+    Args:
+        config: the configuration.
+        own_channels: whether ranges that are read directly have channels of their own: for a task, which
+            reads one after the other. A driver looks into many at the same time; they share one per broker.
 
     Raises:
         OptionError: the configuration names gateways, and gRPC is not installed, or a file of TLS cannot be
@@ -23,6 +28,7 @@ def open_cluster(config: ClusterConfig) -> Cluster:
         from tubemq_spark.cluster.remote import RemoteCluster
 
         return RemoteCluster(process_gateways(config.gateways, config.client, config.gateway_token))
+    channels = process_channels() if own_channels else None
     return DirectCluster(
-        config.client, process_pool(), process_producers(), lambda: config.web_servers, process_channels()
+        config.client, process_pool(), process_producers(), lambda: config.web_servers, channels
     )

@@ -178,7 +178,7 @@ def _read(
     feed: _Feed,
 ) -> None:
     reading = _Reading(_builder(options, schema), feed)
-    cluster = open_cluster(options.cluster)
+    cluster = open_cluster(options.cluster, own_channels=True)
     losses = LossesOfTask(loss_policy(options), LossLedger(options), origin)
     times = TimeFilter(options)
     for request in requests:
