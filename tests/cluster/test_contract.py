@@ -67,7 +67,7 @@ def given_directly(_directory, names):
     config = ClientConfig((Endpoint.parse(GIVEN["master"]),), names.group, checksums=True).validate()
     # Connections of its own: those of the process would outlive the test.
     with ChannelPool() as pool, contextlib.closing(Producers(pool)) as producers:
-        yield DirectCluster(config, pool, producers, lambda: (Endpoint.parse(GIVEN["web"]),))
+        yield DirectCluster(config, pool, lambda: producers, lambda: (Endpoint.parse(GIVEN["web"]),))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from testkit.certificates import Authority
 from tubemq_spark.errors import OptionError
-from tubemq_spark.net import tls
+from tubemq_spark.net import tls_contexts
 from tubemq_spark.net.tls import ServerTls, TlsConfig, TlsVersion
 
 
@@ -183,7 +183,7 @@ def test_files_that_do_not_fit_together_yet_are_not_used(authority, pair, tmp_pa
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_that_was_forked_at_a_bad_moment_makes_its_contexts(authority):
-    with tls._client_contexts._lock:
+    with tls_contexts.client_contexts._lock:
         child = os.fork()
         if child == 0:
             client(authority).context()

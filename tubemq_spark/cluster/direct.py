@@ -2,23 +2,15 @@
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.metadata.first_readable import first_readable
 from tubemq_spark.client.metadata.group_positions import group_positions, move_group
 from tubemq_spark.client.metadata.layout import topics_layout
-from tubemq_spark.client.metadata.stored_offsets import stored_offsets
-from tubemq_spark.client.metadata.topics import (
-    await_publishable,
-    existing_topics,
-    publishable,
-    refuse_unknown_topic,
-)
-from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.cluster.base import Cluster, Sender
-from tubemq_spark.cluster.kept_producers import KeptProducers
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import (
     Endpoint,
@@ -38,20 +30,26 @@ from tubemq_spark.net.side_by_side import all_of
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
+if TYPE_CHECKING:
+    from tubemq_spark.cluster.kept_producers import KeptProducers
+
 
 class DirectCluster(Cluster):
     """A cluster over a pool of channels, which it shares with others and does not close.
 
-    Its senders are new producers, or those of ``producers``, which may have served others before. ``web``
-    returns where the masters serve their administration API. Ranges are read over channels of their own when
-    ``channels`` are given.
+    Its senders are new producers, or those that ``producers`` returns, which may have served others before.
+    ``web`` returns where the masters serve their administration API. Ranges are read over channels of their
+    own when ``channels`` are given.
+
+    Each of Spark's Python processes begins with importing this, and most of them only read. So what producers
+    and the administration API need, more than all the rest, is imported where it is used.
     """
 
     def __init__(
         self,
         config: ClientConfig,
         pool: ChannelPool,
-        producers: KeptProducers | None = None,
+        producers: "Callable[[], KeptProducers] | None" = None,
         web: Callable[[], Sequence[Endpoint]] = tuple,
         channels: KeptChannels | None = None,
     ) -> None:
@@ -67,6 +65,8 @@ class DirectCluster(Cluster):
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API over HTTP: the protocol of the clients lists no topics."""
+        from tubemq_spark.client.metadata.topics import existing_topics
+
         return existing_topics(self._web(), self._config.rpc_timeout_ms / 1000)
 
     def bounds(
@@ -101,6 +101,8 @@ class DirectCluster(Cluster):
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API over HTTP, where the masters say that it is."""
+        from tubemq_spark.client.metadata.stored_offsets import stored_offsets
+
         return stored_offsets(self._web(), self._config.rpc_timeout_ms / 1000, group, topics)
 
     def move_group(
@@ -117,18 +119,26 @@ class DirectCluster(Cluster):
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""
+        from tubemq_spark.client.metadata.topics import refuse_unknown_topic
+
         refuse_unknown_topic(self._config, self._pool, topic)
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask as ``refuse_unknown_topic`` does; return the partitions that can be published to now."""
+        from tubemq_spark.client.metadata.topics import publishable
+
         return publishable(self._config, self._pool, topic)
 
     def await_publishable(self, topic: str) -> None:
         """Ask the master as a producer, again and again for ``delivery_timeout_ms``."""
+        from tubemq_spark.client.metadata.topics import await_publishable
+
         await_publishable(self._config, self._pool, topic)
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a producer, which no other caller uses until the end of the block."""
         if self._producers is None:
+            from tubemq_spark.client.producer.batch_sender import BatchSender
+
             return BatchSender(self._config, self._pool, name=name)
-        return self._producers.sender(self._config, name)
+        return self._producers().sender(self._config, name)

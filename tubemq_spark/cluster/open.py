@@ -1,11 +1,15 @@
 """How everything above gets a cluster."""
 
+from typing import TYPE_CHECKING
+
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
-from tubemq_spark.cluster.kept_producers import process_producers
 from tubemq_spark.net.kept_channels import process_channels
 from tubemq_spark.net.pool import process_pool
+
+if TYPE_CHECKING:
+    from tubemq_spark.cluster.kept_producers import KeptProducers
 
 
 def open_cluster(config: ClusterConfig, *, own_channels: bool = False) -> Cluster:
@@ -29,6 +33,11 @@ def open_cluster(config: ClusterConfig, *, own_channels: bool = False) -> Cluste
 
         return RemoteCluster(process_gateways(config.gateways, config.client, config.gateway_token))
     channels = process_channels() if own_channels else None
-    return DirectCluster(
-        config.client, process_pool(), process_producers(), lambda: config.web_servers, channels
-    )
+    return DirectCluster(config.client, process_pool(), _producers, lambda: config.web_servers, channels)
+
+
+def _producers() -> "KeptProducers":
+    # Who only reads does not wait for the import of what producers need.
+    from tubemq_spark.cluster.kept_producers import process_producers
+
+    return process_producers()

@@ -1,44 +1,18 @@
-"""TLS settings of a client and of a server, and the contexts of OpenSSL made from their files.
+"""TLS settings of a client and of a server.
 
-Certificates are always verified: no setting turns that off. A context is kept per setting and made again when
-one of its files has changed, so certificates can be renewed while queries run.
+Certificates are always verified: no setting turns that off. Every process has these settings, and few speak
+TLS: so OpenSSL, which takes longer to load, is imported with the first context (``net.tls_contexts``).
 """
 
 import dataclasses
 import enum
-import logging
-import os
-import ssl
-import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
-from tubemq_spark.errors import OptionError
 from tubemq_spark.settings.fields import setting
 from tubemq_spark.settings.kinds import HOST, PATH, VERBATIM, choice
 
-logger = logging.getLogger(__name__)
-
-_PEM: Final = b"-----BEGIN "
-
-Stamp = tuple[tuple[int, ...], ...]
-"""Time of change, in ns, and size of each file of a setting."""
-
-
-class _Names(NamedTuple):
-    """What the user calls the files of a setting."""
-
-    cas: str
-    cert: str
-    key: str
-    password: str
-
-
-_CLIENT: Final = _Names(*(f"tubemq.tls.{name}" for name in ("caFile", "certFile", "keyFile", "keyPassword")))
-_SERVER: Final = _Names(
-    *(f"ServerTls.{name}" for name in ("client_ca_file", "cert_file", "key_file", "key_password"))
-)
+if TYPE_CHECKING:
+    import ssl
 
 
 class TlsVersion(enum.Enum):
@@ -46,12 +20,6 @@ class TlsVersion(enum.Enum):
 
     V1_2 = "TLSv1.2"
     V1_3 = "TLSv1.3"
-
-
-_MINIMUM: Final = {
-    TlsVersion.V1_2: ssl.TLSVersion.TLSv1_2,
-    TlsVersion.V1_3: ssl.TLSVersion.TLSv1_3,
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,24 +59,28 @@ class TlsConfig:
         Raises:
             OptionError: a file is missing, is not PEM, or does not fit the others; the text names it.
         """
-        _client_contexts.get(self)
+        self.context()
         return self
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> "ssl.SSLContext":
         """Return the context for a new connection.
 
         Raises:
             OptionError: as ``validate``.
         """
-        return _client_contexts.get(self)
+        from tubemq_spark.net.tls_contexts import client_contexts
 
-    def own_context(self) -> ssl.SSLContext:
+        return client_contexts.get(self)
+
+    def own_context(self) -> "ssl.SSLContext":
         """Return a context that its caller may change.
 
         Raises:
             OptionError: as ``validate``.
         """
-        return _client_context(self)
+        from tubemq_spark.net.tls_contexts import client_context
+
+        return client_context(self)
 
     def name_of(self, host: str) -> str:
         """Return the name that the certificate of a server must have."""
@@ -127,149 +99,12 @@ class ServerTls:
     client_ca_file: str | None = None
     """The CAs whose certificates clients must show (mutual TLS); None: they need none (one-way TLS)."""
 
-    def context(self) -> ssl.SSLContext:
+    def context(self) -> "ssl.SSLContext":
         """Return the context for a new connection.
 
         Raises:
             OptionError: a file is missing, is not PEM, or does not fit the others; the text names it.
         """
-        return _server_contexts.get(self)
+        from tubemq_spark.net.tls_contexts import server_contexts
 
-
-def _client_context(config: TlsConfig) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and names
-    context.minimum_version = _MINIMUM[config.min_version]
-    # Any certificate in the file is trusted, also an intermediate one or a server's own.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    if config.ca_file is None:
-        context.load_default_certs()
-    else:
-        _load_cas(context, _CLIENT.cas, config.ca_file)
-    if config.cert_file is not None:
-        _load_pair(context, _CLIENT, config.cert_file, config.key_file, config.key_password)
-    return context
-
-
-def _server_context(config: ServerTls) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    _load_pair(context, _SERVER, config.cert_file, config.key_file, config.key_password)
-    if config.client_ca_file is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        _load_cas(context, _SERVER.cas, config.client_ca_file)
-    return context
-
-
-def _load_cas(context: ssl.SSLContext, option: str, path: str) -> None:
-    _check_pem(option, path)
-    try:
-        context.load_verify_locations(path)
-    except (ssl.SSLError, OSError) as error:
-        raise _unusable(option, path, "it holds no certificate that can be read") from error
-
-
-def _load_pair(
-    context: ssl.SSLContext, names: _Names, cert_file: str, key_file: str | None, password: str | None
-) -> None:
-    _check_pem(names.cert, cert_file)
-    if key_file is not None:
-        _check_pem(names.key, key_file)
-    password_read = False
-
-    def tell_password() -> str:
-        # Always given: without it OpenSSL would ask on the terminal.
-        nonlocal password_read
-        password_read = True
-        return password or ""
-
-    try:
-        context.load_cert_chain(cert_file, key_file, tell_password)
-    except (ssl.SSLError, OSError, ValueError) as error:
-        # Every error of OpenSSL for an encrypted key is about the password.
-        raise _unusable(*_fault_of_pair(error, names, cert_file, key_file, encrypted=password_read)) from None
-
-
-def _fault_of_pair(
-    error: Exception, names: _Names, cert_file: str, key_file: str | None, *, encrypted: bool
-) -> tuple[str, str, str]:
-    """Return the option, the file, and what is wrong with it."""
-    key = (names.key, key_file) if key_file is not None else (names.cert, cert_file)
-    if encrypted:
-        return *key, f"its key is encrypted and {names.password} does not open it"
-    reason = getattr(error, "reason", None) or ""
-    if reason == "KEY_VALUES_MISMATCH":
-        return *key, f"its key does not belong to the certificate in {cert_file}"
-    if b"PRIVATE KEY-----" not in Path(key[1]).read_bytes():
-        return *key, "it holds no private key"
-    if b"CERTIFICATE-----" not in Path(cert_file).read_bytes():
-        return names.cert, cert_file, "it holds no certificate"
-    return names.cert, cert_file, f"OpenSSL cannot read the certificate or its key ({reason or error})"
-
-
-def _check_pem(option: str, path: str) -> None:
-    try:
-        content = Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        cause = getattr(error, "strerror", None) or str(error)
-        raise _unusable(option, path, cause) from error
-    if _PEM not in content:
-        raise _unusable(option, path, "it is not a PEM file")
-
-
-def _unusable(option: str, path: str, cause: str) -> OptionError:
-    return OptionError("TUBEMQ_TLS_FILE", option=option, path=path, cause=cause)
-
-
-Setting = TypeVar("Setting", TlsConfig, ServerTls)
-
-
-def _files(config: TlsConfig | ServerTls) -> list[str]:
-    cas = config.ca_file if isinstance(config, TlsConfig) else config.client_ca_file
-    return [path for path in (cas, config.cert_file, config.key_file) if path is not None]
-
-
-def _stamp(config: TlsConfig | ServerTls) -> Stamp | None:
-    """Return what changes when a file does; None while one of them is not there."""
-    try:
-        stats = [Path(path).stat() for path in _files(config)]
-    except (OSError, ValueError):
-        return None
-    # A copy may keep the time of modification (cp -p), and never that of the last change of any kind.
-    return tuple((file.st_ino, file.st_ctime_ns, file.st_mtime_ns, file.st_size) for file in stats)
-
-
-class _Contexts:
-    """The contexts of this process, by their settings."""
-
-    def __init__(self, make: Callable[[Setting], ssl.SSLContext]) -> None:
-        self._make: Callable[..., ssl.SSLContext] = make
-        self._lock = threading.Lock()
-        self._made: dict[TlsConfig | ServerTls, tuple[Stamp | None, ssl.SSLContext]] = {}
-
-    def get(self, config: TlsConfig | ServerTls) -> ssl.SSLContext:
-        with self._lock:
-            cached = self._made.get(config)
-            stamp = _stamp(config)
-            if cached is not None and cached[0] == stamp:
-                return cached[1]
-            try:
-                context = self._make(config)
-            except OptionError as error:
-                if cached is None:
-                    raise
-                # Files are renewed one after the other, and may not fit together for a moment.
-                logger.warning("changed TLS files are not used yet: %s", error)
-                return cached[1]
-            self._made[config] = (stamp, context)
-            return context
-
-    def start_anew(self) -> None:
-        """Replace the lock: in a forked child, it may be held by a thread that is not there."""
-        self._lock = threading.Lock()
-
-
-_client_contexts: Final = _Contexts(_client_context)
-_server_contexts: Final = _Contexts(_server_context)
-os.register_at_fork(after_in_child=_client_contexts.start_anew)
-os.register_at_fork(after_in_child=_server_contexts.start_anew)
+        return server_contexts.get(self)

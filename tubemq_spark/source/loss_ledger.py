@@ -16,9 +16,8 @@ And of a repeated micro-batch, one attempt may see in the task what another one 
 import dataclasses
 import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
 from tubemq_spark.offsets.ledger import Origin, coalesced, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
@@ -26,6 +25,10 @@ from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.spark.worker import micro_batch_of_task
+
+if TYPE_CHECKING:
+    from tubemq_spark.files.folder_uri import FolderUri
+    from tubemq_spark.files.text_files import TextFiles
 
 SUFFIX: Final = ".jsonl"
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
@@ -44,12 +47,18 @@ def origin_of_task(options: ReadOptions) -> Origin:
     return micro_batch(options.cluster.client.group, query_id, batch_id)
 
 
+def _files_in(folder: "FolderUri") -> "TextFiles":
+    # Arrow's file systems take a while to load, and most queries have no ledger.
+    from tubemq_spark.files.text_files import TextFiles
+
+    return TextFiles(folder, "lossLedger", SUFFIX)
+
+
 class LossLedger:
     """The ledger as one process sees it; without ``lossLedger`` it does nothing."""
 
     def __init__(self, options: ReadOptions) -> None:
-        folder = options.loss_ledger
-        self._files = None if folder is None else TextFiles(folder, "lossLedger", SUFFIX)
+        self._files = None if options.loss_ledger is None else _files_in(options.loss_ledger)
         self._written: dict[str, None] = {}
 
     @property

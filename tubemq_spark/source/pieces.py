@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol import speedups
@@ -67,6 +66,9 @@ def split_uids(texts: pa.Array) -> Split | None:
     """
     if not len(texts) or _UID_PREFIX not in texts[0].as_py():
         return None
+    # Takes longer to load than all of this package, and few messages have ids: imported where they are.
+    import pyarrow.compute as pc
+
     places = pc.find_substring(texts, _UID_PREFIX).to_numpy().astype(np.int64)
     _, borders, buffer = texts.buffers()
     starts = np.frombuffer(borders, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)

@@ -1,7 +1,7 @@
 """The streaming source: ``spark.readStream.format("tubemq")``; Spark's checkpoint keeps the offsets."""
 
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.loss_ledger import origin_of_task
 from tubemq_spark.source.schema import check_schema, message_columns
-from tubemq_spark.source.stream_driver import StreamDriver
-from tubemq_spark.source.task import run_task
 from tubemq_spark.spark.edge import at_sparks_edge
+
+if TYPE_CHECKING:
+    from tubemq_spark.source.stream_driver import StreamDriver
 
 _NO_MAXIMUM: Final = 2**63 - 1
 """Spark's limits are signed 64-bit integers."""
@@ -31,7 +31,8 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object answers offsets for the life of a query; copies of it read in the tasks.
 
     The copies hold values only. The questions of the driver go to ``StreamDriver``, which is made by the
-    first of them and is not copied.
+    first of them and is not copied. Driver and tasks are processes of their own, so what only one of them
+    needs is imported by it alone.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -79,6 +80,9 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
+        from tubemq_spark.source.loss_ledger import origin_of_task
+        from tubemq_spark.source.task import run_task
+
         return run_task(partition, self._options, self._schema, origin_of_task(self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -89,8 +93,10 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Do nothing: no session, lease or thread outlives the question it was made for."""
 
-    def _asked(self) -> StreamDriver:
+    def _asked(self) -> "StreamDriver":
         if self._driver is None:
+            from tubemq_spark.source.stream_driver import StreamDriver
+
             self._driver = StreamDriver(self._options, self._schema.names)
         return self._driver
 

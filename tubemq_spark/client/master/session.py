@@ -58,7 +58,6 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import LEAVE_MS, SLEEP, Result, Wait
 from tubemq_spark.net.scheduler import Task, process_scheduler
-from tubemq_spark.net.tls_probes import answers_in_tls
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_BROKER_PORT,
@@ -184,6 +183,9 @@ class MasterCaller:
             if what is not None:
                 raise OptionError("TUBEMQ_NOT_A_MASTER", endpoint=master, what=what) from error
             if self._config.tls is None and _hung_up(channel, error):
+                # OpenSSL takes a while to load, and is needed for this question only.
+                from tubemq_spark.net.tls_probes import answers_in_tls
+
                 speaks_tls = yield from wait_for(Blocking(functools.partial(answers_in_tls, master)))
                 if speaks_tls:
                     raise OptionError("TUBEMQ_TLS_EXPECTED", endpoint=master) from error

@@ -1,0 +1,44 @@
+"""Spark makes a reader in several Python processes, and each of them imports what it uses."""
+
+import json
+import subprocess
+import sys
+
+PROCESSES = """
+import json, sys
+import pyarrow, pyspark.worker, pyspark.sql.datasource
+
+spark = set(sys.modules)
+loaded = {}
+
+def note(name):
+    loaded[name] = sorted(set(sys.modules) - spark)
+
+import tubemq_spark.datasource
+
+source = tubemq_spark.datasource.TubeMQDataSource({"tubemq.master.servers": "master:1", "subscribe": "demo"})
+stream = source.streamReader(source.schema())
+batch = source.reader(source.schema())
+note("plan")
+assert not list(stream.read(None)) and not list(batch.read(None))
+note("task")
+assert stream.reportLatestOffset() is None
+note("driver")
+print(json.dumps(loaded))
+"""
+
+
+def test_no_process_of_a_reader_imports_what_only_others_need():
+    done = subprocess.run([sys.executable, "-c", PROCESSES], capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stdout)
+
+    def absent(process, *modules):
+        for module in modules:
+            assert not [name for name in loaded[process] if f"{name}.".startswith(f"{module}.")], process
+
+    rare = ("grpc", "http", "ssl", "pyarrow.compute", "pyarrow.fs")
+    absent("plan", *rare, "google.protobuf", "tubemq_spark.client.master", "tubemq_spark.source.planner")
+    absent("task", *rare, "tubemq_spark.client.producer", "tubemq_spark.source.planner")
+    absent("driver", *rare, "tubemq_spark.client.producer")
+    assert "tubemq_spark.source.task" in loaded["task"]
+    assert "tubemq_spark.source.planner" in loaded["driver"]

@@ -1,0 +1,88 @@
+"""Planning a batch read on the driver: where it begins and ends, and what its tasks are."""
+
+from collections.abc import Iterable, Mapping
+
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.offsets.ledger import Origin
+from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest, timestamps
+from tubemq_spark.offsets.ranges import batch_ranges
+from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
+from tubemq_spark.source.null_offset_warning import NullOffsetWarning
+from tubemq_spark.source.partition import OffsetRangePartition
+from tubemq_spark.source.planner import Planner
+from tubemq_spark.source.snapshot import Snapshot
+
+
+def plan_batch(options: ReadOptions, columns: Iterable[str], origin: Origin) -> list[OffsetRangePartition]:
+    """Return the tasks of a frame, of which ``latest`` is where the topics end now.
+
+    Args:
+        options: how to read.
+        columns: those of the frame.
+        origin: who reads, for the ledger of losses.
+
+    Raises:
+        TubeMQError: a store had no answer, a start or an end cannot be resolved, or records are gone (by the
+            policy).
+        FolderError: a loss could not be written to the ledger.
+    """
+    ledger = LossLedger(options)
+    on_loss = LossesOfDriver(loss_policy(options), ledger, lambda: origin)
+    ledger.prepare()
+    types = options.cluster.client.message_types
+    planner = Planner(options)
+    snapshot = planner.complete_snapshot()
+    partitions = snapshot.layout.partitions.keys()
+    NullOffsetWarning(columns, filtered=bool(types)).check(snapshot.layout)
+    starting = planner.with_offsets(options.starting, snapshot, edge="starting")
+    ending = planner.with_offsets(options.ending or Edge.LATEST, snapshot, edge="ending")
+    begins = stores_started_at_earliest(starting, partitions, snapshot.bounds)
+    readable = planner.readable_bounds(snapshot, begins, patient=True)
+    starts = resolve(
+        starting, partitions, readable, option="startingOffsets", on_loss=on_loss, ends=snapshot.ends
+    )
+    ends = resolve(
+        ending, partitions, snapshot.bounds, option="endingOffsets", on_loss=on_loss, ends=snapshot.ends
+    )
+    _refuse_invisible(ends, snapshot.ends)
+    ranges = batch_ranges(_not_beyond(ends, starts, snapshot, readable, options), ends)
+    tasks = planner.partitions(ranges, partitions, on_loss)
+    on_loss.write(() if types else snapshot.layout.alone_in_store)
+    return tasks
+
+
+def _refuse_invisible(ends: Mapping[TopicPartition, int], visible: Mapping[StoreId, int]) -> None:
+    """Refuse to end beyond what may be read: a frame that is read again must have the same rows."""
+    for partition, end in sorted(ends.items()):
+        if end > visible[partition.store_id]:
+            raise OptionError(
+                "TUBEMQ_OFFSET_NOT_FLUSHED",
+                option="endingOffsets",
+                partition=partition,
+                offset=end,
+                flushed=visible[partition.store_id],
+            )
+
+
+def _not_beyond(
+    ends: Mapping[TopicPartition, int],
+    starts: Mapping[TopicPartition, int],
+    snapshot: Snapshot,
+    readable: Mapping[StoreId, OffsetBounds],
+    options: ReadOptions,
+) -> dict[TopicPartition, int]:
+    """Return the starts, but the end where nothing before the end can be read: an empty range, no mistake."""
+    first = timestamps(options.starting, starts)
+    last = timestamps(options.ending or Edge.LATEST, ends)
+
+    def start_of(partition: TopicPartition) -> int:
+        start, store = starts[partition], partition.store_id
+        lifted = start == readable[store].earliest > snapshot.bounds[store].earliest
+        invisible = start > snapshot.ends[store]
+        # Where no record is of a time in the range, each end is as good as the other.
+        no_record = partition in first and partition in last and first[partition].ms <= last[partition].ms
+        return min(start, ends[partition]) if lifted or invisible or no_record else start
+
+    return {partition: start_of(partition) for partition in starts}
