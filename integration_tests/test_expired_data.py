@@ -14,11 +14,15 @@ from integration_tests.rig.queries import Collected, losses, numbers, read, read
 from integration_tests.rig.servers import await_files, server_of
 from integration_tests.rig.store_check import first_offset_from, logs
 from integration_tests.rig.truth import assert_same_rows
+from testkit.requests import Requests
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import OffsetBounds, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.source.schema import default_schema
+from tubemq_spark.testing.client import TopicClient
 
 pytestmark = [pytest.mark.real, pytest.mark.nightly, pytest.mark.timeout(600)]
 
@@ -32,6 +36,7 @@ MOST_LEFT_BYTES = 3 << 20
 EXPIRY_SECONDS = 240
 """The broker looks for what is older than 20 s once a minute."""
 PATIENCE_SECONDS = 120
+STORES = 17
 
 
 @pytest.fixture
@@ -166,3 +171,38 @@ def test_a_new_stream_reads_what_is_left_and_tells_of_no_loss(spark, cluster, tm
     record_property("messages", store.count)
     record_property("readable", len(rows))
     record_property("micro-batches", len(batches))
+
+
+def test_only_logs_that_lost_data_are_read_to_plan(record_property, monkeypatch):
+    """Of one store of many, a file of the data is gone, as retention takes it, and its index is whole."""
+    require_real_tubemq()
+    with RealTubeMQ({TOPIC: TopicSpec(stores=STORES)}) as cluster:
+        store = Store(cluster)
+        with TopicClient(cluster.master, "sender") as client:
+            client.send(TOPIC, *[b"x" * MESSAGE_BYTES] * 4_000, partition=(1, 0))
+            for number in range(1, STORES):
+                client.send(TOPIC, b"x", partition=(1, 10_000 * number))
+        await_files(cluster, 1, TOPIC)
+        cluster.stop_broker(1)
+        min(store.directory.glob("*.tube")).unlink()
+        cluster.start_broker(1)
+        held = {place: one.earliest for place, one in cluster.brokers[1].admin.pubinfo([TOPIC]).items()}
+        assert set(held.values()) == {0}
+
+        requests = Requests(monkeypatch)
+        servers = {"tubemq.master.servers": cluster.master, "tubemq.master.web": cluster.master_web}
+        reader = TubeMQDataSource({**servers, "subscribe": TOPIC}).reader(
+            default_schema(include_attributes=False)
+        )
+        starts = {
+            work.range.partition.partition_id: work.range.start
+            for task in reader.partitions()
+            for work in task.requests
+        }
+
+        first = first_offset_from(store.directory, logs(store.directory)[1].start)
+        assert first > 0
+        assert starts == {10_000 * number: 0 for number in range(STORES)} | {0: first}
+        assert set(requests.fetched) == {(TOPIC, 0)}
+        record_property("fetches", len(requests.fetched))
+        record_property("bytes", requests.bytes)

@@ -418,7 +418,9 @@ _CLUSTER: Final = options_for(
     web=named(
         "tubemq.master.web",
         READS_AND_VIEWS,
-        "`subscribePattern` needs it. The default port is 8080.",
+        "`subscribePattern` needs it. To begin at `earliest` in more than 16 stores, it is asked, and then "
+        "the API of the brokers, of which stores retention took data; without an answer the driver reads "
+        "the first records of each store instead. The default port is 8080.",
         default_doc="the hosts of `tubemq.master.servers`, port 8080",
     ),
 )

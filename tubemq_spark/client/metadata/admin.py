@@ -340,13 +340,11 @@ class BrokerAdmin(_WebApi):
 
         A store opens with its first use, so a topic without any use is absent.
         """
-        parameters = {"topicName": ",".join(topics)} if topics else {}
-        answer = self.call("admin_query_pubinfo", **parameters)
-        return {
-            (topic["topicName"], place["partitionId"]): OffsetBounds(place["offsetMin"], place["offsetMax"])
-            for topic in answer["dataSet"]
-            for place in topic["offsetInfo"]
-        }
+        return {place: bounds for place, bounds, _ in self._open_stores(topics)}
+
+    def whole_stores(self, topics: Iterable[str]) -> dict[tuple[str, int], OffsetBounds]:
+        """Return what ``pubinfo`` does, of the stores from which no data was ever removed."""
+        return {place: bounds for place, bounds, data_min in self._open_stores(topics) if data_min == 0}
 
     def knows_topic(self, topic: str) -> bool:
         """Say whether the master's configuration of the topic has reached this broker.
@@ -423,6 +421,15 @@ class BrokerAdmin(_WebApi):
             (group, topic, int(partition_id)): item["Consumer"]
             for (group, topic, partition_id), item in zip(keys, items, strict=True)
         }
+
+    def _open_stores(self, topics: Iterable[str]) -> Iterator[tuple[tuple[str, int], OffsetBounds, int]]:
+        """Yield topic and partition id, bounds, and the first byte of the data, of each open partition."""
+        for names in list(_batches(topics)) or [""]:
+            of_topics = {"topicName": names} if names else {}
+            for topic in self.call("admin_query_pubinfo", **of_topics)["dataSet"]:
+                for place in topic["offsetInfo"]:
+                    bounds = OffsetBounds(place["offsetMin"], place["offsetMax"])
+                    yield (topic["topicName"], place["partitionId"]), bounds, place["dataMin"]
 
 
 def _text(value: Parameter) -> str:
