@@ -19,10 +19,12 @@ VALUE = b"x" * 1_000
 @pytest.fixture
 def server():
     """Stores of 20 kB each."""
-    with EmbeddedTubeMQ(topics={"demo": (STORES, 1)}) as running:
+    with EmbeddedTubeMQ(topics={"demo": (STORES, 1), "few": (STORES - 1, 1)}) as running:
         with TopicClient(running.master, "sender") as client:
             for store in range(STORES):
                 client.send("demo", *[VALUE] * MANY, partition=(1, 10_000 * store))
+            for store in range(STORES - 1):
+                client.send("few", b"x", partition=(1, 10_000 * store))
         yield running
 
 
@@ -70,3 +72,9 @@ def test_without_an_answer_of_the_administration_api_all_are_read(server, monkey
     assert starts(plan_batch(server, **{"tubemq.master.web": "127.0.0.1:1"})) == [0] * STORES
     assert sorted(requests.fetched) == [("demo", 10_000 * store) for store in range(STORES)]
     assert requests.bytes > len(VALUE) * MANY * STORES
+
+
+def test_few_stores_are_read_without_asking_which_are_whole(server, monkeypatch):
+    requests = Requests(monkeypatch)
+    assert starts(plan_batch(server, subscribe="few")) == [0] * (STORES - 1)
+    assert requests.counts[Method.GET_MESSAGE] == STORES - 1
