@@ -8,7 +8,8 @@ measures every way of both systems once; the first rounds warm up and do not cou
 of all counted rounds, each ratio (ours to Kafka's) the median of the rounds' ratios, with the least and the
 greatest one. CPU is that of Spark's whole process tree: driver, JVM and Python processes, also ended ones.
 
-Parts: read (batches), stream, live (latency and idle cost), start, bound (the broker without Spark).
+Parts: read (batches), stream, live (latency and idle cost), steady (a flow of messages), start, bound (the
+broker without Spark).
 ``benchmarks/README.md`` says what each figure means. JSON, with all rounds, is the last line.
 """
 
@@ -29,7 +30,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyspark
 from pyspark.sql import SparkSession
 
-from benchmarks.kafka import any_source, bound, live, python_twin, reading, ready_batches, starting, systems
+from benchmarks.kafka import (
+    any_source,
+    bound,
+    live,
+    python_twin,
+    reading,
+    ready_batches,
+    starting,
+    steady,
+    systems,
+)
 from benchmarks.kafka.jars import KAFKA_VERSION, SPARK_VERSION, connector_jars
 from benchmarks.kafka.senders import datagram_sender, free_datagram_port, kafka_sender, tubemq_sender
 from benchmarks.kafka.server import kafka_server
@@ -44,7 +55,7 @@ from integration_tests.real.java_server import BROKER_CLASS
 from integration_tests.real.pins import TUBEMQ_VERSION
 from tubemq_spark.protocol import speedups
 
-PARTS: Final = ("read", "stream", "live", "start", "bound")
+PARTS: Final = ("read", "stream", "live", "steady", "start", "bound")
 WARM_UP: Final = live.Durations(flow=5, quiet=2)
 """Of the live measurements, which need no long quiet time to be compiled."""
 IN_MEMORY: Final = {"memCacheMsgSizeInMB": 64, "memCacheMsgCntInK": 200}
@@ -63,6 +74,7 @@ class Bench:
     warm_ups: int
     rounds: int
     durations: live.Durations
+    steady_s: float
 
     @property
     def ours(self) -> System:
@@ -84,7 +96,7 @@ class Bench:
                 screen.print(f"filling both with {rows} messages of {label}")
                 systems.fill(self.spark, self.ours, (self.kafka, self.kafka_large), label, rows)
             sections += self._reading()
-        if self.parts & {"live", "start"}:
+        if self.parts & {"live", "steady", "start"}:
             systems.fill_one(self.spark, self.ours, self.kafka)
             any_source.register(self.spark)
             port = free_datagram_port()
@@ -93,6 +105,8 @@ class Bench:
                 sections.append(self._starting(anything))
             if "live" in self.parts:
                 sections.append(self._live(anything, port))
+            if "steady" in self.parts:
+                sections.append(self._steady())
         return sections
 
     def _in_turns(self, ways: dict[Key, Callable[[], Figures]], title: str) -> dict[Key, list[Figures]]:
@@ -155,13 +169,19 @@ class Bench:
             found = in_turns(ways, warm_ups=0, rounds=self.rounds, title="live")
         return live.live_section(found, self.durations)
 
+    def _steady(self) -> Section:
+        flow = {"rowsPerSecond": str(steady.MESSAGES_PER_SECOND)}
+        compared = [self.ours, self.kafka, System(systems.ANY, any_source.FORMAT, flow)]
+        ways = steady.steady_ways(self.spark, compared, self.steady_s)
+        return steady.steady_section(self._in_turns(ways, "steady"))
+
 
 @contextmanager
 def running(arguments: argparse.Namespace) -> Iterator[Bench]:
     """Start both servers and Spark."""
     rows = reading.rows_of_sizes(arguments.rows)
     sized = [systems.topic_of(label, attributes=some) for label in rows for some in (False, True)]
-    names = (*sized, systems.ONE_TOPIC, systems.LIVE_TOPIC)
+    names = (*sized, systems.ONE_TOPIC, systems.LIVE_TOPIC, systems.STEADY_TOPIC)
     specs = {name: TopicSpec(1, 1, properties=IN_MEMORY) for name in names}
     with tempfile.TemporaryDirectory() as name, RealTubeMQ(specs, settings=AS_SHIPPED) as java:
         folder = Path(name)
@@ -179,6 +199,7 @@ def running(arguments: argparse.Namespace) -> Iterator[Bench]:
                 arguments.warm_ups,
                 arguments.rounds,
                 live.Durations(arguments.flow_seconds, arguments.quiet_seconds),
+                arguments.steady_seconds,
             )
 
 
@@ -205,6 +226,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--quiet-seconds", type=float, default=usual.quiet, help="without any, for the idle cost"
     )
+    found.add_argument("--steady-seconds", type=float, default=20.0, help="of the steady flow")
     return found
 
 

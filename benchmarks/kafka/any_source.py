@@ -1,11 +1,13 @@
 """A Python data source that does nothing: what remains is what Spark takes for any Python source.
 
 A batch has one row. A stream begins with one row and has one more for each datagram that its driver process
-gets; asking for the latest offset costs a system call.
+gets; asking for the latest offset costs a system call. With ``rowsPerSecond`` it has as many as the clock
+says.
 """
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -30,7 +32,10 @@ def _batches(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
 
 class AnyDataSource(DataSource):
-    """``format("bench_any")``; option ``port``: where a stream's driver process gets datagrams."""
+    """``format("bench_any")``.
+
+    Options of a stream: ``port``, where its driver process gets datagrams; or ``rowsPerSecond``, of 100 B.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -47,6 +52,8 @@ class AnyDataSource(DataSource):
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the stream reader."""
+        if "rowsPerSecond" in self.options:
+            return _SteadyReader(int(self.options["rowsPerSecond"]))
         return _StreamReader(int(self.options["port"]))
 
 
@@ -84,6 +91,38 @@ class _StreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _batches(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class _Count(InputPartition):
+    def __init__(self, rows: int) -> None:
+        super().__init__(None)
+        self.rows = rows
+
+
+class _SteadyReader(DataSourceStreamReader):
+    """Offsets count the rows that are due since 1970."""
+
+    def __init__(self, per_second: int) -> None:
+        self._per_second = per_second
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return {"rows": int(time.time() * self._per_second)}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        return self.initialOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [_Count(end["rows"] - start["rows"])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Count)
+        yield pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 100] * partition.rows, pa.binary())})
 
     def commit(self, end: dict[str, Any]) -> None:
         pass

@@ -25,12 +25,12 @@ def tubemq_sender(master: str, topic: str) -> Iterator[Send]:
 
 
 @contextmanager
-def kafka_sender(address: str, topic: str) -> Iterator[Send]:
+def kafka_sender(address: str, topic: str, *, linger_ms: int = 0) -> Iterator[Send]:
     """Yield Kafka's console producer, which is a JVM behind a pipe."""
     command = ["java", "-cp", f"{server_jars()}/*", "kafka.tools.ConsoleProducer"]
     settings = ["--bootstrap-server", address, "--topic", topic, "--timeout", "0"]
     producer = subprocess.Popen(
-        [*command, *settings, "--producer-property", "linger.ms=0"],
+        [*command, *settings, "--producer-property", f"linger.ms={linger_ms}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

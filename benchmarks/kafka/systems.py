@@ -18,6 +18,8 @@ ONE_TOPIC: Final = "bench_one"
 """Holds one message."""
 LIVE_TOPIC: Final = "bench_live"
 """Gets messages while queries read it."""
+STEADY_TOPIC: Final = "bench_steady"
+"""Gets messages at a steady pace while a query reads it."""
 
 OURS: Final = "ours"
 KAFKA: Final = "Kafka's"
@@ -148,8 +150,8 @@ def fill(spark: SparkSession, ours: System, theirs: Sequence[System], label: str
 
 
 def fill_one(spark: SparkSession, ours: System, theirs: System) -> None:
-    """Write one message to each of the two topics of single messages."""
-    for topic in (ONE_TOPIC, LIVE_TOPIC):
+    """Write one message to each of the topics that hold no more at first."""
+    for topic in (ONE_TOPIC, LIVE_TOPIC, STEADY_TOPIC):
         for system in (ours, theirs):
             system.write(spark.range(1).selectExpr("cast('0' as binary) as value"), topic)
             _require_rows(system, spark, topic, 1)
