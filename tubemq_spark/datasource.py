@@ -3,8 +3,8 @@
 import pyspark
 
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.options import OptionSet, View
 from tubemq_spark.spark.edge import at_sparks_edge
+from tubemq_spark.spark.processes import spare_collector_of_imports
 from tubemq_spark.spark.version import check_spark_version
 
 try:
@@ -20,6 +20,9 @@ except ModuleNotFoundError:  # PySpark 3.5 has no data sources in Python
     check_spark_version(pyspark.__version__)
     raise
 
+# Before the imports of all that follows.
+spare_collector_of_imports()
+
 
 @at_sparks_edge
 class TubeMQDataSource(DataSource):
@@ -32,6 +35,8 @@ class TubeMQDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         check_spark_version(pyspark.__version__)
         super().__init__(options)
+        from tubemq_spark.options import OptionSet
+
         self._options = OptionSet.parse(options)
 
     @classmethod
@@ -41,7 +46,7 @@ class TubeMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a frame whose user gave no schema."""
-        if self._options.view is not View.MESSAGES:
+        if not self._options.of_messages:
             from tubemq_spark.source.views.reader import view_schema
 
             return view_schema(self._options.view)
@@ -53,7 +58,7 @@ class TubeMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch reader: of messages, or of a view."""
-        if self._options.view is not View.MESSAGES:
+        if not self._options.of_messages:
             from tubemq_spark.source.views.reader import ViewReader
 
             return ViewReader(schema, self._options.view, self._options.for_view())

@@ -5,8 +5,11 @@ import subprocess
 import sys
 
 PROCESSES = """
-import json, sys
+import gc, importlib.util, json, sys
 import pyarrow, pyspark.worker, pyspark.sql.datasource
+
+sys.modules["__main__"].__spec__ = importlib.util.find_spec("pyspark.daemon")  # as in a process of Spark's
+assert gc.get_freeze_count() == 0
 
 spark = set(sys.modules)
 loaded = {}
@@ -14,6 +17,10 @@ loaded = {}
 def note(name):
     loaded[name] = sorted(set(sys.modules) - spark)
 
+import pyspark_tubemq
+
+note("any")
+spared = gc.get_freeze_count()
 import tubemq_spark.datasource
 
 source = tubemq_spark.datasource.TubeMQDataSource({"tubemq.master.servers": "master:1", "subscribe": "demo"})
@@ -24,7 +31,7 @@ assert not list(stream.read(None)) and not list(batch.read(None))
 note("task")
 assert stream.reportLatestOffset() is None
 note("driver")
-print(json.dumps(loaded))
+print(json.dumps(loaded | {"spared": spared}))
 """
 
 
@@ -36,7 +43,9 @@ def test_no_process_of_a_reader_imports_what_only_others_need():
         for module in modules:
             assert not [name for name in loaded[process] if f"{name}.".startswith(f"{module}.")], process
 
+    assert loaded["spared"] > 1000, "the collector would walk through Spark's modules because of ours"
     rare = ("grpc", "http", "ssl", "pyarrow.compute", "pyarrow.fs")
+    absent("any", *rare, "tubemq_spark.options", "tubemq_spark.model")
     absent("plan", *rare, "google.protobuf", "tubemq_spark.client.master", "tubemq_spark.source.planner")
     absent("task", *rare, "tubemq_spark.client.producer", "tubemq_spark.source.planner")
     absent("driver", *rare, "tubemq_spark.client.producer")

@@ -10,6 +10,7 @@ from tests.memory_cluster import MemoryCluster
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.sink import task as writing, topic_check
 from tubemq_spark.source import planner, task as reading
+from tubemq_spark.spark.processes import spare_collector_of_imports
 from tubemq_spark.spark.worker import REUSED_VARIABLE, spare_collector
 
 
@@ -54,4 +55,5 @@ def test_tasks_that_write_and_tasks_that_read_do_that(monkeypatch):
 def test_other_processes_are_left_alone(monkeypatch):
     monkeypatch.delenv(REUSED_VARIABLE, raising=False)
     spare_collector()
+    spare_collector_of_imports()
     assert gc.get_freeze_count() == 0

@@ -140,6 +140,11 @@ class OptionSet:
         return payload
 
     @property
+    def of_messages(self) -> bool:
+        """Whether a read gets messages, and not a view."""
+        return self.view is View.MESSAGES
+
+    @property
     def view(self) -> View:
         """What a batch read has in its rows."""
         return self._filled(Subscribing).view

@@ -9,11 +9,11 @@ import functools
 import inspect
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from tubemq_spark.errors import LocalProtocolError, TubeMQError
+from tubemq_spark.spark.processes import is_process_of_spark
 
 logger = logging.getLogger(__name__)
 
@@ -58,14 +58,8 @@ def _bare(error: TubeMQError) -> TubeMQError:
     if isinstance(error, LocalProtocolError):
         return error
     logger.debug("an error goes to Spark", exc_info=error)
-    if _is_a_process_of_spark():
+    if is_process_of_spark():
         # For this error only: such a process ends with the first one.
         os.environ[_HIDE_TRACEBACK] = "1"
     error.__cause__ = None
     return error.with_traceback(None)
-
-
-def _is_a_process_of_spark() -> bool:
-    """Return whether Spark has started this process, rather than the user."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")
