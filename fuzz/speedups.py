@@ -25,7 +25,8 @@ from testkit.compiler import can_compile
 from testkit.wire import decode_fetch, encode_response
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.protocol import framing, rpc, speedups
-from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.payload import checksum, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_answers import SendAnswerReader
@@ -83,7 +84,8 @@ def run(program: Path, seconds: int, seed: int, corpus: Path) -> int:
 def seeds(chance: random.Random) -> list[bytes]:
     """Return answers as brokers write them, and messages to be sent."""
     fetched = [fetch_answer(chance, count) for count in (0, 1, 3, 9)]
-    answered = [send_answers(chance, count) for count in (1, 3, 30)]
+    framed = framing.encode_frame(1, encode_response(rpc.Response(1, Method.GET_MESSAGE, fetched[-1])))
+    answered = [framed, *(send_answers(chance, count) for count in (1, 3, 30))]
     return [*fetched, *answered, *(columns(chance, count) for count in (1, 2, 5))]
 
 
@@ -162,7 +164,7 @@ def disagreements(inputs: list[Path]) -> list[Path]:
 
 def outcome(data: bytes) -> object:
     """Return all that is found in an input, or what is said to be wrong with it."""
-    return fetched(data), answered(data), sent(data)
+    return fetched(data), unwrapped(data), answered(data), sent(data)
 
 
 def fetched(data: bytes) -> object:
@@ -173,6 +175,16 @@ def fetched(data: bytes) -> object:
         return str(error)
     messages = [columns.message(row) for row in range(len(columns))]
     return header, columns.ordinals.tolist(), messages, damaged.tolist()
+
+
+def unwrapped(data: bytes) -> object:
+    """Take an input as what a client receives that has asked something."""
+    connection = RpcConnection(Role.CLIENT)
+    connection.send_request(ServiceType.BROKER_READ, Method.GET_MESSAGE, b"", 1)
+    try:
+        return connection.receive_data(data), connection.frame_count, connection.mid_frame
+    except RemoteProtocolError as error:
+        return str(error)
 
 
 def answered(data: bytes) -> object:

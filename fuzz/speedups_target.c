@@ -26,50 +26,70 @@ static Py_buffer buffer_of(void *data, size_t size) {
 }
 
 static void put_together(Pieces *pieces) {
-    Py_ssize_t rows;
-    int64_t total = measure_pieces(pieces, 1, &rows);
+    size_t rows = (size_t)count_of(&pieces->starts), size = (rows + 1) * sizeof(int32_t);
+    int64_t total = measure_pieces(pieces);
     if (total < 0)
         return;
-    int32_t *borders = malloc(((size_t)rows + 1) * sizeof *borders);
+    int32_t *borders = malloc(size);
     uint8_t *target = malloc(total ? (size_t)total : 1);
     if (borders == NULL || target == NULL)
         abort();
-    if (!copy_pieces(pieces, 1, borders, target, total) || borders[rows] != total)
+    borders[0] = 0;
+    if (!copy_pieces(pieces, target, 0, total, (uint8_t *)(borders + 1)) || borders[rows] != total)
         abort();
+    Py_buffer texts = buffer_of(target, (size_t)total), ends = buffer_of(borders, size);
+    Py_ssize_t *firsts = malloc((rows + 1) * sizeof *firsts);
+    if (firsts == NULL || find_runs(&texts, &ends, firsts, (Py_ssize_t)rows) < (rows > 0))
+        abort();
+    free(firsts);
     if (total > 0) { /* as if a piece had become longer since it was measured */
         uint8_t *shorter = malloc((size_t)total - 1);
-        if (shorter == NULL || copy_pieces(pieces, 1, borders, shorter, total - 1))
+        if (shorter == NULL || copy_pieces(pieces, shorter, 0, total - 1, (uint8_t *)(borders + 1)))
             abort();
         free(shorter);
     }
-    Py_ssize_t *firsts = malloc(((size_t)rows + 1) * sizeof *firsts);
-    if (firsts == NULL || find_runs(pieces, 1, firsts, rows) < (rows > 0))
-        abort();
-    free(firsts);
     free(borders);
     free(target);
 }
 
 static void decode(Py_buffer *body) {
-    size_t head_size, same_size;
+    Head head;
     Py_ssize_t count;
-    if (!walk_fetch(body, NULL, 0, &head_size, &count))
+    if (!walk_fetch(body, &head, &count))
         return;
-    uint8_t *head = malloc(head_size ? head_size : 1);
     size_t numbers = (size_t)count * sizeof(int64_t);
     int64_t *columns = malloc(count ? 4 * numbers : 1);
     uint8_t *damaged = malloc(count ? (size_t)count : 1);
-    if (head == NULL || columns == NULL || damaged == NULL)
+    if (columns == NULL || damaged == NULL)
         abort();
-    walk_fetch(body, head, head_size, &same_size, &count);
     Columns found = {columns, columns + count, columns + 2 * count, columns + 3 * count, damaged};
     if (read_messages(body, &found, count)) {
         Pieces pieces = {*body, buffer_of(found.value_start, numbers), buffer_of(found.value_end, numbers)};
         put_together(&pieces);
     }
-    free(head);
     free(columns);
     free(damaged);
+}
+
+/* Take the input as a frame, and as numbers for borders, which then are anything. */
+static void unwrap(const Py_buffer *body) {
+    Answer answer;
+    if (measure_frame(body->buf, (size_t)body->len, &answer) && read_envelope(&answer)) {
+        size_t size = answer.stream_size - answer.head_size;
+        uint8_t *message = malloc(size ? size : 1);
+        if (message == NULL)
+            abort();
+        copy_message(&answer, message);
+        free(message);
+    }
+    size_t rows = (size_t)body->len / sizeof(int32_t);
+    Py_ssize_t *firsts = malloc((rows + 1) * sizeof *firsts);
+    Py_buffer half = buffer_of(body->buf, (size_t)body->len / 2);
+    if (firsts == NULL)
+        abort();
+    if (rows)
+        find_runs(&half, body, firsts, (Py_ssize_t)rows);
+    free(firsts);
 }
 
 /* Take the front half as numbers, which then are anything, and begin at any address. */
@@ -154,6 +174,7 @@ void run_target(const uint8_t *data, size_t size) {
     void *copy = copy_of(data, size);
     Py_buffer body = buffer_of(copy, size);
     decode(&body);
+    unwrap(&body);
     gather_anything(&body);
     sum_up(&body);
     read_all_answers(&body);

@@ -18,6 +18,12 @@ def overlook_damage(body, count):
     return found and (found[0], bytes(count))
 
 
+def unwrap_another_message(data):
+    """Say that an answer has another message."""
+    found = compiled.unwrap_answer(data)
+    return found and (*found[:2], found[2][1:])
+
+
 def miscount_answers(data, position, serial_nos, offsets):
     """Say that one answer was to another message."""
     found = compiled.read_send_answers(data, position, serial_nos, offsets)
@@ -33,6 +39,7 @@ def forget_a_byte(*columns):
 
 FAULTS = {
     "scan_fetch": overlook_damage,
+    "unwrap_answer": unwrap_another_message,
     "read_send_answers": miscount_answers,
     "encode_sends": forget_a_byte,
 }

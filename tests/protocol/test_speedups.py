@@ -1,6 +1,7 @@
 """The compiled twin: that it is there, that it can be left out, and that bytes cannot harm it."""
 
 import os
+import struct
 import subprocess
 import sys
 import zlib
@@ -16,7 +17,8 @@ from tests.protocol.fetch_answers import answers, broken_messages, odd_messages,
 from tests.protocol.test_send_answers import frame as answer_frame, message as answer_message
 from tubemq_spark import __version__
 from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.protocol import rpc, speedups
+from tubemq_spark.protocol import fetch_decoder, framing, rpc, speedups
+from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.framing import FrameDecoder
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
@@ -62,11 +64,10 @@ def test_both_twins_find_the_same_in_damaged_answers(body, data):
 def test_the_compiled_module_and_protobuf_make_the_same_of_bytes(body):
     found = _speedups.outline_fetch(body)
     if found is not None:
-        head, count = found
+        *head, count = found
         answer = broker_pb2.RawGetMessageResponseB2C.FromString(body)
         assert len(answer.messages) == count
-        answer.ClearField("messages")
-        assert broker_pb2.RawGetMessageResponseB2C.FromString(head) == answer
+        assert fetch_decoder.FetchHeader(*head) == fetch_decoder.header_of(answer)
 
 
 @given(st.binary(max_size=60), st.integers(-1, 9))
@@ -76,7 +77,7 @@ def test_messages_are_not_counted_on_the_caller_s_word(body, count):
             _speedups.scan_fetch(body, count)
     else:
         found, outline = _speedups.scan_fetch(body, count), _speedups.outline_fetch(body)
-        assert found is None or outline[1] == count
+        assert found is None or outline is None or outline[-1] == count
 
 
 def test_the_usual_answer_is_not_left_to_python():
@@ -85,7 +86,7 @@ def test_the_usual_answer_is_not_left_to_python():
     answer.messages.add(messageId=5, checkSum=-1, payLoadData=b"body", flag=0)
     body = rpc.serialize_message(answer)
 
-    _, count = _speedups.outline_fetch(body)
+    *_, count = _speedups.outline_fetch(body)
     numbers, damaged = _speedups.scan_fetch(body, count)
 
     assert np.frombuffer(numbers, np.int64)[0] == 5
@@ -152,32 +153,45 @@ def test_no_more_answers_are_read_than_there_is_room_for():
     assert _speedups.read_send_answers(data, 0, *numbers) == (len(data) // 3 * 2, 2)
 
 
-@given(st.lists(st.binary(max_size=9), max_size=6), st.data())
-def test_pieces_are_put_together(texts, data):
-    joined = b"".join(texts)
+def append(data, starts, ends, room=99, size=0):
+    """Append pieces; return where they end, the target, and where each piece ends."""
+    target, borders = bytearray(b"." * room), np.zeros(len(starts), np.int32)
+    end = _speedups.append(target, size, borders, data, starts, ends)
+    return end, bytes(target), borders.tolist()
+
+
+@given(st.lists(st.binary(max_size=9), max_size=6), st.integers(0, 20), st.integers(0, 80), st.data())
+def test_pieces_are_put_behind_what_is_there(texts, size, room, data):
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(texts)]
     order = np.array(data.draw(st.permutations(range(len(texts)))), np.int64)
 
-    borders, values = _speedups.gather([(joined, starts[order], ends[order]), (joined, starts, ends)])
+    end, target, borders = append(b"".join(texts), starts[order], ends[order], size + room, size)
 
-    picked = [texts[row] for row in order] + texts
-    assert values == b"".join(picked)
-    assert np.diff(np.frombuffer(borders, np.int32)).tolist() == [len(text) for text in picked]
+    picked = b"".join(texts[row] for row in order)
+    assert end == size + len(picked)
+    borders_of_all, joined = _speedups.gather(b"".join(texts), starts[order], ends[order])
+    assert joined == picked
+    assert np.diff(np.frombuffer(borders_of_all, np.int32)).tolist() == [len(texts[row]) for row in order]
+    if len(picked) > room:
+        assert target == b"." * (size + room)
+    else:
+        assert target == b"." * size + picked + b"." * (room - len(picked))
+        assert np.diff([size, *borders]).tolist() == [len(texts[row]) for row in order]
 
 
-@given(
-    st.lists(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=6), max_size=3), st.integers(-1, 20)
-)
-def test_runs_begin_where_a_piece_differs_from_the_one_before(buffers, most):
-    pieces = []
-    for texts in buffers:
-        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))[: len(texts)]
-        pieces.append((b"".join(texts), starts, ends))
-    texts = [text for some in buffers for text in some]
+@given(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=12), st.integers(-1, 20))
+def test_runs_begin_where_a_text_differs_from_the_one_before(texts, most):
+    borders = np.cumsum([0, *(len(text) for text in texts)], dtype=np.int32)
     expected = [row for row, text in enumerate(texts) if row == 0 or text != texts[row - 1]]
-    assert _speedups.runs(pieces, most) == (expected if len(expected) <= max(most, 0) else None)
+    found = _speedups.runs(b"".join(texts), borders, most)
+    assert found == (expected if len(expected) <= max(most, 0) else None)
+
+
+@pytest.mark.parametrize("borders", [[-1, 0], [0, 4], [2, 1], [0, -(1 << 31)]])
+def test_a_text_outside_the_data_is_refused(borders):
+    with pytest.raises(ValueError, match="outside the data"):
+        _speedups.runs(b"abc", np.array(borders, np.int32), 9)
 
 
 @pytest.mark.parametrize(
@@ -185,12 +199,18 @@ def test_runs_begin_where_a_piece_differs_from_the_one_before(buffers, most):
     [([-1], [0]), ([0], [4]), ([2], [1]), ([0, 0], [1]), ([1 << 62], [1 << 62]), ([0], [-(1 << 63)])],
 )
 def test_a_piece_outside_its_data_is_refused(starts, ends):
-    piece = (b"abc", np.array(starts, np.int64), np.array(ends, np.int64))
-    pieces = [(b"x", np.zeros(1, np.int64), np.ones(1, np.int64)), piece]
     with pytest.raises(ValueError, match="outside its data"):
-        _speedups.gather(pieces)
+        append(b"abc", np.array(starts, np.int64), np.array(ends, np.int64))
     with pytest.raises(ValueError, match="outside its data"):
-        _speedups.runs(pieces, 9)
+        _speedups.gather(b"abc", np.array(starts, np.int64), np.array(ends, np.int64))
+
+
+@pytest.mark.parametrize(("size", "borders"), [(-1, 1), (4, 1), (0, 0)])
+def test_pieces_are_put_only_where_there_is_room(size, borders):
+    with pytest.raises(ValueError, match="room"):
+        _speedups.append(
+            bytearray(3), size, np.zeros(borders, np.int32), b"x", np.zeros(1, np.int64), np.ones(1, np.int64)
+        )
 
 
 @pytest.mark.parametrize(
@@ -199,14 +219,6 @@ def test_a_piece_outside_its_data_is_refused(starts, ends):
 )
 def test_the_checksum_of_what_is_outside_its_data_is_left_to_python(starts, ends):
     assert _speedups.running_checksums(b"abc", np.array(starts, np.int64), np.array(ends, np.int64)) is None
-
-
-@pytest.mark.parametrize("pieces", [None, [1], [()], [(b"", b"")], [("text", b"", b"")], ((b"", b"", b""),)])
-def test_what_is_no_list_of_pieces_is_refused(pieces):
-    with pytest.raises(TypeError):
-        _speedups.gather(pieces)
-    with pytest.raises(TypeError):
-        _speedups.runs(pieces, 9)
 
 
 def run_alone(program):
@@ -221,6 +233,7 @@ import array, contextlib, threading
 from tubemq_spark.protocol import _speedups
 rows = 50_000
 data, starts, ends = bytes(1 << 20), array.array("q", [0] * rows), array.array("q", [8] * rows)
+target, borders = bytearray(8 * rows + 1), array.array("i", [0] * rows)
 stop = threading.Event()
 def change():
     while not stop.is_set():
@@ -230,28 +243,10 @@ changing = threading.Thread(target=change)
 changing.start()
 for _ in range(2000):
     with contextlib.suppress(ValueError):
-        _speedups.gather([(data, starts, ends)])
+        _speedups.append(target, 0, borders, data, starts, ends)
 stop.set()
 changing.join()
-print("alive")
-""")
-
-
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="only C types export buffers before Python 3.12")
-def test_a_list_of_pieces_may_change_while_they_are_exported():
-    run_alone("""
-import contextlib
-from tubemq_spark.protocol import _speedups
-class Exporter:
-    def __buffer__(self, flags):
-        pieces.clear()
-        others.extend((b"other",) * 3 for _ in range(1000))
-        return memoryview(b"abcdef")
-for function in (_speedups.gather, lambda pieces: _speedups.runs(pieces, 9)):
-    others = []
-    pieces = [(Exporter(), memoryview(bytes(800)), memoryview(bytes(800))) for _ in range(2)]
-    with contextlib.suppress(IndexError):
-        function(pieces)
+assert target[-1] == 0
 print("alive")
 """)
 
@@ -260,17 +255,83 @@ def test_columns_may_begin_anywhere():
     starts, ends = (
         memoryview(b"x" + np.array(column, np.int64).tobytes())[1:] for column in ([0, 2], [2, 3])
     )
-    borders, values = _speedups.gather([(b"abc", starts, ends)])
-    assert (np.frombuffer(borders, np.int32).tolist(), values) == ([0, 2, 3], b"abc")
-    assert _speedups.runs([(b"abc", starts, ends)], 9) == [0, 1]
+    target, borders = bytearray(3), bytearray(9)
+    assert _speedups.append(target, 0, memoryview(borders)[1:], b"abc", starts, ends) == 3
+    assert (target, np.frombuffer(borders, np.int32, 2, 1).tolist()) == (b"abc", [2, 3])
+    assert _speedups.runs(b"abc", memoryview(b"x" + np.array([0, 2, 3], np.int32).tobytes())[1:], 9) == [0, 1]
 
 
-def test_pieces_of_two_gib_are_refused_before_anything_is_allocated():
+def test_pieces_of_two_gib_are_refused():
     data = bytes(1 << 20)
     count = 2048
-    starts, ends = np.zeros(count, np.int64), np.full(count, len(data), np.int64)
+    with pytest.raises(ValueError, match="piece"):
+        append(data, np.zeros(count, np.int64), np.full(count, len(data), np.int64))
     with pytest.raises(ValueError, match="too long together"):
-        _speedups.gather([(data, starts, ends)])
+        _speedups.gather(data, np.zeros(count, np.int64), np.full(count, len(data), np.int64))
+
+
+def framed(body, serial_no=7, status=b"\x08\x00\x18\x03", chunk=framing.CHUNK_BYTES):
+    """Return the frame of an answer, cut into chunks of a length."""
+    message = b"\x08\x0e\x12" + rpc.encode_varint(len(body)) + body
+    stream = b"\x02\x08\x01\x04" + status + rpc.encode_varint(len(message)) + message
+    chunks = [stream[at : at + chunk] for at in range(0, len(stream), chunk)]
+    head = struct.pack(">Iii", 0xFF7FF4FE, serial_no, len(chunks))
+    return head + b"".join(struct.pack(">i", len(some)) + some for some in chunks)
+
+
+@pytest.mark.parametrize("serial_no", [1, -(1 << 31), (1 << 31) - 1])
+@pytest.mark.parametrize("size", [0, 1, 8_170, 8_171, 8_172, 8_173, 8_174, 8_175, 8_192, 16_384, 70_000])
+def test_the_answer_in_a_frame_is_unwrapped(size, serial_no):
+    body = np.random.default_rng(size).bytes(size)
+    data = framed(body, serial_no)
+
+    assert _speedups.unwrap_answer(data) == (serial_no, 14, body)
+    assert RpcConnection(Role.CLIENT).receive_data(data) == []  # nothing was asked
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        framed(b"body")[:-1],
+        framed(b"body") + b"x",
+        framed(b"body") * 2,
+        framed(b"body", chunk=5),
+        framed(bytes(20_000), chunk=8_191),
+        framed(b"body", status=b"\x08\x01\x18\x03"),
+        framed(b"body").replace(b"\xff\x7f", b"\xff\x7e", 1),
+        framed(b"body").replace(b"\x12\x04", b"\x12\x03", 1),
+        framed(b"body").replace(b"\x12\x04", b"\x1a\x04", 1),
+        struct.pack(">Iiii", 0xFF7FF4FE, 1, 1 << 30, 8_192),
+        struct.pack(">Iiii", 0xFF7FF4FE, 1, 0, 0),
+        struct.pack(">Iiii", 0xFF7FF4FE, 1, 1, 0),
+        struct.pack(">Iiii", 0xFF7FF4FE, 1, 1, -1),
+        struct.pack(">Iii", 0xFF7FF4FE, 1, 1),
+    ],
+)
+def test_other_bytes_are_left_to_python(data):
+    assert _speedups.unwrap_answer(data) is None
+
+
+@given(st.binary(max_size=30), st.data())
+def test_both_twins_unwrap_the_same(body, data):
+    """Also of damaged frames."""
+    frame = bytearray(framed(body))
+    frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+
+    def unwrapped(twin):
+        connection = RpcConnection(Role.CLIENT)
+        for _ in range(7):
+            connection.send_request(1, 1, b"", 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(speedups, "compiled", twin)
+            try:
+                events = connection.receive_data(bytes(frame))
+            except RemoteProtocolError as error:
+                return str(error)
+        return events, connection.in_flight, connection.frame_count, connection.mid_frame
+
+    assert unwrapped(_speedups) == unwrapped(None)
 
 
 @pytest.mark.parametrize(("pure", "said"), [("", "compiled"), ("1", "pure Python")])

@@ -3,15 +3,18 @@
 import dataclasses
 import zoneinfo
 
+import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, strategies as st
 from pyspark.sql.types import StructField, StructType
 
 from tests.source.rows import PARTITION, columns, fetched
+from tubemq_spark.protocol import speedups
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import encode_prefix, parse_attributes
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.pieces import split_uids
+from tubemq_spark.source.pieces import BinaryColumn, Pieces, split_uids
 from tubemq_spark.spark.columns import READ
 
 PLAIN = StructType(
@@ -40,6 +43,22 @@ def build(rows, schema):
     list(builder.add(fetched([(b"x", text) for text in rows]), exact_offsets=True))
     (batch,) = builder.finish()
     return batch.to_pylist(maps_as_pydicts="strict")
+
+
+@pytest.mark.parametrize("twin", [speedups.compiled, None], ids=["compiled", "python"])
+def test_a_column_holds_all_pieces_that_were_added(twin, monkeypatch):
+    """However many and long they are; and again after each array."""
+    monkeypatch.setattr(speedups, "compiled", twin)
+    column = BinaryColumn()
+    for sizes in ([3], [], [0, 100, 70_000, 1] * 3, [1] * 3_000, [200_000], [2]):
+        texts = [bytes([row % 251]) * size for row, size in enumerate(sizes)]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        for start in range(0, len(texts), 1_000):
+            some = slice(start, start + 1_000)
+            column.add(Pieces(b"".join(texts), (ends - sizes)[some].astype(np.int64), ends[some]))
+        assert column.nbytes == sum(sizes)
+        assert column.finish().to_pylist() == texts
+        assert column.nbytes == 0
 
 
 @given(st.lists(texts, min_size=1, max_size=8))

@@ -252,7 +252,7 @@ def test_the_ranges_of_a_task_are_read_one_after_the_other():
 
 
 def test_a_task_prepares_its_process_for_many_large_pieces(server):
-    """Collections are short, and freed memory of twice a batch is used again."""
+    """Collections are short, and freed memory of three batches is used again."""
     prepared = keep_freed_memory, spare_collector
     for function in prepared:
         function.cache_clear()
@@ -261,7 +261,7 @@ def test_a_task_prepares_its_process_for_many_large_pieces(server):
     assert list(reader.read(partition))
 
     hits = [function.cache_info().hits for function in prepared]
-    keep_freed_memory(2 * TARGET_BYTES)
+    keep_freed_memory(3 * TARGET_BYTES)
     spare_collector()
     assert [function.cache_info().hits for function in prepared] == [count + 1 for count in hits]
 

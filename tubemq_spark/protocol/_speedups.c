@@ -32,7 +32,8 @@ enum {
     LEAST_MESSAGE_BYTES = 8,
     LENGTH_LIMIT = INT32_MAX,
     CHUNK_LIMIT = 8192,
-    USUAL_HEAD_BYTES = 256,
+    CHUNK_HEAD_BYTES = 4,
+    CHUNKS_LIMIT = 3584,
     FRAME_HEAD_BYTES = 16,
     INDEX_ENTRY_BYTES = 28,
 };
@@ -216,15 +217,133 @@ static bool read_piece(Cursor *cursor, const uint8_t **start, const uint8_t **en
     return true;
 }
 
+/* ---- frames of answers (RpcConnHeader, ResponseHeader, RspResponseBody) */
+
+static uint32_t load_big_endian(const uint8_t *at) {
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | (uint32_t)at[3];
+}
+
+/* What a frame carries. */
+typedef struct {
+    uint32_t serial_no;
+    uint8_t method;
+    const uint8_t *first; /* its first chunk */
+    uint32_t first_size;
+    size_t stream_size, head_size;
+} Answer;
+
+/* Measure a frame whose chunks are full but for the last one; false when it is not exactly these bytes. */
+static bool measure_frame(const uint8_t *at, size_t size, Answer *answer) {
+    if (size < FRAME_HEAD_BYTES || load_big_endian(at) != FRAME_TOKEN)
+        return false;
+    uint32_t chunks = load_big_endian(at + 8);
+    answer->serial_no = load_big_endian(at + 4);
+    answer->first_size = load_big_endian(at + 12);
+    answer->first = at + FRAME_HEAD_BYTES;
+    if (chunks == 0 || chunks > CHUNKS_LIMIT)
+        return false;
+    size_t full = (size_t)(chunks - 1) * (CHUNK_HEAD_BYTES + CHUNK_LIMIT);
+    const size_t last = FRAME_HEAD_BYTES - CHUNK_HEAD_BYTES + full;
+    if (size < last + CHUNK_HEAD_BYTES)
+        return false;
+    for (size_t place = FRAME_HEAD_BYTES - CHUNK_HEAD_BYTES; place < last; place += CHUNK_HEAD_BYTES + CHUNK_LIMIT)
+        if (load_big_endian(at + place) != CHUNK_LIMIT)
+            return false;
+    uint32_t last_size = load_big_endian(at + last);
+    answer->stream_size = (size_t)(chunks - 1) * CHUNK_LIMIT + last_size;
+    return last_size <= CHUNK_LIMIT && size == last + CHUNK_HEAD_BYTES + last_size;
+}
+
+/* Read what precedes the message of a successful answer, which must end with its frame. */
+static bool read_envelope(Answer *answer) {
+    static const uint8_t start[] = {
+        2, 0x08, 1,          /* RpcConnHeader{flag=1} */
+        4, 0x08, 0, 0x18, 3, /* ResponseHeader{status=SUCCESS, protocolVer=3} */
+    };
+    Cursor cursor = {answer->first, answer->first + answer->first_size};
+    uint64_t size;
+    if (answer->first_size < sizeof start || memcmp(cursor.at, start, sizeof start) != 0)
+        return false;
+    cursor.at += sizeof start;
+    if (!read_varint(&cursor, &size) || size != answer->stream_size - (size_t)(cursor.at - answer->first))
+        return false;
+    if (cursor.end - cursor.at < 3 || cursor.at[0] != 0x08 || cursor.at[1] >= 0x80 || cursor.at[2] != 0x12)
+        return false;
+    answer->method = cursor.at[1];
+    cursor.at += 3;
+    if (!read_varint(&cursor, &size))
+        return false;
+    answer->head_size = (size_t)(cursor.at - answer->first);
+    return size == answer->stream_size - answer->head_size;
+}
+
+/* Put the message's parts together. */
+static void copy_message(const Answer *answer, uint8_t *target) {
+    const uint8_t *at = answer->first + answer->head_size;
+    size_t left = answer->stream_size - answer->head_size, here = answer->first_size - answer->head_size;
+    for (;;) {
+        memcpy(target, at, here);
+        target += here;
+        left -= here;
+        if (left == 0)
+            return;
+        at += here + CHUNK_HEAD_BYTES;
+        here = left < CHUNK_LIMIT ? left : CHUNK_LIMIT;
+    }
+}
+
+PyDoc_STRVAR(unwrap_answer_doc,
+             "unwrap_answer(data, /)\n--\n\n"
+             "Return the serial number, the method and the message of a successful answer, when the data are\n"
+             "the frame of one and nothing else.");
+
+static PyObject *unwrap_answer(PyObject *self, PyObject *argument) {
+    (void)self;
+    Py_buffer data;
+    Answer frame;
+    PyObject *message = NULL, *answer = NULL;
+    if (PyObject_GetBuffer(argument, &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (!measure_frame(data.buf, (size_t)data.len, &frame) || !read_envelope(&frame)) {
+        answer = Py_NewRef(Py_None);
+        goto end;
+    }
+    message = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(frame.stream_size - frame.head_size));
+    if (message == NULL)
+        goto end;
+    copy_message(&frame, (uint8_t *)PyBytes_AsString(message));
+    answer = Py_BuildValue("(iiN)", (int32_t)frame.serial_no, (int)frame.method, message);
+end:
+    PyBuffer_Release(&data);
+    return answer;
+}
+
 /* ---- answers to fetches (GetMessageResponseB2C) */
 
-/* Pass over one field that is not a message: those of the answer's head are numbers, and one text. */
-static bool pass_head_field(Cursor *cursor) {
-    const uint8_t *start, *end;
-    uint64_t number;
-    switch (*cursor->at++) {
+enum {
+    SUCCESS = 1,
+    ERROR_CODE = 2,
+    CURRENT_OFFSET = 5,
+    WAIT_MS = 6,
+    DATA_LAG = 8,
+    REQUIRE_SLOW = 9,
+    MAX_OFFSET = 10,
+    HEAD_FIELDS,
+};
+
+/* The fields of an answer that are not messages, by their numbers; the last one of a number counts. */
+typedef struct {
+    uint64_t numbers[HEAD_FIELDS];
+    unsigned present; /* a bit for each number */
+    const uint8_t *text, *text_end;
+} Head;
+
+/* Read one field that is not a message: those of the answer's head are numbers, and one text. */
+static bool read_head_field(Cursor *cursor, Head *head) {
+    uint8_t tag = *cursor->at++;
+    switch (tag) {
     case TAG_ERROR_TEXT:
-        return read_piece(cursor, &start, &end);
+        return read_piece(cursor, &head->text, &head->text_end);
     case 0x08: /* success */
     case 0x10: /* errCode */
     case 0x28: /* currOffset */
@@ -233,7 +352,8 @@ static bool pass_head_field(Cursor *cursor) {
     case 0x40: /* currDataDlt */
     case 0x48: /* requireSlow */
     case 0x50: /* maxOffset */
-        return read_varint(cursor, &number);
+        head->present |= 1u << (tag >> 3);
+        return read_varint(cursor, &head->numbers[tag >> 3]);
     default:
         return false;
     }
@@ -247,56 +367,69 @@ static bool next_message(Cursor *cursor, Cursor *message) {
     return read_piece(cursor, &message->at, &message->end);
 }
 
-/* Copy the head's fields as far as there is room, and count their bytes and the messages. */
-static bool walk_fetch(const Py_buffer *body, uint8_t *head, size_t room, size_t *head_size, Py_ssize_t *count) {
+/* Read the head, and count the messages. */
+static bool walk_fetch(const Py_buffer *body, Head *head, Py_ssize_t *count) {
     Cursor cursor = {body->buf, (const uint8_t *)body->buf + body->len};
     Cursor message;
-    *head_size = 0;
+    *head = (Head){.present = 0};
     *count = 0;
     while (cursor.at < cursor.end) {
-        const uint8_t *start = cursor.at;
-        if (*start == TAG_MESSAGE) {
-            if (!next_message(&cursor, &message))
+        if (*cursor.at != TAG_MESSAGE) {
+            if (!read_head_field(&cursor, head))
                 return false;
-            *count += 1;
-            continue;
-        }
-        if (!pass_head_field(&cursor))
+        } else if (!next_message(&cursor, &message))
             return false;
-        size_t size = (size_t)(cursor.at - start);
-        if (*head_size + size <= room)
-            memcpy(head + *head_size, start, size);
-        *head_size += size;
+        else
+            *count += 1;
     }
-    return *count <= body->len / LEAST_MESSAGE_BYTES;
+    /* protobuf says which required field is missing */
+    return (head->present & 1u << SUCCESS) && (head->present & 1u << ERROR_CODE) &&
+           *count <= body->len / LEAST_MESSAGE_BYTES;
+}
+
+static long long number_or_absent(const Head *head, int field, bool small) {
+    if (!(head->present & 1u << field))
+        return -1;
+    return small ? (int32_t)head->numbers[field] : (int64_t)head->numbers[field];
+}
+
+/* Return the text of an error; NULL without an exception when it is not UTF-8. */
+static PyObject *text_of(const Head *head) {
+    if (head->text == NULL)
+        return PyUnicode_FromStringAndSize("", 0);
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)head->text, head->text_end - head->text, "strict");
+    if (text == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+        PyErr_Clear();
+    return text;
 }
 
 PyDoc_STRVAR(outline_fetch_doc,
              "outline_fetch(body, /)\n--\n\n"
-             "Return the bytes of a fetch response without its messages, and how many messages there are.");
+             "Return the fields of ``FetchHeader`` of a fetch response, and how many messages it has.");
 
 static PyObject *outline_fetch(PyObject *self, PyObject *argument) {
     (void)self;
     Py_buffer body;
-    uint8_t usual_head[USUAL_HEAD_BYTES];
-    size_t head_size;
+    Head head;
     Py_ssize_t count;
-    PyObject *head = NULL, *answer = NULL;
+    PyObject *text = NULL, *answer = NULL;
     if (PyObject_GetBuffer(argument, &body, PyBUF_SIMPLE) < 0)
         return NULL;
-    if (!walk_fetch(&body, usual_head, sizeof usual_head, &head_size, &count)) {
+    if (walk_fetch(&body, &head, &count) && (text = text_of(&head)) != NULL) {
+        PyObject *max_offset = head.present & 1u << MAX_OFFSET
+                                   ? PyLong_FromLongLong(number_or_absent(&head, MAX_OFFSET, false))
+                                   : Py_NewRef(Py_None);
+        if (max_offset != NULL)
+            answer = Py_BuildValue("(NiNLNiLNn)", PyBool_FromLong(head.numbers[SUCCESS] != 0),
+                                   (int32_t)head.numbers[ERROR_CODE], text,
+                                   number_or_absent(&head, CURRENT_OFFSET, false), max_offset,
+                                   (int)number_or_absent(&head, WAIT_MS, true),
+                                   number_or_absent(&head, DATA_LAG, false),
+                                   PyBool_FromLong(head.numbers[REQUIRE_SLOW] != 0), count);
+        else
+            Py_DECREF(text);
+    } else if (!PyErr_Occurred())
         answer = Py_NewRef(Py_None);
-        goto end;
-    }
-    bool all = head_size <= sizeof usual_head;
-    head = PyBytes_FromStringAndSize(all ? (const char *)usual_head : NULL, (Py_ssize_t)head_size);
-    if (head == NULL)
-        goto end;
-    if (!all) /* a long text of an error */
-        walk_fetch(&body, (uint8_t *)PyBytes_AsString(head), head_size, &head_size, &count);
-    answer = Py_BuildValue("(On)", head, count);
-end:
-    Py_XDECREF(head);
     PyBuffer_Release(&body);
     return answer;
 }
@@ -351,10 +484,11 @@ static bool read_messages(const Py_buffer *body, const Columns *columns, Py_ssiz
     const uint8_t *origin = body->buf;
     Cursor cursor = {origin, origin + body->len};
     Cursor message;
+    Head head = {.present = 0};
     Py_ssize_t row = 0;
     while (cursor.at < cursor.end) {
         if (*cursor.at != TAG_MESSAGE) {
-            if (!pass_head_field(&cursor))
+            if (!read_head_field(&cursor, &head))
                 return false;
         } else if (row == count || !next_message(&cursor, &message) ||
                    !read_message(message, origin, columns, row++))
@@ -416,38 +550,6 @@ typedef struct {
     Py_buffer ends;
 } Pieces;
 
-static void release_pieces(Pieces *all, Py_ssize_t count) {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyBuffer_Release(&all[i].data);
-        PyBuffer_Release(&all[i].starts);
-        PyBuffer_Release(&all[i].ends);
-    }
-    PyMem_Free(all);
-}
-
-/* Hold the buffers of a list of (data, starts, ends). */
-static Pieces *hold_pieces(PyObject *list, Py_ssize_t count) {
-    Pieces *all = PyMem_Calloc((size_t)count + 1, sizeof *all);
-    if (all == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        /* With a reference of our own: an object may change the list while it exports its buffer. */
-        PyObject *item = Py_XNewRef(PyList_GetItem(list, i));
-        bool exported = item != NULL && PyTuple_Check(item) &&
-                        PyArg_ParseTuple(item, "y*y*y*", &all[i].data, &all[i].starts, &all[i].ends);
-        Py_XDECREF(item);
-        if (!exported) {
-            if (!PyErr_Occurred())
-                PyErr_SetString(PyExc_TypeError, "expected tuples of data, starts and ends");
-            release_pieces(all, i);
-            return NULL;
-        }
-    }
-    return all;
-}
-
 typedef struct {
     const uint8_t *at;
     int64_t size;
@@ -463,77 +565,105 @@ static bool piece_at(const Pieces *pieces, Py_ssize_t row, Piece *piece) {
 }
 
 /* Check every position; return the bytes of all pieces together, or -1. */
-static int64_t measure_pieces(const Pieces *all, Py_ssize_t count, Py_ssize_t *pieces) {
+static int64_t measure_pieces(const Pieces *pieces) {
     int64_t total = 0;
     Piece piece;
-    *pieces = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Py_ssize_t here = count_of(&all[i].starts);
-        if (all[i].starts.len != all[i].ends.len || all[i].starts.len % (Py_ssize_t)sizeof(int64_t))
+    if (pieces->starts.len != pieces->ends.len || pieces->starts.len % (Py_ssize_t)sizeof(int64_t))
+        return -1;
+    for (Py_ssize_t row = 0; row < count_of(&pieces->starts); row++) {
+        if (!piece_at(pieces, row, &piece))
             return -1;
-        for (Py_ssize_t row = 0; row < here; row++) {
-            if (!piece_at(&all[i], row, &piece))
-                return -1;
-            total += piece.size;
-            if (total > LENGTH_LIMIT)
-                return -1;
-        }
-        *pieces += here;
+        total += piece.size;
+        if (total > LENGTH_LIMIT)
+            return -1;
     }
     return total;
 }
 
-/* Copy the pieces that were measured; false when they have become others since. */
-static bool copy_pieces(const Pieces *all, Py_ssize_t count, int32_t *borders, uint8_t *target, int64_t total) {
-    int64_t end = 0;
+/* Copy the pieces that were measured to an end, and note where each one ends; false when they have become
+ * others since. */
+static bool copy_pieces(const Pieces *pieces, uint8_t *target, int64_t end, int64_t total, uint8_t *borders) {
+    const int64_t last = end + total;
     Piece piece;
-    *borders++ = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Py_ssize_t here = count_of(&all[i].starts);
-        for (Py_ssize_t row = 0; row < here; row++) {
-            if (!piece_at(&all[i], row, &piece) || piece.size > total - end)
-                return false;
-            memcpy(target + end, piece.at, (size_t)piece.size);
-            end += piece.size;
-            *borders++ = (int32_t)end;
-        }
+    for (Py_ssize_t row = 0; row < count_of(&pieces->starts); row++) {
+        if (!piece_at(pieces, row, &piece) || piece.size > last - end)
+            return false;
+        memcpy(target + end, piece.at, (size_t)piece.size);
+        end += piece.size;
+        int32_t border = (int32_t)end;
+        memcpy(borders + row * (Py_ssize_t)sizeof border, &border, sizeof border);
     }
-    return end == total;
+    return end == last;
+}
+
+PyDoc_STRVAR(append_doc,
+             "append(target, size, borders, data, starts, ends, /)\n--\n\n"
+             "Put the pieces ``data[start:end]`` behind the first ``size`` bytes of a target.\n\n"
+             "Starts and ends are int64; ``borders`` takes where each piece ends in the target, as int32. Return\n"
+             "where the last one ends; nothing was copied when that lies behind the end of the target.\n\n"
+             "Raises ValueError for positions outside the data, also when they change, for too few borders, and\n"
+             "for 2 GiB and more.");
+
+static PyObject *append(PyObject *self, PyObject *arguments) {
+    (void)self;
+    Py_buffer target, borders;
+    Pieces pieces;
+    Py_ssize_t size;
+    PyObject *answer = NULL;
+    if (!PyArg_ParseTuple(arguments, "w*nw*y*y*y*:append", &target, &size, &borders, &pieces.data, &pieces.starts,
+                          &pieces.ends))
+        return NULL;
+    int64_t total = measure_pieces(&pieces);
+    if (total < 0 || size < 0 || size > target.len || total + size > LENGTH_LIMIT ||
+        borders.len / (Py_ssize_t)sizeof(int32_t) < count_of(&pieces.starts)) {
+        PyErr_SetString(PyExc_ValueError, "a piece lies outside its data, or there is no room for its border");
+        goto end;
+    }
+    bool copied = true;
+    if (total <= target.len - size) {
+        Py_BEGIN_ALLOW_THREADS
+        copied = copy_pieces(&pieces, target.buf, size, total, borders.buf);
+        Py_END_ALLOW_THREADS
+    }
+    if (copied)
+        answer = PyLong_FromLongLong(size + total);
+    else
+        PyErr_SetString(PyExc_ValueError, "the pieces changed while they were copied");
+end:
+    PyBuffer_Release(&target);
+    PyBuffer_Release(&borders);
+    PyBuffer_Release(&pieces.data);
+    PyBuffer_Release(&pieces.starts);
+    PyBuffer_Release(&pieces.ends);
+    return answer;
 }
 
 PyDoc_STRVAR(gather_doc,
-             "gather(pieces, /)\n--\n\n"
-             "Put pieces of buffers one behind the other.\n\n"
-             "``pieces`` is a list of (data, starts, ends), where starts and ends are int64. Return where the\n"
-             "pieces begin in the result as int32, its end included, and the result.\n\n"
-             "Raises ValueError for positions outside their data, also when they change, and for 2 GiB and\n"
-             "more.");
+             "gather(data, starts, ends, /)\n--\n\n"
+             "Return where the pieces ``data[start:end]`` begin and the last one ends when they are put one behind\n"
+             "the other, as int32, and all of them.\n\n"
+             "Starts and ends are int64. Raises ValueError as ``append``.");
 
-static PyObject *gather(PyObject *self, PyObject *list) {
+static PyObject *gather(PyObject *self, PyObject *arguments) {
     (void)self;
+    Pieces pieces;
     PyObject *borders = NULL, *target = NULL, *answer = NULL;
-    if (!PyList_Check(list)) {
-        PyErr_SetString(PyExc_TypeError, "expected a list");
+    if (!PyArg_ParseTuple(arguments, "y*y*y*:gather", &pieces.data, &pieces.starts, &pieces.ends))
         return NULL;
-    }
-    Py_ssize_t count = PyList_Size(list), pieces;
-    Pieces *all = hold_pieces(list, count);
-    if (all == NULL)
-        return NULL;
-    int64_t total = measure_pieces(all, count, &pieces);
+    int64_t total = measure_pieces(&pieces);
     if (total < 0) {
         PyErr_SetString(PyExc_ValueError, "a piece lies outside its data, or they are too long together");
         goto end;
     }
-    borders = PyBytes_FromStringAndSize(NULL, (pieces + 1) * (Py_ssize_t)sizeof(int32_t));
+    borders = PyBytes_FromStringAndSize(NULL, (count_of(&pieces.starts) + 1) * (Py_ssize_t)sizeof(int32_t));
     target = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)total);
     if (borders == NULL || target == NULL)
         goto end;
-    int32_t *border = (int32_t *)(void *)PyBytes_AsString(borders);
-    uint8_t *bytes = (uint8_t *)PyBytes_AsString(target);
+    uint8_t *border = (uint8_t *)PyBytes_AsString(borders), *bytes = (uint8_t *)PyBytes_AsString(target);
+    memset(border, 0, sizeof(int32_t));
     bool copied;
     Py_BEGIN_ALLOW_THREADS
-    copied = copy_pieces(all, count, border, bytes, total);
+    copied = copy_pieces(&pieces, bytes, 0, total, border + sizeof(int32_t));
     Py_END_ALLOW_THREADS
     if (copied)
         answer = PyTuple_Pack(2, borders, target);
@@ -542,7 +672,9 @@ static PyObject *gather(PyObject *self, PyObject *list) {
 end:
     Py_XDECREF(borders);
     Py_XDECREF(target);
-    release_pieces(all, count);
+    PyBuffer_Release(&pieces.data);
+    PyBuffer_Release(&pieces.starts);
+    PyBuffer_Release(&pieces.ends);
     return answer;
 }
 
@@ -556,66 +688,60 @@ static PyObject *numbers_of(const Py_ssize_t *numbers, Py_ssize_t count) {
     return list;
 }
 
-enum { TOO_MANY_RUNS = -1, PIECES_CHANGED = -2 };
+enum { TOO_MANY_RUNS = -1, OUTSIDE = -2 };
 
-/* Note the rows whose piece differs from the one before, and return how many there are, or one of the above. */
-static Py_ssize_t find_runs(const Pieces *all, Py_ssize_t count, Py_ssize_t *rows, Py_ssize_t most) {
-    Piece piece, last = {NULL, 0};
-    Py_ssize_t row = 0, found = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Py_ssize_t here = count_of(&all[i].starts);
-        for (Py_ssize_t place = 0; place < here; place++, row++) {
-            if (!piece_at(&all[i], place, &piece))
-                return PIECES_CHANGED;
-            if (last.at == NULL || piece.size != last.size || memcmp(piece.at, last.at, (size_t)piece.size) != 0) {
-                if (found == most)
-                    return TOO_MANY_RUNS;
-                rows[found++] = row;
-            }
-            last = piece;
+/* Note the rows whose text differs from the one before, and return how many there are, or one of the above. */
+static Py_ssize_t find_runs(const Py_buffer *texts, const Py_buffer *borders, Py_ssize_t *rows, Py_ssize_t most) {
+    const uint8_t *last = NULL;
+    Py_ssize_t count = borders->len / (Py_ssize_t)sizeof(int32_t) - 1, found = 0;
+    int32_t start, end, last_size = 0;
+    for (Py_ssize_t row = 0; row < count; row++) {
+        const uint8_t *border = (const uint8_t *)borders->buf + row * (Py_ssize_t)sizeof start;
+        memcpy(&start, border, sizeof start);
+        memcpy(&end, border + sizeof start, sizeof end);
+        if (start < 0 || start > end || end > texts->len)
+            return OUTSIDE;
+        const uint8_t *text = (const uint8_t *)texts->buf + start;
+        if (last == NULL || end - start != last_size || memcmp(text, last, (size_t)last_size) != 0) {
+            if (found == most)
+                return TOO_MANY_RUNS;
+            rows[found++] = row;
         }
+        last = text;
+        last_size = end - start;
     }
     return found;
 }
 
 PyDoc_STRVAR(runs_doc,
-             "runs(pieces, most, /)\n--\n\n"
-             "Return the rows whose piece differs from the one before, the first row among them.\n\n"
-             "``pieces`` is a list as for ``gather``. Return None when there are more than ``most``.\n\n"
-             "Raises ValueError for positions outside their data.");
+             "runs(texts, borders, most, /)\n--\n\n"
+             "Return the rows whose text differs from the one before, the first row among them.\n\n"
+             "The texts lie one behind the other; ``borders`` says as int32 where each begins and the last one\n"
+             "ends. Return None when there are more such rows than ``most``.\n\n"
+             "Raises ValueError for borders outside the texts.");
 
 static PyObject *runs(PyObject *self, PyObject *arguments) {
     (void)self;
-    PyObject *list, *answer = NULL;
-    Py_ssize_t most, pieces;
-    if (!PyArg_ParseTuple(arguments, "On:runs", &list, &most))
+    Py_buffer texts, borders;
+    Py_ssize_t most;
+    PyObject *answer = NULL;
+    if (!PyArg_ParseTuple(arguments, "y*y*n:runs", &texts, &borders, &most))
         return NULL;
-    if (!PyList_Check(list)) {
-        PyErr_SetString(PyExc_TypeError, "expected a list");
-        return NULL;
-    }
-    Py_ssize_t count = PyList_Size(list);
-    Pieces *all = hold_pieces(list, count);
-    if (all == NULL)
-        return NULL;
-    if (measure_pieces(all, count, &pieces) < 0) {
-        PyErr_SetString(PyExc_ValueError, "a piece lies outside its data, or they are too long together");
-        release_pieces(all, count);
-        return NULL;
-    }
-    most = most < 0 ? 0 : most < pieces ? most : pieces;
+    Py_ssize_t count = borders.len / (Py_ssize_t)sizeof(int32_t);
+    most = most < 0 ? 0 : most < count ? most : count;
     Py_ssize_t *rows = PyMem_Calloc((size_t)most + 1, sizeof *rows);
     if (rows == NULL) {
         PyErr_NoMemory();
     } else {
-        Py_ssize_t found = find_runs(all, count, rows, most);
-        if (found == PIECES_CHANGED)
-            PyErr_SetString(PyExc_ValueError, "the pieces changed while they were compared");
+        Py_ssize_t found = find_runs(&texts, &borders, rows, most);
+        if (found == OUTSIDE)
+            PyErr_SetString(PyExc_ValueError, "a text lies outside the data");
         else
             answer = found == TOO_MANY_RUNS ? Py_NewRef(Py_None) : numbers_of(rows, found);
     }
     PyMem_Free(rows);
-    release_pieces(all, count);
+    PyBuffer_Release(&texts);
+    PyBuffer_Release(&borders);
     return answer;
 }
 
@@ -623,10 +749,6 @@ static PyObject *runs(PyObject *self, PyObject *arguments) {
 
 static void put_number(const Py_buffer *numbers, Py_ssize_t row, int64_t number) {
     memcpy((uint8_t *)numbers->buf + row * (Py_ssize_t)sizeof number, &number, sizeof number);
-}
-
-static uint32_t load_big_endian(const uint8_t *at) {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | (uint32_t)at[3];
 }
 
 static uint8_t *put_big_endian(uint8_t *at, uint32_t number) {
@@ -992,9 +1114,11 @@ end:
 
 static PyMethodDef methods[] = {
     {"crc32", crc32, METH_VARARGS, crc32_doc},
+    {"unwrap_answer", unwrap_answer, METH_O, unwrap_answer_doc},
     {"outline_fetch", outline_fetch, METH_O, outline_fetch_doc},
     {"scan_fetch", scan_fetch, METH_VARARGS, scan_fetch_doc},
-    {"gather", gather, METH_O, gather_doc},
+    {"gather", gather, METH_VARARGS, gather_doc},
+    {"append", append, METH_VARARGS, append_doc},
     {"runs", runs, METH_VARARGS, runs_doc},
     {"running_checksums", running_checksums, METH_VARARGS, running_checksums_doc},
     {"encode_sends", encode_sends, METH_VARARGS, encode_sends_doc},

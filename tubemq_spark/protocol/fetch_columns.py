@@ -20,9 +20,9 @@ Rows: TypeAlias = slice | Int64s
 """A range of rows, or their numbers."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)  # frozen, it would take four times as long to make
 class MessageColumns:
-    """Messages as columns: row ``i``'s parts are ``data[start[i]:end[i]]``.
+    """Messages as columns: row ``i``'s parts are ``data[start[i]:end[i]]``; they do not change.
 
     ``data`` holds more than these parts, including bytes that belong to no message; slices share it.
     """
@@ -127,7 +127,7 @@ class MessageColumns:
         return bytes(self.data[self.value_start[row] : self.value_end[row]])
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class FetchedBatch:
     """Some records of a range: those of the partition with ``start <= offset < next``, in index bytes."""
 

@@ -10,7 +10,7 @@ once; protobuf parses messages that are laid out differently.
 
 import dataclasses
 import zlib
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -36,10 +36,12 @@ _CRC_MASK: Final = 0x7FFFFFFF
 _DAMAGED: Final = b"\x01"
 """A damaged message among the marks of ``scan_fetch``."""
 _NO_ROWS: Final = np.empty(0, np.int64)
+_ORDINALS: Final = np.arange(1 << 14)
+"""The numbers of the messages of nearly every answer."""
+_ORDINALS.setflags(write=False)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FetchHeader:
+class FetchHeader(NamedTuple):
     """A fetch response without its messages (GetMessageResponseB2C)."""
 
     success: bool
@@ -111,11 +113,11 @@ def parse_fetch(body: bytes | memoryview) -> tuple[FetchHeader, EncodedMessages]
     if speedups.compiled is not None:
         outline = speedups.compiled.outline_fetch(body)
         if outline is not None:
-            head, count = outline
-            return _header(_parse_answer(head)), EncodedMessages(body, count)
+            *head, count = outline
+            return FetchHeader(*head), EncodedMessages(body, count)
     answer = _parse_answer(body)
     messages = list(answer.messages)
-    return _header(answer), EncodedMessages(body, len(messages), messages)
+    return header_of(answer), EncodedMessages(body, len(messages), messages)
 
 
 def _parse_answer(body: bytes | memoryview) -> broker_pb2.RawGetMessageResponseB2C:
@@ -129,7 +131,8 @@ def _parse_answer(body: bytes | memoryview) -> broker_pb2.RawGetMessageResponseB
     return answer
 
 
-def _header(answer: broker_pb2.RawGetMessageResponseB2C) -> FetchHeader:
+def header_of(answer: broker_pb2.RawGetMessageResponseB2C) -> FetchHeader:
+    """Return the head of an answer that protobuf has parsed."""
     return FetchHeader(
         success=answer.success,
         err_code=answer.errCode,
@@ -151,7 +154,7 @@ def _columns_of(
     message_ids, attribute_start, value_start, value_end = np.frombuffer(numbers, np.int64).reshape(4, count)
     columns = MessageColumns(
         body,
-        np.arange(count),
+        _ORDINALS[:count] if count <= len(_ORDINALS) else np.arange(count),
         message_ids,
         value_start,
         value_end,

@@ -1,9 +1,10 @@
 """Fetched messages to Arrow: the only place that builds record batches for Spark.
 
-Fetches are collected until they are worth a record batch, which has a fixed cost. Its columns are then built
-at once for all of them: values and attribute texts are put together in C, each distinct attribute text is
-parsed once, and what is the same in every row is made once and sliced. Attributes mostly repeat from message
-to message, so runs of equal texts are looked for first; only texts that change more often are hashed.
+Fetches are collected until they are worth a record batch, which has a fixed cost. Values and attribute texts
+are put together as they come, in C, and the other columns are built at the end for all fetches: each
+distinct attribute text is parsed once, and what is the same in every row is made once and sliced. Attributes
+mostly repeat from message to message, so runs of equal texts are looked for first; only texts that change
+more often are hashed.
 """
 
 import functools
@@ -21,10 +22,13 @@ from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
-from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s, MessageColumns
-from tubemq_spark.source.pieces import Pieces, Split, gather, runs, split_uids
+from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s
+from tubemq_spark.source.pieces import BinaryColumn, Pieces, Split, runs, split_uids
 
 logger = logging.getLogger(__name__)
+
+_OF_TEXTS: Final = frozenset({"timestamp", "messageType", "attributes", "messageUid"})
+"""The columns that the texts of attributes say."""
 
 TARGET_ROWS: Final = 40_000
 """Four times as many as Spark's own batches: rows of 100 B cost Spark and us a tenth less CPU that way."""
@@ -57,14 +61,15 @@ class BatchBuilder:
         self._schema = arrow_schema(schema)
         self._attributes = _AttributeParser(time_zone)
         self._constants = _Constants()
-        self._pending: list[_Fetch] = []
-        self._pending_rows = 0
-        self._pending_bytes = 0
+        self._fetches: list[_Fetch] = []
+        self._rows = 0
+        self._values = BinaryColumn() if "value" in schema.names else None
+        self._texts = BinaryColumn() if _OF_TEXTS.intersection(schema.names) else None
 
     @property
     def empty(self) -> bool:
         """Whether nothing waits to be handed over."""
-        return not self._pending
+        return not self._fetches
 
     def add(self, fetched: FetchedBatch, *, exact_offsets: bool) -> Iterator[pa.RecordBatch]:
         """Take a fetched batch; yield what is worth handing to Spark now.
@@ -75,23 +80,35 @@ class BatchBuilder:
                 share, it depends on the borders of fetches which batches are dense, and a task that is
                 tried again must give the same rows: then no row gets one.
         """
-        if len(fetched.columns) == 0:
+        columns = fetched.columns
+        if not len(columns):
             return
         first_offset = fetched.start if exact_offsets and fetched.dense else None
-        self._pending.append(_Fetch(fetched.partition, fetched.columns, first_offset))
-        self._pending_rows += len(fetched.columns)
-        self._pending_bytes += fetched.columns.nbytes
-        if self._pending_rows >= TARGET_ROWS or self._pending_bytes >= TARGET_BYTES:
+        self._fetches.append(_Fetch(fetched.partition, columns.ordinals, columns.message_ids, first_offset))
+        self._rows += len(columns)
+        size = 0
+        if self._values is not None:
+            self._values.add(Pieces(columns.data, columns.value_start, columns.value_end))
+            size += self._values.nbytes
+        if self._texts is not None:
+            self._texts.add(Pieces(columns.data, columns.attribute_start, columns.attribute_end))
+            size += self._texts.nbytes
+        if self._rows >= TARGET_ROWS or size >= TARGET_BYTES:
             yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left."""
-        if not self._pending:
+        if not self._fetches:
             return
-        whole = "attributes" in self._schema.names
-        rows = _Rows(self._pending, self._attributes, self._constants, whole_texts=whole)
-        self._pending = []
-        self._pending_rows = self._pending_bytes = 0
+        rows = _Rows(
+            self._fetches,
+            self._values and self._values.finish(),
+            self._texts and self._texts.finish(),
+            self._attributes,
+            self._constants,
+            whole_texts="attributes" in self._schema.names,
+        )
+        self._fetches, self._rows = [], 0
         yield pa.RecordBatch.from_arrays(
             [_column(field, rows) for field in self._schema], schema=self._schema
         )
@@ -101,7 +118,8 @@ class _Fetch(NamedTuple):
     """Rows of one fetch, all of one partition."""
 
     partition: TopicPartition
-    columns: MessageColumns
+    ordinals: Int64s
+    message_ids: Int64s
     first_offset: int | None
     """The offset of ordinal 0; None where rows have no offset."""
 
@@ -187,12 +205,18 @@ class _Rows:
     def __init__(
         self,
         fetches: Sequence[_Fetch],
+        values: pa.Array,
+        texts: pa.Array,
         parser: _AttributeParser,
         constants: _Constants,
         *,
         whole_texts: bool,
     ) -> None:
         self.fetches = fetches
+        self.values = values
+        """Each row's value; None where no column needs it."""
+        self._texts = texts
+        """Each row's text of attributes, blank without any; None where no column needs it."""
         self._parser = parser
         self._constants = constants
         self._whole_texts = whole_texts
@@ -201,25 +225,12 @@ class _Rows:
     @functools.cached_property
     def count(self) -> int:
         """How many rows there are."""
-        return sum(len(fetch.columns) for fetch in self.fetches)
-
-    @functools.cached_property
-    def _pieces(self) -> list[Pieces]:
-        """Where each row's text of attributes is; it is blank without any."""
-        return [
-            Pieces(columns.data, columns.attribute_start, columns.attribute_end)
-            for _, columns, _ in self.fetches
-        ]
+        return sum(len(fetch.ordinals) for fetch in self.fetches)
 
     @functools.cached_property
     def _runs(self) -> list[int] | None:
         """Where runs of rows with equal texts begin; None where there are many, or counting takes long."""
-        return runs(self._pieces, _FEW_RUNS + self.count // _ROWS_PER_RUN)
-
-    @functools.cached_property
-    def _texts(self) -> pa.Array:
-        """Each row's text of attributes."""
-        return gather(self._pieces)
+        return runs(self._texts, _FEW_RUNS + self.count // _ROWS_PER_RUN)
 
     @functools.cached_property
     def _split(self) -> Split | None:
@@ -241,7 +252,7 @@ class _Rows:
         if self._runs is not None:
             begins = np.array(self._runs, np.int64)
             which = np.repeat(np.arange(len(begins)), np.diff(begins, append=self.count))
-            return self._parsed(self._texts_at(begins)), pa.array(which)
+            return self._parsed(self._texts[row].as_py() for row in self._runs), pa.array(which)
         texts = (self._split.texts if self._split else self._texts).dictionary_encode()
         return self._parsed(texts.dictionary.to_pylist()), texts.indices
 
@@ -260,19 +271,14 @@ class _Rows:
         if len({fetch.partition for fetch in self.fetches}) == 1:
             return self._constants.repeat(name, value(self.fetches[0].partition), kind, self.count)
         return pa.concat_arrays(
-            [pa.repeat(pa.scalar(value(of), kind), len(columns)) for of, columns, _ in self.fetches]
+            [
+                pa.repeat(pa.scalar(value(fetch.partition), kind), len(fetch.ordinals))
+                for fetch in self.fetches
+            ]
         )
 
     def _parsed(self, texts: Iterable[bytes]) -> list[_Attributes | None]:
         return [self._parser.parse(text) if text else None for text in texts]
-
-    def _texts_at(self, rows: Int64s) -> Iterator[bytes]:
-        """Yield the texts of a few rows, which ascend."""
-        first = 0
-        for data, starts, ends in self._pieces:
-            here = rows[(rows >= first) & (rows < first + len(starts))] - first
-            yield from (bytes(data[starts[row] : ends[row]]) for row in here.tolist())
-            first += len(starts)
 
 
 def _texts_of(column: pa.Array) -> pa.Array:
@@ -285,9 +291,7 @@ def _texts_of(column: pa.Array) -> pa.Array:
 
 
 def _value(rows: _Rows) -> pa.Array:
-    return gather(
-        [Pieces(columns.data, columns.value_start, columns.value_end) for _, columns, _ in rows.fetches]
-    )
+    return rows.values
 
 
 def _topic(rows: _Rows) -> pa.Array:
@@ -303,14 +307,14 @@ def _partition(rows: _Rows) -> pa.Array:
 
 
 def _offset(rows: _Rows) -> pa.Array:
-    offsets = [(first_offset or 0) + INDEX_ENTRY_BYTES * of.ordinals for _, of, first_offset in rows.fetches]
-    unknown = [first_offset is None for _, _, first_offset in rows.fetches]
+    offsets = [(fetch.first_offset or 0) + INDEX_ENTRY_BYTES * fetch.ordinals for fetch in rows.fetches]
+    unknown = [fetch.first_offset is None for fetch in rows.fetches]
     mask = np.repeat(unknown, [len(some) for some in offsets]) if any(unknown) else None
     return pa.array(np.concatenate(offsets), pa.int64(), mask)
 
 
 def _message_id(rows: _Rows) -> pa.Array:
-    return pa.array(np.concatenate([fetch.columns.message_ids for fetch in rows.fetches]))
+    return pa.array(np.concatenate([fetch.message_ids for fetch in rows.fetches]))
 
 
 def _timestamp(rows: _Rows) -> pa.Array:

@@ -5,11 +5,12 @@ are parsed once each, but an id makes every text another one. So the ids are cut
 puts them: one pair at the end. Anything else is left to the parser of attributes, which takes any text.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol import speedups
@@ -18,6 +19,11 @@ from tubemq_spark.protocol.fetch_columns import Int64s
 _UID_PREFIX: Final = f"{MESSAGE_UID_KEY}=".encode()
 _SEPARATORS: Final = b"[,=]"
 _COMMA: Final = ord(",")
+_FIRST_BYTES: Final = 1 << 16
+_FIRST_ROWS: Final = 1 << 10
+
+
+Number = TypeVar("Number", np.uint8, np.int32)
 
 
 class Pieces(NamedTuple):
@@ -28,22 +34,85 @@ class Pieces(NamedTuple):
     ends: Int64s
 
 
-def gather(pieces: Sequence[Pieces]) -> pa.Array:
+class BinaryColumn:
+    """Pieces on their way to binary arrays.
+
+    They are copied at once: their bytes have just been read and checked, so the processor has them at hand,
+    and the next answer of a broker can have the memory that they came in.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        """How long the pieces are together."""
+        self._rows = 0
+        self._values: NDArray[np.uint8] = np.empty(_FIRST_BYTES, np.uint8)
+        self._borders: NDArray[np.int32] = np.zeros(_FIRST_ROWS, np.int32)
+        """Where the first piece begins in the values, and where each one ends."""
+        self._arrays: list[pa.Array] = []
+        """Without the compiled twin, the pieces of each ``add``."""
+
+    def add(self, pieces: Pieces) -> None:
+        """Put pieces behind those that are here; 2 GiB in all at most.
+
+        Raises:
+            ValueError: a piece lies outside its data.
+        """
+        data = pieces.data
+        starts = np.ascontiguousarray(pieces.starts, np.int64)
+        ends = np.ascontiguousarray(pieces.ends, np.int64)
+        if speedups.compiled is None:
+            self._arrays.append(_take(data, starts, ends))
+            self.nbytes += int((ends - starts).sum())
+            return
+        rows = self._rows + len(starts)
+        if rows >= len(self._borders):
+            self._borders = _longer(self._borders, self._rows + 1, rows + 1)
+        borders = self._borders[self._rows + 1 :]
+        end = speedups.compiled.append(self._values, self.nbytes, borders, data, starts, ends)
+        if end > len(self._values):
+            self._values = _longer(self._values, self.nbytes, end)
+            end = speedups.compiled.append(self._values, self.nbytes, borders, data, starts, ends)
+        self._rows, self.nbytes = rows, end
+
+    def finish(self) -> pa.Array:
+        """Return all pieces as one array; the column is empty then."""
+        if speedups.compiled is None:
+            array = pa.concat_arrays(self._arrays) if self._arrays else pa.array([], pa.binary())
+            self._arrays = []
+        else:
+            borders, values = self._borders[: self._rows + 1], self._values[: self.nbytes]
+            buffers = [None, pa.py_buffer(borders), pa.py_buffer(values)]
+            array = pa.Array.from_buffers(pa.binary(), self._rows, buffers)
+            # The next pieces are probably as many as these.
+            self._borders = _longer(borders[:1], 1, max(_FIRST_ROWS, len(borders)))
+            self._values = _longer(values[:0], 0, max(_FIRST_BYTES, len(values)))
+        self._rows = self.nbytes = 0
+        return array
+
+
+def gather(pieces: Iterable[Pieces]) -> pa.Array:
     """Return all pieces as one binary array."""
-    if speedups.compiled is None:
-        return pa.concat_arrays([_take(*some) for some in pieces])
-    borders, values = speedups.compiled.gather(_buffers(pieces))
-    count = sum(len(some.starts) for some in pieces)
-    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(borders), pa.py_buffer(values)])
+    column = BinaryColumn()
+    for some in pieces:
+        column.add(some)
+    return column.finish()
 
 
-def runs(pieces: Sequence[Pieces], most: int) -> list[int] | None:
-    """Return the rows whose piece differs from the one before, the first row among them.
+def runs(texts: pa.Array, most: int) -> list[int] | None:
+    """Return the rows of a binary array that differ from the one before, the first row among them.
+
+    Args:
+        texts: without nulls, from the beginning of its buffers on.
+        most: how many such rows there may be.
 
     Returns:
         None when there are more than ``most``, or without the compiled twin: counting takes too long then.
     """
-    return None if speedups.compiled is None else speedups.compiled.runs(_buffers(pieces), most)
+    if speedups.compiled is None:
+        return None
+    _, borders, data = texts.buffers()
+    begins: list[int] | None = speedups.compiled.runs(data, borders, most)
+    return begins
 
 
 class Split(NamedTuple):
@@ -87,11 +156,11 @@ def split_uids(texts: pa.Array) -> Split | None:
     )
 
 
-def _buffers(pieces: Sequence[Pieces]) -> list[tuple[bytes | memoryview, Int64s, Int64s]]:
-    return [
-        (data, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64))
-        for data, starts, ends in pieces
-    ]
+def _longer(array: NDArray[Number], used: int, least: int) -> NDArray[Number]:
+    """Return an array that begins with the numbers used, and has room for a quarter more than the least."""
+    longer = np.empty(least + least // 4, array.dtype)
+    longer[:used] = array[:used]
+    return longer
 
 
 def _take(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> pa.Array:

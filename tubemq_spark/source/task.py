@@ -33,8 +33,9 @@ from tubemq_spark.source.time_filter import TimeFilter
 from tubemq_spark.spark.worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
-_LARGEST_PIECE_BYTES: Final = 2 * TARGET_BYTES
-"""More than the values of one batch, unless a fetch is unusually long."""
+_LARGEST_PIECE_BYTES: Final = 3 * TARGET_BYTES
+"""More than the values of one batch, unless a fetch is unusually long. malloc keeps twice as much, for those
+of the batches that wait."""
 _POLL_SECONDS: Final = 0.1
 _MOST_AGE_SECONDS: Final = 0.1
 """How long a row may wait for others of its batch while fetches come; at full speed batches fill sooner."""

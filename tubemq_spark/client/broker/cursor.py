@@ -53,7 +53,7 @@ _NOT_NOW: Final = frozenset({ErrCode.NOT_FOUND, ErrCode.SERVER_CONSUME_SPEED_LIM
 """Refusals of fetches that are not errors."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Step:
     """What one fetch brought: the partition's records with ``start <= offset < next``, in index bytes.
 

@@ -34,6 +34,8 @@ the cluster's default."""
 FLUSHED_ONLY: Final = 1
 """The query priority with which the answer to a register names the end of what is safe on disk."""
 
+_REMEMBERED_REQUESTS: Final = 1_024
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
@@ -54,13 +56,14 @@ class Position:
     """Where the store ends now; None from brokers that do not say."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Fetched:
     """The answer to a fetch: messages, which are decoded when they are first needed, or a refusal."""
 
-    header: FetchHeader
-    messages: EncodedMessages
-    refusal: RpcError | None
+    def __init__(self, header: FetchHeader, messages: EncodedMessages, refusal: RpcError | None) -> None:
+        self.header = header
+        self.messages = messages
+        self.refusal = refusal
+        self._decoded: tuple[MessageColumns, NDArray[np.int64]] | None = None
 
     @property
     def count(self) -> int:
@@ -74,7 +77,7 @@ class Fetched:
         Raises:
             RemoteProtocolError: a message does not parse.
         """
-        return self._decoded[0]
+        return self._decode()[0]
 
     @property
     def corrupt(self) -> NDArray[np.int64]:
@@ -83,11 +86,12 @@ class Fetched:
         Raises:
             RemoteProtocolError: a message does not parse.
         """
-        return self._decoded[1]
+        return self._decode()[1]
 
-    @functools.cached_property
-    def _decoded(self) -> tuple[MessageColumns, NDArray[np.int64]]:
-        return self.messages.decode()
+    def _decode(self) -> tuple[MessageColumns, NDArray[np.int64]]:
+        if self._decoded is None:
+            self._decoded = self.messages.decode()
+        return self._decoded
 
 
 class BrokerSession:
@@ -256,15 +260,6 @@ class BrokerSession:
                 leaves out those of the cluster.
         """
         partition = claim.partition
-        request = broker_pb2.GetMessageRequestC2B(
-            clientId=claim.client_id,
-            partitionId=partition.partition_id,
-            groupName=claim.group,
-            topicName=partition.topic,
-            lastPackConsumed=consumed,
-            manualCommitOffset=False,
-            escFlowCtrl=own_limits,
-        )
         during = f"fetching {partition}"
 
         def finish(pending: Call) -> Fetched:
@@ -274,7 +269,9 @@ class BrokerSession:
                 refusal = self._refusal(header.err_code, header.err_msg, partition, during)
             return Fetched(header, messages, refusal)
 
-        return Started(self._start(Method.GET_MESSAGE, request, during), finish)
+        return Started(
+            self._start(Method.GET_MESSAGE, _fetch_request(claim, consumed, own_limits), during), finish
+        )
 
     def start_commit(self, claim: Claim, *, consumed: bool) -> Started[Position]:
         """Commit what was fetched last, or drop it, and ask for the position.
@@ -347,3 +344,17 @@ class BrokerSession:
         if proof := self._authorized_token or proof_for_broker(self._config):
             info.authAuthorizedToken = proof
         return info
+
+
+@functools.lru_cache(_REMEMBERED_REQUESTS)
+def _fetch_request(claim: Claim, consumed: bool, own_limits: bool) -> broker_pb2.GetMessageRequestC2B:
+    """Return a request, which is the same for all fetches of a lease; it must not be changed."""
+    return broker_pb2.GetMessageRequestC2B(
+        clientId=claim.client_id,
+        partitionId=claim.partition.partition_id,
+        groupName=claim.group,
+        topicName=claim.partition.topic,
+        lastPackConsumed=consumed,
+        manualCommitOffset=False,
+        escFlowCtrl=own_limits,
+    )

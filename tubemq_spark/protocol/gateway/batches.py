@@ -102,15 +102,10 @@ def _ordinals(message: pb.RecordBatch) -> Int64s:
 
 def _gather(data: bytes | memoryview, pieces: list[tuple[Int64s, Int64s]]) -> tuple[bytes, bytes]:
     """Return the borders of pieces that are put one behind the other, and the pieces."""
-    contiguous = [
-        (data, np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64))
-        for starts, ends in pieces
-    ]
+    starts, ends = (np.concatenate(places, dtype=np.int64) for places in zip(*pieces, strict=True))
     if speedups.compiled is not None:
-        borders, joined = speedups.compiled.gather(contiguous)
+        borders, joined = speedups.compiled.gather(data, starts, ends)
         return borders, joined
-    starts = np.concatenate([starts for _, starts, _ in contiguous])
-    ends = np.concatenate([ends for _, _, ends in contiguous])
     sums = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(ends - starts, out=sums[1:])
     view = memoryview(data)
