@@ -1,7 +1,8 @@
 """Sends frames that were encoded before and counts their answers; for the bound of what a broker takes.
 
-``produce.py`` runs it as a process of its own. It reads each answer when it comes, so nearly all of its CPU
-is the kernel's. The line of JSON that it prints is that of ``bare_producer.py``.
+``produce.py`` runs it as a process of its own. It sleeps until about a quarter of the answers that are to
+come are there, so nearly all of its CPU is the kernel's. The line of JSON that it prints is that of
+``bare_producer.py``.
 """
 
 import argparse
@@ -31,8 +32,12 @@ from tubemq_spark.protocol.send_connection import SendConnection
 PIECE: Final = 128
 """Messages per write, as our producer makes its runs."""
 RECEIVE_BYTES: Final = 1 << 16
+LEAST_ANSWER_BYTES: Final = 16
+"""A quarter of what an answer has."""
 MARK: Final = FRAME_TOKEN.to_bytes(4, "big")
 """What each answer begins with."""
+STORED: Final = b"\x08\x01\x10\xc8\x01\x1a"
+"""SendMessageResponseB2P{success=true, errCode=200, errMsg=: what those have that are no refusals."""
 
 
 def pieces(config: ClientConfig, destinations: Destinations, to: Destination, size: int) -> list[bytes]:
@@ -47,17 +52,22 @@ def pieces(config: ClientConfig, destinations: Destinations, to: Destination, si
     ]
 
 
-def send(broker: socket.socket, frames: list[bytes], count: int, most_in_flight: int) -> int:
-    """Send pieces until there are ``count`` messages or more; return the number of answers, one for each."""
-    sent = answered = 0
+def send(broker: socket.socket, frames: list[bytes], count: int, most_in_flight: int) -> tuple[int, int]:
+    """Send pieces until there are ``count`` messages or more; return how many are stored, and refused."""
+    sent = answered = stored = 0
     seen = b""
     while answered < max(sent, count):
         while sent < count and sent - answered <= most_in_flight - PIECE:
             broker.sendall(frames[sent // PIECE % len(frames)])
             sent += PIECE
-        seen = seen[-len(MARK) + 1 :] + broker.recv(RECEIVE_BYTES)
-        answered += seen.count(MARK)
-    return answered
+        # Less than what is sure to come: of one answer, the beginning may have been read.
+        sure = 1 + (sent - answered - 1) * LEAST_ANSWER_BYTES
+        broker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, sure)
+        data = broker.recv(RECEIVE_BYTES)
+        answered += (seen[1 - len(MARK) :] + data).count(MARK)
+        stored += (seen[1 - len(STORED) :] + data).count(STORED)
+        seen = (seen + data)[-len(STORED) :]
+    return stored, answered - stored
 
 
 def main() -> None:
@@ -67,6 +77,7 @@ def main() -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, required=True, help="of each message")
+    parser.add_argument("--in-flight", type=int, help="messages at most; by default those of our producer")
     arguments = parser.parse_args()
     config = ClientConfig((Endpoint.parse(arguments.master),), "bare_frames")
     with (
@@ -75,13 +86,17 @@ def main() -> None:
     ):
         destinations = Destinations(session, BrokerLinks(config.rpc_timeout_ms))
         publishing = Publishing(config, pool, session, destinations, SendLog("bare frames"))
-        to = publishing.topic(arguments.topic).choose(None)
+        to = publishing.topic(arguments.topic, publishing.deadline()).choose(None, b"")
         destinations.follow()
         frames = pieces(config, destinations, to, arguments.size)
         with socket.create_connection((to.link.endpoint.host, to.link.endpoint.port)) as broker:
             broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            answers = send(broker, frames, arguments.count, config.max_in_flight)
-    sys.stdout.write(json.dumps({"accepted": answers, "retried": 0, "unanswered": 0}) + "\n")
+            stored, refused = send(
+                broker, frames, arguments.count, arguments.in_flight or config.max_in_flight
+            )
+    sys.stdout.write(
+        json.dumps({"accepted": stored, "refused": refused, "retried": 0, "unanswered": 0}) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,47 +1,51 @@
-"""Our producer and ``df.write`` in one task beside TubeMQ's own load generator, in turns on one Java broker.
+"""Our producer and ``df.write`` beside a bare loop and TubeMQ's load generator, in turns on one Java broker.
 
     make bench-produce
     make bench-produce ARGS="--messages 1000000 --rounds 5"
+    make bench-produce ARGS="--cases '100 B' --ways send send_batch df.write 'ready frames'"
     TUBEMQ_SPARK_PURE=1 make bench-produce              # with the Python twin
 
 Needs Maven. The generator (``CliProducer``) sends from one client and does not wait for answers; every topic
 has the memory cache that brokers give it as shipped, so some of the generator's messages are refused.
 
 - Messages per second are those the broker has stored, looked at while a run goes on, without its beginning
-  and its end. Processor time is that of the client's process tree between the same two looks.
-- *Ready frames* is a program that sends frames it has encoded before and only counts the answers, one by one:
-  how fast the broker takes messages.
+  and its end. Processor time is that of the client's process tree, and of the broker, between the same looks.
+- *Ready frames* is a program that sends frames it has encoded before over one connection and only counts the
+  answers: how fast the broker takes messages.
+- *Any sink* is ``df.write`` to a Python data source that only counts rows: what Spark takes by itself.
+- *Four threads* call ``send`` of one producer.
 - After each run the broker must have stored what was accepted; more only where a client says that a message
   may be stored twice.
 
-Each figure is the median of all rounds, each ratio the median of the rounds' ratios, with the least and the
-greatest one. JSON is the last line.
+All ways run once per round, every other round backwards. Each figure is the median of all rounds, each ratio
+the median of the rounds' ratios, with the least and the greatest one. JSON is the last line.
 """
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import psutil
 from pyspark.sql import DataFrame, SparkSession
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks import nothing_sink
 from benchmarks.bare_producer import KEYS, KINDS, MIXED_BYTES
 from benchmarks.looks import cpu_of_child, of_process, steady, watched
+from benchmarks.meter import child_with, cpu_of
+from benchmarks.report import Line, Section
 from benchmarks.spark import session
+from benchmarks.turns import Figures, Key, in_turns, screen
 from integration_tests.real import config_files, load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+from integration_tests.real.java_server import BROKER_CLASS
 from tubemq_spark.protocol import speedups
 
 MEAN_OF_MIXED: Final = sum(MIXED_BYTES) // 2
@@ -53,11 +57,22 @@ TOPICS: Final = {
 }
 JAVA: Final = "CliProducer"
 SPARK: Final = "df.write"
-BARE: Final = ("send", "send_batch")
-READY: Final = "ready frames"
-PROGRAMS: Final = {SPARK: "SparkSubmit", JAVA: load.PRODUCER_CLASS, READY: "bare_frames.py"}
-"""What the command line of a way's process contains; the other ways' is ``bare_producer.py``."""
-screen = Console(stderr=True)
+NOTHING: Final = "any sink"
+BARE: Final = {
+    "send": ("bare_producer.py", "--way", "send"),
+    "send_batch": ("bare_producer.py", "--way", "send_batch"),
+    "four threads": ("bare_producer.py", "--way", "send", "--threads", "4"),
+    "ready frames": ("bare_frames.py",),
+}
+"""The programs of ways that are a process of their own."""
+SEND, BATCH, THREADS, READY = BARE
+OURS: Final = (SEND, BATCH, SPARK)
+RATE: Final = "messages/s"
+CPU: Final = "client's CPU us per message"
+BROKER: Final = "broker's CPU us per message"
+REFUSED: Final = "refused"
+OF_NOTHING: Final = 8
+"""How many times as many rows a sink gets that does nothing: so that there is something to look at."""
 
 
 @dataclass(frozen=True)
@@ -70,19 +85,21 @@ class Case:
     topic: str = "one"
     full: bool = False
     """With key, attributes, type and time."""
-    ways: tuple[str, ...] = (*BARE, SPARK)
+    ways: tuple[str, ...] = OURS
 
     def messages(self, of_100_bytes: int) -> int:
         """Return how many are sent: a quarter of them when they are long."""
         return of_100_bytes if self.size == SMALL.size else of_100_bytes // 4
 
 
-SMALL: Final = Case("100 B", 100, ways=(*BARE, SPARK, JAVA, READY))
-LONG: Final = Case("1 KiB", 1024, ways=(*BARE, SPARK, JAVA, READY))
+SMALL: Final = Case("100 B", 100, ways=(*OURS, READY, NOTHING, THREADS, JAVA))
+LONG: Final = Case("1 KiB", 1024, ways=SMALL.ways)
 MEAN: Final = Case(f"{MEAN_OF_MIXED} B", MEAN_OF_MIXED)
 MIXED: Final = Case("mixed sizes, 100 partitions", None, topic="hundred")
 FULL: Final = Case("100 B, all columns", 100, full=True)
-CASES: Final = (SMALL, LONG, MEAN, MIXED, FULL)
+USUAL: Final = ((MIXED, MEAN), (FULL, SMALL))
+"""Which cases are compared with which."""
+CASES: Final = {case.label: case for case in (SMALL, LONG, MEAN, MIXED, FULL)}
 
 
 @dataclass(frozen=True)
@@ -95,59 +112,58 @@ class Told:
     """Attempts of which nobody knows whether they stored a message."""
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What one run gave."""
-
-    rate: float
-    """Stored messages per second."""
-    cpu_us: dict[str, float]
-    """Processor time per stored message, by part of the client."""
-    refused: float
-    """Refused messages per message sent."""
-    seconds: float
-    """The whole run, its beginning and its end included."""
-
-    @property
-    def all_cpu_us(self) -> float:
-        """The processor time of all parts."""
-        return sum(self.cpu_us.values())
-
-
 class Bench:
     """The servers and the Spark session that all runs share."""
 
-    def __init__(self, java: RealTubeMQ, spark: SparkSession) -> None:
+    def __init__(self, java: RealTubeMQ, spark: SparkSession, counter: Path) -> None:
         self._java = java
         self._spark = spark
+        self._broker = child_with(BROKER_CLASS)
+        self._counter = counter
+        counter.write_text("0", encoding="utf-8")
 
-    def run(self, case: Case, way: str, count: int) -> Figures:
+    def run(self, case: Case, way: str, messages: int) -> Figures:
         """Send messages and check that none is lost."""
         works: dict[str, Callable[[], Told]] = {
-            "send": lambda: self._bare(case, count, "bare_producer.py", "--way", "send"),
-            "send_batch": lambda: self._bare(case, count, "bare_producer.py", "--way", "send_batch"),
-            READY: lambda: self._bare(case, count, "bare_frames.py"),
-            SPARK: lambda: self._spark_write(case, count),
+            SPARK: lambda: self._write(case, count, "tubemq", **self._options(case)),
+            NOTHING: lambda: self._write(case, count, nothing_sink.FORMAT, counter=str(self._counter)),
             JAVA: lambda: self._java_produce(case, count),
         }
-        before = self._java.message_count(case.topic)
-        began = time.perf_counter()
+        count = case.messages(messages) * (OF_NOTHING if way == NOTHING else 1)
+        before = self._stored(case, way)
         # The work in this thread: Spark finds Python data sources only in the one that made the session.
         told, looks = watched(
-            works[way],
-            lambda: self._java.message_count(case.topic),
-            lambda: cpu_seconds(way),
+            works.get(way, lambda: self._bare(case, count, *BARE[way])),
+            lambda: self._stored(case, way),
+            lambda: self._processor_seconds(way),
         )
-        seconds = time.perf_counter() - began
-        check(told, count, self._java.message_count(case.topic) - before)
+        check(told, count, self._stored(case, way) - before)
         first, last = steady(looks, before)
         stored = max(1, last.count - first.count)
-        return Figures(
-            stored / max(last.at - first.at, 1e-6),
-            {name: (spent - first.cpu_s.get(name, 0.0)) / stored * 1e6 for name, spent in last.cpu_s.items()},
-            told.refused / count,
-            seconds,
-        )
+        spent = {name: (last.cpu_s[name] - first.cpu_s.get(name, 0.0)) / stored * 1e6 for name in last.cpu_s}
+        return {
+            RATE: stored / max(last.at - first.at, 1e-6),
+            CPU: sum(spent.values()) - spent[BROKER],
+            **spent,
+            REFUSED: told.refused / count,
+        }
+
+    def _stored(self, case: Case, way: str) -> int:
+        if way == NOTHING:
+            return int(self._counter.read_text(encoding="utf-8"))
+        return self._java.message_count(case.topic)
+
+    def _processor_seconds(self, way: str) -> dict[str, float]:
+        """Return the processor time so far of a client, by part, and the broker's; {} without a client."""
+        if way in (SPARK, NOTHING):
+            jvm = child_with("SparkSubmit")
+            client = {"JVM": cpu_of(jvm), "Python": sum(map(of_process, jvm.children(recursive=True)))}
+        else:
+            client = cpu_of_child(load.PRODUCER_CLASS if way == JAVA else BARE[way][0])
+        return client and client | {BROKER: cpu_of(self._broker)}
+
+    def _options(self, case: Case) -> dict[str, str]:
+        return {"tubemq.master.servers": self._java.master, "topic": case.topic}
 
     def _bare(self, case: Case, count: int, program: str, *arguments: str) -> Told:
         path = Path(__file__).with_name(program)
@@ -156,12 +172,10 @@ class Bench:
         command += [] if case.size is None else ["--size", str(case.size)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found = json.loads(done.stdout)
-        return Told(found["accepted"], unanswered=found["unanswered"])
+        return Told(found["accepted"], found.get("refused", 0), found["unanswered"])
 
-    def _spark_write(self, case: Case, count: int) -> Told:
-        options = {"tubemq.master.servers": self._java.master, "topic": case.topic}
-        frame = rows(self._spark, case, count)
-        frame.write.format("tubemq").options(**options).mode("append").save()
+    def _write(self, case: Case, count: int, name: str, **options: str) -> Told:
+        rows(self._spark, case, count).write.format(name).options(**options).mode("append").save()
         return Told(count)
 
     def _java_produce(self, case: Case, count: int) -> Told:
@@ -188,21 +202,6 @@ def rows(spark: SparkSession, case: Case, count: int) -> DataFrame:
     return spark.range(0, count, numPartitions=1).selectExpr(value, *optional * case.full)
 
 
-def cpu_seconds(way: str) -> dict[str, float]:
-    """Return the processor time so far of a client's processes, by part."""
-    program = PROGRAMS.get(way, "bare_producer.py")
-    if way != SPARK:
-        return cpu_of_child(program)
-    for process in psutil.Process().children():
-        try:
-            if program in " ".join(process.cmdline()):
-                workers = process.children(recursive=True)
-                return {"JVM": of_process(process), "Python": sum(map(of_process, workers))}
-        except psutil.Error:
-            continue
-    return {}
-
-
 def check(told: Told, sent: int, stored: int) -> None:
     """Raise when a message is missing, or there are more than a client can explain."""
     if not told.accepted <= stored <= told.accepted + told.unanswered:
@@ -211,80 +210,43 @@ def check(told: Told, sent: int, stored: int) -> None:
         raise RuntimeError(f"{sent} sent, but the client accounts for fewer: {told}")
 
 
-Results = dict[tuple[str, str], list[Figures]]
+Results = dict[Key, list[Figures]]
 
 
-def measure(bench: Bench, messages: int, rounds: int) -> Results:
-    """Run every way of every case in turns; the first round of ours warms up and is not counted."""
-    results: Results = {}
-    for number in range(rounds + 1):
-        for case in CASES:
-            for way in case.ways:
-                if number == 0 and way == JAVA:
-                    continue
-                found = bench.run(case, way, case.messages(messages))
-                what = f"round {number} of {rounds}" if number else "warming up"
-                screen.print(
-                    f"{what}: {case.label}, {way}: {found.rate:,.0f}/s, {found.all_cpu_us:.1f} us, "
-                    f"{found.seconds:.1f} s"
-                )
-                if number:
-                    results.setdefault((case.label, way), []).append(found)
-    return results
-
-
-def ratios(results: Results) -> list[dict[str, object]]:
-    """Return the ratios that say something, each with its spread."""
-    lines = []
-    for case in (SMALL, LONG):
-        lines += [
-            ratio(results, what, (case.label, way), (case.label, JAVA))
-            for way in (*BARE, SPARK, READY)
-            for what in ("rate", "all_cpu_us")
+def tables(results: Results) -> list[Section]:
+    """Return what each way of each case gave, and the ratios that say something."""
+    sections = []
+    for label in CASES:
+        found = {way: rounds for (case, way), rounds in results.items() if case == label}
+        names = dict.fromkeys(name for rounds in found.values() for name in rounds[0])
+        lines = [
+            Line(
+                name, "", {way: [one[name] for one in rounds if name in one] for way, rounds in found.items()}
+            )
+            for name in names
         ]
-    lines += [
-        ratio(results, "rate", (case.label, SPARK), (case.label, way)) for case in CASES for way in BARE
+        if found:
+            sections.append(Section(label, list(found), lines))
+    pairs = [((label, way), (label, READY)) for label in (SMALL.label, LONG.label) for way in OURS]
+    pairs += [((label, THREADS), (label, SEND)) for label in (SMALL.label, LONG.label)]
+    pairs += [((label, SPARK), (label, BATCH)) for label in CASES]
+    pairs += [
+        ((one.label, way), (usual.label, way))
+        for one, usual in ((MIXED, MEAN), (FULL, SMALL))
+        for way in OURS
     ]
-    for case, usual in ((MIXED, MEAN), (FULL, SMALL)):
-        lines += [ratio(results, "rate", (case.label, way), (usual.label, way)) for way in (*BARE, SPARK)]
-    return lines
-
-
-def ratio(results: Results, what: str, ours: tuple[str, str], theirs: tuple[str, str]) -> dict[str, object]:
-    """Return the ratio of two ways, round by round."""
-    pairs = zip(results[ours], results[theirs], strict=True)
-    found = sorted(getattr(mine, what) / getattr(other, what) for mine, other in pairs)
-    return {
-        "what": {"rate": "messages/s", "all_cpu_us": "CPU per message"}[what],
-        "of": ", ".join(ours),
-        "to": ", ".join(theirs),
-        "ratio": statistics.median(found),
-        "least": found[0],
-        "greatest": found[-1],
-    }
-
-
-def show(results: Results, lines: Sequence[Mapping[str, object]]) -> None:
-    """Draw the tables."""
-    table = Table("messages", "way", "messages/s", "refused", "CPU us per message", "whole run, s")
-    for (label, way), found in results.items():
-        parts = {
-            name: statistics.median(one.cpu_us.get(name, 0.0) for one in found) for name in found[0].cpu_us
-        }
-        table.add_row(
-            label,
-            way,
-            f"{statistics.median(one.rate for one in found):,.0f}",
-            f"{statistics.median(one.refused for one in found):.1%}",
-            ", ".join(f"{name} {spent:.2f}" for name, spent in parts.items()),
-            f"{statistics.median(one.seconds for one in found):.1f}",
+    pairs += [((label, way), (label, JAVA)) for label in (SMALL.label, LONG.label) for way in OURS]
+    lines = [
+        Line(
+            f"{', '.join(ours)} to {', '.join(theirs)}",
+            name,
+            {"of": [one[name] for one in results[ours]], "to": [one[name] for one in results[theirs]]},
         )
-    screen.print(table)
-    table = Table("ratio", "of", "to", "median", "least", "greatest")
-    for line in lines:
-        numbers = [f"{line[key]:.2f}" for key in ("ratio", "least", "greatest")]
-        table.add_row(str(line["what"]), str(line["of"]), str(line["to"]), *numbers)
-    screen.print(table)
+        for ours, theirs in pairs
+        if ours in results and theirs in results
+        for name in (RATE, CPU)
+    ]
+    return [*sections, Section("ratios", ("of", "to"), lines)]
 
 
 def main() -> None:
@@ -294,6 +256,8 @@ def main() -> None:
     )
     parser.add_argument("--messages", type=int, default=400_000, help="of 100 B; a quarter of longer ones")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--ways", nargs="+", choices=SMALL.ways, default=list(SMALL.ways))
     arguments = parser.parse_args()
     screen.print(f"our twin: {'Python' if speedups.compiled is None else 'compiled'}")
     # One core for the task; the JVM's own threads and the servers have the rest.
@@ -302,14 +266,19 @@ def main() -> None:
         RealTubeMQ(TOPICS, settings=config_files.AS_SHIPPED) as java,
         session(Path(name), "local[1]") as spark,
     ):
-        results = measure(Bench(java, spark), arguments.messages, arguments.rounds)
-    lines = ratios(results)
-    show(results, lines)
-    figures = [
-        {"messages": label, "way": way, "rounds": [asdict(one) for one in found]}
-        for (label, way), found in results.items()
-    ]
-    sys.stdout.write(json.dumps({"figures": figures, "ratios": lines}) + "\n")
+        nothing_sink.register(spark)
+        bench = Bench(java, spark, Path(name, "counter"))
+        ways: dict[Key, Callable[[], Figures]] = {
+            (label, way): partial(bench.run, CASES[label], way, arguments.messages)
+            for label in arguments.cases
+            for way in CASES[label].ways
+            if way in arguments.ways
+        }
+        results = in_turns(ways, warm_ups=1, rounds=arguments.rounds, title="producing")
+    sections = tables(results)
+    for section in sections:
+        section.show(screen)
+    sys.stdout.write(json.dumps([section.to_json() for section in sections]) + "\n")
 
 
 if __name__ == "__main__":
