@@ -9,12 +9,12 @@ send window. It also runs users' callbacks, without any lock; nothing that they 
 """
 
 import concurrent.futures
-import dataclasses
 import itertools
 import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol, cast
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
@@ -24,10 +24,17 @@ from tubemq_spark.protocol.send_batch import Int64s
 logger = logging.getLogger(__name__)
 
 _MOST_FAILURES: Final = 1_000
+_RUNNING: Final = "RUNNING"
+_FINISHED: Final = "FINISHED"
+_FOR_WAITS: Final[Mapping[str, Callable[[], object]]] = {
+    "_condition": threading.Condition,
+    "_waiters": list,
+    "_done_callbacks": list,
+}
+"""Attributes of the standard library's futures, and what makes them."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """What a broker told of a message that it has stored (SendMessageResponseB2P)."""
 
     partition: TopicPartition
@@ -214,7 +221,16 @@ class SendFuture(concurrent.futures.Future[SendResult]):
 
     It cannot be cancelled: the message was accepted. In a forked child, which hears of nothing, asking for an
     outcome that was not known before the fork raises an error instead of waiting forever.
+
+    **Most are never waited for.** What a wait needs, a condition and two lists, costs more than all else that
+    ``send`` does, so each is made when it is first looked for; two threads that look get the same one.
+    ``tell`` sets ``_state`` before it looks for a condition, and others read it with the condition held: who
+    has seen the message open has made the condition before, and is woken.
     """
+
+    _state = _RUNNING
+    _result: SendResult | None = None
+    _exception: BaseException | None = None
 
     def __init__(
         self,
@@ -223,24 +239,39 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         in_callback: Callable[[], bool] = lambda: False,
     ) -> None:
         """``in_callback`` says whether the caller is the thread that tells outcomes."""
-        super().__init__()
+        # Not super().__init__(): that makes what a wait needs.
         self._process = os.getpid()
         self._in_callback = in_callback
         self._unasked = unasked
         self._callback = callback
         self._asked = callback is not None
-        self.set_running_or_notify_cancel()
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (what the standard library says)
+        """Make what a wait needs."""
+        if name not in _FOR_WAITS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return vars(self).setdefault(name, _FOR_WAITS[name]())
 
     def tell(self, result: SendResult | None, error: TubeMQError | None) -> None:
         """End with one of both, and call the callback."""
         if error is None:
-            self.set_result(cast("SendResult", result))
+            self._result = result
         else:
+            self._exception = error
             if not self._asked:
                 self._unasked.add(self, error)
-            self.set_exception(error)
+        self._state = _FINISHED
+        if "_condition" in vars(self):
+            self._tell_who_waits()
         if self._callback is not None:
             self._callback(result, error)
+
+    def _tell_who_waits(self) -> None:
+        with self._condition:
+            for waiter in self._waiters:
+                (waiter.add_result if self._exception is None else waiter.add_exception)(self)
+            self._condition.notify_all()
+        self._invoke_callbacks()
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Return where the message is stored; wait for that.

@@ -1,0 +1,136 @@
+"""A message's future is one of the standard library's; only who waits makes it cost what those cost."""
+
+import concurrent.futures
+import threading
+
+import pytest
+
+from tubemq_spark.client.producer import outcomes
+from tubemq_spark.client.producer.outcomes import SendFuture, SendResult, UnaskedFailures
+from tubemq_spark.errors import ProduceError
+from tubemq_spark.model import TopicPartition
+
+RESULT = SendResult(TopicPartition("demo", 1, 0), 28, 1, 2, 1, 0)
+ERROR = ProduceError("TUBEMQ_FLUSH_TIMEOUT", unacknowledged=1, seconds=1)
+SECONDS = 60
+
+
+def new_future():
+    return SendFuture(UnaskedFailures())
+
+
+@pytest.mark.parametrize("outcome", [(RESULT, None), (None, ERROR)])
+def test_a_future_that_is_not_waited_for_makes_nothing_for_that(outcome):
+    future = new_future()
+    future.tell(*outcome)
+    assert vars(future).keys().isdisjoint({"_condition", "_waiters", "_done_callbacks"})
+
+
+def test_the_standard_library_knows_no_other_parts_of_a_future():
+    known = {"_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"}
+    assert vars(concurrent.futures.Future()).keys() == known
+
+
+def test_a_future_has_no_other_attributes():
+    with pytest.raises(AttributeError, match="'SendFuture' object has no attribute '_other'"):
+        _ = new_future()._other
+
+
+def test_a_future_is_asked_in_all_ways():
+    future, failed = new_future(), new_future()
+    called = []
+    future.add_done_callback(called.append)
+    assert not future.done()
+    assert future.running()
+    assert not future.cancel()
+    future.tell(RESULT, None)
+    failed.tell(None, ERROR)
+    future.add_done_callback(called.append)
+    assert called == [future, future]
+    assert future.result() is RESULT
+    assert future.exception() is None
+    assert failed.exception() is ERROR
+    assert "finished" in repr(future)
+    assert set(concurrent.futures.as_completed([future, failed])) == {future, failed}
+
+
+class Condition(threading.Condition):
+    """Tells when a thread waits for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.waited_for = threading.Event()
+
+    def wait(self, timeout=None):
+        self.waited_for.set()
+        return super().wait(timeout)
+
+
+@pytest.mark.parametrize(("way", "outcome"), [("result", (RESULT, None)), ("exception", (None, ERROR))])
+def test_who_sleeps_is_woken(way, outcome):
+    future = new_future()
+    condition = future._condition = Condition()
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(getattr(future, way), 2 * SECONDS)
+        assert condition.waited_for.wait(SECONDS)
+        future.tell(*outcome)
+        assert waiting.result(SECONDS) in outcome
+
+
+class Waiters(list):
+    """Those who wait for one future among others; tells when there is one."""
+
+    def __init__(self):
+        super().__init__()
+        self.there = threading.Event()
+
+    def append(self, waiter):
+        super().append(waiter)
+        self.there.set()
+
+
+@pytest.mark.parametrize(
+    ("until", "outcome"),
+    [
+        (concurrent.futures.FIRST_COMPLETED, (RESULT, None)),
+        (concurrent.futures.FIRST_EXCEPTION, (None, ERROR)),
+    ],
+)
+def test_who_waits_for_one_of_several_is_woken(until, outcome):
+    futures = [new_future(), new_future()]
+    waiters = futures[1]._waiters = Waiters()
+    with concurrent.futures.ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(concurrent.futures.wait, futures, 2 * SECONDS, until)
+        assert waiters.there.wait(SECONDS)
+        futures[0].tell(*outcome)
+        assert waiting.result(SECONDS) == ({futures[0]}, {futures[1]})
+
+
+@pytest.mark.parametrize("outcome", [(RESULT, None), (None, ERROR)])
+def test_who_has_seen_a_message_open_is_told(outcome):
+    """Whatever moment another thread looks at: here the last one before the future has ended."""
+    called = []
+
+    class LookedAt(SendFuture):
+        def __setattr__(self, name, value):
+            if name == "_state":
+                self.add_done_callback(called.append)
+            super().__setattr__(name, value)
+
+    future = LookedAt(UnaskedFailures())
+    future.tell(*outcome)
+    assert called == [future]
+
+
+def test_two_threads_that_look_get_the_same_condition(monkeypatch):
+    future = new_future()
+    both_make_one = threading.Barrier(2)
+
+    def make():
+        both_make_one.wait(SECONDS)
+        return threading.Condition()
+
+    monkeypatch.setattr(outcomes, "_FOR_WAITS", {"_condition": make})
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(lambda _: future._condition, range(2))
+    assert first is second
