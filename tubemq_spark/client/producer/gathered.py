@@ -20,6 +20,8 @@ from tubemq_spark.protocol.send_frames import Payloads
 
 ENOUGH: Final = 64
 """Messages that are worth being written together: a system call costs as much as encoding several."""
+MOST: Final = 128
+"""Messages that become one batch when they are there; the send window takes no more together."""
 ENOUGH_BYTES: Final = 1 << 17
 """What is written at once when there are fewer but long messages."""
 
@@ -60,11 +62,11 @@ class OutgoingMessage:
     """Who is told of its outcome."""
     accepted_at: float = 0.0
     """``time.monotonic()``."""
+    size: int = dataclasses.field(init=False)
+    """The length of its payload."""
 
-    @property
-    def size(self) -> int:
-        """The length of its payload."""
-        return len(self.prefix) + len(self.value)
+    def __post_init__(self) -> None:
+        self.size = len(self.prefix) + len(self.value)
 
     def brokers(self) -> frozenset[int]:
         """Return the ids of the brokers, one of which it goes to as far as is known now."""
@@ -96,21 +98,19 @@ def checked_message(
         message_time = f"{message_time.year:04d}{message_time:%m%d%H%M}"
     if isinstance(key, str):
         key = _utf8(key)
-    for name, argument, types, expected in (
-        ("topic", topic, str, "str"),
-        ("value", value, bytes, "bytes"),
-        ("message_type", message_type, _TEXT, "str"),
-        ("message_time", message_time, _TEXT, "datetime or str"),
-        ("key", key, _BYTES, "bytes or str"),
-    ):
-        if not isinstance(argument, types):
-            raise _wrong_type(name, argument, expected)
+    arguments = topic, value, message_type, message_time, key
+    if not all(map(isinstance, arguments, _TYPES)):
+        raise next(
+            _wrong_type(name, argument, expected)
+            for argument, types, (name, expected) in zip(arguments, _TYPES, _EXPECTED, strict=True)
+            if not isinstance(argument, types)
+        )
     if partition is not None and not _is_pair_of_numbers(partition):
         raise _wrong_type("partition", partition, "a tuple of two int")
-    if attributes is not None and not isinstance(attributes, Mapping):
-        raise _wrong_type("attributes", attributes, "a mapping of str to str")
-    for pair in (attributes or {}).items():
-        for text in pair:
+    if attributes is not None:
+        if not isinstance(attributes, Mapping):
+            raise _wrong_type("attributes", attributes, "a mapping of str to str")
+        for text in itertools.chain.from_iterable(attributes.items()):
             if not isinstance(text, str):
                 raise _wrong_type("attributes", text, "a mapping of str to str")
     header, prefix = _message_header(value, attributes, message_type, message_time)
@@ -164,8 +164,21 @@ def _wrong_type(name: str, argument: object, expected: str) -> OptionError:
     return OptionError("TUBEMQ_BAD_MESSAGE", what=what)
 
 
-_TEXT: Final = (str, type(None))
-_BYTES: Final = (bytes, type(None))
+_TYPES: Final[Sequence[type | tuple[type, ...]]] = (
+    str,
+    bytes,
+    (str, type(None)),
+    (str, type(None)),
+    (bytes, type(None)),
+)
+_EXPECTED: Final = (
+    ("topic", "str"),
+    ("value", "bytes"),
+    ("message_type", "str"),
+    ("message_time", "datetime or str"),
+    ("key", "bytes or str"),
+)
+"""What is said of those that have other types."""
 _CACHED_HEADERS: Final = 4096
 """How many pairs of type and time are remembered: they repeat from message to message."""
 

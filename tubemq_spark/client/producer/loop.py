@@ -44,7 +44,7 @@ from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.forks import abandon_in_child
-from tubemq_spark.client.producer.gathered import ENOUGH, ENOUGH_BYTES, OutgoingMessage, gathered_batch
+from tubemq_spark.client.producer.gathered import ENOUGH, ENOUGH_BYTES, MOST, OutgoingMessage, gathered_batch
 from tubemq_spark.client.producer.outcomes import Outcomes, tell_outcome, unplaceable
 from tubemq_spark.client.producer.runs import Destination, Run, runs
 from tubemq_spark.errors import ProduceError, TubeMQError
@@ -390,7 +390,7 @@ class SendLoop:
                 return None
             messages: list[OutgoingMessage] = []
             size = 0
-            while self._waiting and len(messages) < ENOUGH and size < ENOUGH_BYTES:
+            while self._waiting and len(messages) < MOST and size < ENOUGH_BYTES:
                 messages.append(self._waiting.popleft())
                 size += messages[-1].size
             self._waiting_bytes -= size
