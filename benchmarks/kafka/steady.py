@@ -2,7 +2,8 @@
 
 All queries have the same trigger, every second, so that they have equally many micro-batches with equally
 many rows. Spark begins them at full seconds; what is counted begins and ends shortly before one. The second
-line of the table shows whether all kept pace: a second's rows per micro-batch.
+line of the table shows whether all kept pace, with a second's rows per micro-batch: on a machine that is busy
+with other work they may not.
 """
 
 import contextlib
@@ -28,8 +29,6 @@ _BEFORE_S: Final = 0.02
 _START_S: Final = 60.0
 _SETTLE_S: Final = 3.0
 """So long the query reads before it is measured."""
-_ROWS_SPREAD: Final = 0.2
-"""The last micro-batch that counts may have come a trigger late on a busy machine, but not several."""
 
 _CPU: Final = "CPU ms per micro-batch"
 _ROWS: Final = "rows per micro-batch"
@@ -65,8 +64,6 @@ def _measure(spark: SparkSession, meter: SparkMeter, system: System, seconds: fl
         finally:
             query.stop()
     batches = last.batchId - first.batchId
-    if abs(rows / seconds / MESSAGES_PER_SECOND - 1) > _ROWS_SPREAD:
-        raise RuntimeError(f"{system.name}: {rows} rows in {seconds:g} s")
     return {_CPU: figures[SPARK_CPU] * 1000 / batches, _ROWS: rows / batches}
 
 
