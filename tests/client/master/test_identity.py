@@ -1,7 +1,11 @@
 import ipaddress
+import itertools
 import os
 import re
 import socket
+import time
+
+import pytest
 
 from tubemq_spark import __version__
 from tubemq_spark.client.master import identity
@@ -35,6 +39,15 @@ def test_the_own_address_is_an_ipv4_address():
     assert ipaddress.ip_address(identity.local_ipv4()).version == 4
 
 
+@pytest.fixture
+def forgotten():
+    """No address is remembered before the test and after it."""
+    identity._local_ipv4.cache_clear()
+    yield
+    identity._local_ipv4.cache_clear()
+
+
+@pytest.mark.usefixtures("forgotten")
 def test_a_host_without_network_has_the_loopback_address(monkeypatch):
     class Offline(socket.socket):
         def connect(self, address):
@@ -43,3 +56,22 @@ def test_a_host_without_network_has_the_loopback_address(monkeypatch):
     monkeypatch.setattr(socket, "socket", Offline)
 
     assert identity.local_ipv4() == "127.0.0.1"
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_the_system_is_asked_for_the_own_address_once_a_minute(monkeypatch):
+    opened, now = [], itertools.count(start=0, step=20_000_000_000)
+
+    class Counted(socket.socket):
+        def __init__(self, *of):
+            opened.append(of)
+            super().__init__(*of)
+
+    monkeypatch.setattr(socket, "socket", Counted)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: next(now))
+
+    for _ in range(3):
+        identity.local_ipv4()
+    assert len(opened) == 1
+    identity.local_ipv4()
+    assert len(opened) == 2

@@ -8,6 +8,7 @@ The list of masters can change while the process runs. A list is known by what i
 that, and sessions with equal settings share connections. Only one thread replaces a list.
 """
 
+import functools
 import os
 import platform
 import secrets
@@ -27,6 +28,7 @@ RUNTIME: Final = f"Python {platform.python_version()}"
 _LOOPBACK: Final = "127.0.0.1"
 _ANY_OTHER_HOST: Final = ("192.0.2.1", 9)
 """An address for documentation (RFC 5737): choosing a route to it sends nothing."""
+_ADDRESS_NS: Final = 60_000_000_000
 _NONCES: Final = (1 << 31) - 1
 _replaced: Final[dict[tuple[Endpoint, ...], tuple[Endpoint, ...]]] = {}
 
@@ -42,7 +44,15 @@ def consumer_id(group: str, kind: str = "Balance") -> str:
 
 
 def local_ipv4() -> str:
-    """Return the address this host sends from, or the loopback address if it has no network."""
+    """Return the address this host sends from, or the loopback address if it has no network.
+
+    It may be a minute old: each micro-batch needs some ids, and their servers only show it.
+    """
+    return _local_ipv4(time.monotonic_ns() // _ADDRESS_NS)
+
+
+@functools.lru_cache(maxsize=1)
+def _local_ipv4(_minute: int) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_ANY_OTHER_HOST)
