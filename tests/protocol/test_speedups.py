@@ -70,6 +70,23 @@ def test_the_compiled_module_and_protobuf_make_the_same_of_bytes(body):
         assert fetch_decoder.FetchHeader(*head) == fetch_decoder.header_of(answer)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x08\x01",
+        b"\x10\xc8\x01",
+        b"\x08\x00\x10\x94\x03\x1a\x04gone",
+        b"\x08\x01\x10\xc8\x01\x1a\x01\xff",
+        b"\x08\x02\x10\xc8\x01\x28\x1c\x28\x38\x38\x01\x48\x01\x50\x00",
+        b"\x08\x01\x10" + b"\xff" * 9 + b"\x01\x30\xff\xff\xff\xff\x7f\x40" + b"\xff" * 9 + b"\x01",
+    ],
+)
+def test_both_twins_read_the_same_head(body):
+    """With and without its fields, and with numbers of more bits than protobuf keeps."""
+    assert outcome(body, _speedups) == outcome(body, None)
+
+
 @given(st.binary(max_size=60), st.integers(-1, 9))
 def test_messages_are_not_counted_on_the_caller_s_word(body, count):
     if not 0 <= count <= len(body) // 8:
@@ -298,6 +315,7 @@ def test_the_answer_in_a_frame_is_unwrapped(size, serial_no):
         framed(b"body") * 2,
         framed(b"body", chunk=5),
         framed(bytes(20_000), chunk=8_191),
+        framed(bytes(20_000)).replace(b"\0\0\x20\0", b"\0\0\x1f\0"),
         framed(b"body", status=b"\x08\x01\x18\x03"),
         framed(b"body").replace(b"\xff\x7f", b"\xff\x7e", 1),
         framed(b"body").replace(b"\x12\x04", b"\x12\x03", 1),

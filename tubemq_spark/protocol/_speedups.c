@@ -387,10 +387,8 @@ static bool walk_fetch(const Py_buffer *body, Head *head, Py_ssize_t *count) {
            *count <= body->len / LEAST_MESSAGE_BYTES;
 }
 
-static long long number_or_absent(const Head *head, int field, bool small) {
-    if (!(head->present & 1u << field))
-        return -1;
-    return small ? (int32_t)head->numbers[field] : (int64_t)head->numbers[field];
+static long long number_or_absent(const Head *head, int field) {
+    return head->present & 1u << field ? (int64_t)head->numbers[field] : -1;
 }
 
 /* Return the text of an error; NULL without an exception when it is not UTF-8. */
@@ -417,14 +415,14 @@ static PyObject *outline_fetch(PyObject *self, PyObject *argument) {
         return NULL;
     if (walk_fetch(&body, &head, &count) && (text = text_of(&head)) != NULL) {
         PyObject *max_offset = head.present & 1u << MAX_OFFSET
-                                   ? PyLong_FromLongLong(number_or_absent(&head, MAX_OFFSET, false))
+                                   ? PyLong_FromLongLong(number_or_absent(&head, MAX_OFFSET))
                                    : Py_NewRef(Py_None);
         if (max_offset != NULL)
             answer = Py_BuildValue("(NiNLNiLNn)", PyBool_FromLong(head.numbers[SUCCESS] != 0),
                                    (int32_t)head.numbers[ERROR_CODE], text,
-                                   number_or_absent(&head, CURRENT_OFFSET, false), max_offset,
-                                   (int)number_or_absent(&head, WAIT_MS, true),
-                                   number_or_absent(&head, DATA_LAG, false),
+                                   number_or_absent(&head, CURRENT_OFFSET), max_offset,
+                                   (int32_t)number_or_absent(&head, WAIT_MS),
+                                   number_or_absent(&head, DATA_LAG),
                                    PyBool_FromLong(head.numbers[REQUIRE_SLOW] != 0), count);
         else
             Py_DECREF(text);
