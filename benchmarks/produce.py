@@ -221,7 +221,9 @@ def tables(results: Results) -> list[Section]:
         names = dict.fromkeys(name for rounds in found.values() for name in rounds[0])
         lines = [
             Line(
-                name, "", {way: [one[name] for one in rounds if name in one] for way, rounds in found.items()}
+                name,
+                "",
+                {way: [one[name] for one in rounds] for way, rounds in found.items() if name in rounds[0]},
             )
             for name in names
         ]
