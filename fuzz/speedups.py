@@ -189,12 +189,13 @@ def unwrapped(data: bytes) -> object:
 
 def answered(data: bytes) -> object:
     """Take an input as answers to sends, in two pieces."""
-    reader = SendAnswerReader()
+    reader = SendAnswerReader(detailed=True)
     found: list[object] = []
     try:
         for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
-            serial_nos, offsets, failures, _ = reader.receive_data(piece)
+            serial_nos, offsets, failures, details = reader.receive_data(piece)
             found += [serial_nos.tolist(), offsets.tolist(), failures]
+            found += [column.tolist() for column in details or ()]
     except RemoteProtocolError as error:
         found.append(str(error))
     return found

@@ -117,18 +117,21 @@ static void sum_up(const Py_buffer *body) {
 
 static void read_all_answers(const Py_buffer *body) {
     size_t most = (size_t)body->len / (FRAME_HEAD_BYTES + SHORTEST_ANSWER), size = most * sizeof(int64_t);
-    void *numbers = malloc(size ? size : 1), *more = malloc(size ? size : 1);
-    if (numbers == NULL || more == NULL)
-        abort();
-    Py_buffer serial_nos = buffer_of(numbers, size), offsets = buffer_of(more, size);
+    Py_buffer columns[ANSWER_COLUMNS];
+    for (int i = 0; i < ANSWER_COLUMNS; i++) {
+        void *numbers = malloc(size ? size : 1);
+        if (numbers == NULL)
+            abort();
+        columns[i] = buffer_of(numbers, size);
+    }
     const uint8_t *origin = body->buf;
     Cursor cursor = {origin, origin + body->len};
-    Py_ssize_t count = read_answers(&cursor, &serial_nos, &offsets);
+    Py_ssize_t count = read_answers(&cursor, columns);
     for (Py_ssize_t row = 0; row < count; row++)
-        if (number_at(&offsets, row) <= 0 || number_at(&offsets, row) % INDEX_ENTRY_BYTES != 0)
+        if (number_at(&columns[1], row) <= 0 || number_at(&columns[1], row) % INDEX_ENTRY_BYTES != 0)
             abort();
-    free(numbers);
-    free(more);
+    for (int i = 0; i < ANSWER_COLUMNS; i++)
+        free(columns[i].buf);
 }
 
 /* Take the next numbers of two bytes; the largest and the smallest stand for those of eight. */

@@ -24,9 +24,9 @@ def unwrap_another_message(data):
     return found and (*found[:2], found[2][1:])
 
 
-def miscount_answers(data, position, serial_nos, offsets):
+def miscount_answers(data, position, serial_nos, *others):
     """Say that one answer was to another message."""
-    found = compiled.read_send_answers(data, position, serial_nos, offsets)
+    found = compiled.read_send_answers(data, position, serial_nos, *others)
     serial_nos[:1] += 1
     return found
 

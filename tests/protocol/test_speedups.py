@@ -137,8 +137,8 @@ def test_the_usual_send_and_its_answer_are_not_left_to_python():
     assert _speedups.encode_sends(*columns, 10_000, 1) is not None
 
     data = b"".join(answer_frame(number, answer_message(28 * number)) for number in range(1, 9))
-    serial_nos, offsets = np.zeros((2, 8), np.int64)
-    assert _speedups.read_send_answers(data, 0, serial_nos, offsets) == (len(data), 8)
+    serial_nos, offsets, *_ = columns = np.zeros((4, 8), np.int64)
+    assert _speedups.read_send_answers(data, 0, *columns) == (len(data), 8)
     assert serial_nos.tolist() == list(range(1, 9))
     assert offsets.tolist() == [28 * number for number in range(1, 9)]
 
@@ -158,15 +158,19 @@ def test_columns_that_make_no_sense_are_left_to_python(texts, columns, more):
         assert len(FrameDecoder().receive_data(wire)) == len(rows) == counts.sum()
 
 
-@pytest.mark.parametrize(("position", "room"), [(-1, 4), (5, 4), (0, 3)])
-def test_answers_are_read_from_where_they_are_to_where_there_is_room(position, room):
+@pytest.mark.parametrize(
+    ("position", "rooms"),
+    [(-1, (4, 4, 4, 4)), (5, (4, 4, 4, 4)), (0, (3, 4, 4, 4)), (0, (4, 4, 3, 4)), (0, (4, 4, 4, 3))],
+)
+def test_answers_are_read_from_where_they_are_to_where_there_is_room(position, rooms):
+    columns = [np.zeros(room, np.int64) for room in rooms]
     with pytest.raises(ValueError, match="outside the data"):
-        _speedups.read_send_answers(b"data", position, np.zeros(room, np.int64), np.zeros(4, np.int64))
+        _speedups.read_send_answers(b"data", position, *columns)
 
 
 def test_no_more_answers_are_read_than_there_is_room_for():
     data = answer_frame(1, answer_message(28)) * 3
-    numbers = np.zeros((2, 2), np.int64)
+    numbers = np.zeros((4, 2), np.int64)
     assert _speedups.read_send_answers(data, 0, *numbers) == (len(data) // 3 * 2, 2)
 
 

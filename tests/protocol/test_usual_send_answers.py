@@ -1,6 +1,5 @@
 """Runs of usual answers are read as the general decoders read each of them."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -9,7 +8,7 @@ from tests.cases import in_one_test
 from tests.protocol.test_send_answers import frame, message
 from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader, most_answers, read_send_answers
+from tubemq_spark.protocol.send_answers import Refusal, SendAnswerReader, columns_for, read_send_answers
 
 pytestmark = pytest.mark.usefixtures("each_twin")
 
@@ -17,8 +16,8 @@ RUN = 4
 
 
 def usual(data, position=0):
-    serial_nos, offsets = np.empty((2, most_answers(data)), np.int64)
-    end, count = read_send_answers(data, position, serial_nos, offsets)
+    serial_nos, offsets, *_ = columns = columns_for(data)
+    end, count = read_send_answers(data, position, *columns)
     return end, serial_nos[:count].tolist(), offsets[:count].tolist()
 
 
@@ -28,12 +27,20 @@ def read(data):
     return list(zip(serial_nos.tolist(), offsets.tolist(), strict=True)), failures
 
 
-def general(data):
-    """Read frames by the general decoders alone."""
+def detailed(data):
+    """Read what answers say of the messages that are stored, and the others."""
+    serial_nos, offsets, failures, details = SendAnswerReader(detailed=True).receive_data(data)
+    columns = (serial_nos, offsets, *details)
+    return list(zip(*(column.tolist() for column in columns), strict=True)), failures
+
+
+def general(data, *more):
+    """Read frames by the general decoders alone; ``more`` names fields besides the offset."""
     for one in framing.FrameDecoder().receive_data(data):
         answer = rpc.decode_answer(one.serial_no, one.stream)
         # Not rpc.parse_message: a text that is not UTF-8 does not make a stored message unstored.
-        yield one.serial_no, broker_pb2.SendMessageResponseB2P.FromString(answer.body).appendOffset
+        stored = broker_pb2.SendMessageResponseB2P.FromString(answer.body)
+        yield one.serial_no, *(getattr(stored, name) for name in ("appendOffset", *more))
 
 
 @st.composite
@@ -50,6 +57,7 @@ def runs(draw):
 def test_runs_are_read_as_the_general_decoders_read_them(parts):
     data = b"".join(parts)
     assert read(data) == (list(general(data)), [])
+    assert detailed(data) == (list(general(data, "messageId", "appendTime")), [])
 
 
 @settings(deadline=None, max_examples=30)

@@ -997,9 +997,13 @@ end:
 enum {
     SHORTEST_ANSWER = 20, /* the chunk; its lengths are written as one byte up to the longest */
     LONGEST_ANSWER = 127,
-    TAG_APPEND_OFFSET = 0x38,
     NOT_ASCII = 0x80,
+    ANSWER_COLUMNS = 4,
 };
+
+typedef struct {
+    uint64_t serial_no, offset, message_id, append_time;
+} SendAnswer;
 
 /* Compare what an answer of success begins with, up to its text. */
 static bool pass_answer_head(Cursor *chunk) {
@@ -1027,29 +1031,23 @@ static bool pass_ascii(Cursor *chunk) {
     return bits < NOT_ASCII;
 }
 
-/* Read the numbers behind the text, in any order; the last append offset counts. */
-static bool read_append_offset(Cursor *chunk, uint64_t *offset) {
-    uint64_t number;
-    *offset = 0;
-    while (chunk->at < chunk->end)
-        switch (*chunk->at++) {
-        case TAG_APPEND_OFFSET:
-            if (!read_varint(chunk, offset))
-                return false;
-            break;
-        case 0x20: /* requireAuth */
-        case 0x28: /* messageId */
-        case 0x30: /* appendTime */
-            if (!read_varint(chunk, &number))
-                return false;
-            break;
-        default:
+/* Read the numbers behind the text, in any order; the last one of each counts. */
+static bool read_numbers(Cursor *chunk, SendAnswer *answer) {
+    uint64_t require_auth;
+    while (chunk->at < chunk->end) {
+        uint8_t tag = *chunk->at++;
+        uint64_t *number = tag == 0x38   ? &answer->offset
+                           : tag == 0x28 ? &answer->message_id
+                           : tag == 0x30 ? &answer->append_time
+                           : tag == 0x20 ? &require_auth
+                                         : NULL;
+        if (number == NULL || !read_varint(chunk, number))
             return false;
-        }
-    return *offset > 0 && *offset <= INT64_MAX && *offset % INDEX_ENTRY_BYTES == 0;
+    }
+    return answer->offset > 0 && answer->offset <= INT64_MAX && answer->offset % INDEX_ENTRY_BYTES == 0;
 }
 
-static bool next_answer(Cursor *cursor, uint32_t *serial_no, uint64_t *offset) {
+static bool next_answer(Cursor *cursor, SendAnswer *answer) {
     const uint8_t *at = cursor->at;
     if (cursor->end - at < FRAME_HEAD_BYTES + SHORTEST_ANSWER)
         return false;
@@ -1058,53 +1056,58 @@ static bool next_answer(Cursor *cursor, uint32_t *serial_no, uint64_t *offset) {
         size > LONGEST_ANSWER || size > cursor->end - at - FRAME_HEAD_BYTES)
         return false;
     Cursor chunk = {at + FRAME_HEAD_BYTES, at + FRAME_HEAD_BYTES + size};
-    *serial_no = load_big_endian(at + 4);
+    *answer = (SendAnswer){load_big_endian(at + 4), 0, 0, 0};
     cursor->at = chunk.end;
-    return pass_answer_head(&chunk) && pass_ascii(&chunk) && read_append_offset(&chunk, offset);
+    return pass_answer_head(&chunk) && pass_ascii(&chunk) && read_numbers(&chunk, answer);
 }
 
-/* Read answers into two columns of equal length until one is unusual; return how many. */
-static Py_ssize_t read_answers(Cursor *cursor, const Py_buffer *serial_nos, const Py_buffer *offsets) {
+/* Read answers into columns of equal length until one is unusual; return how many. */
+static Py_ssize_t read_answers(Cursor *cursor, const Py_buffer columns[ANSWER_COLUMNS]) {
     Py_ssize_t count = 0;
-    uint32_t serial_no;
-    uint64_t offset;
-    for (Cursor ahead = *cursor; count < count_of(serial_nos); count++) {
-        if (!next_answer(&ahead, &serial_no, &offset))
+    SendAnswer answer;
+    for (Cursor ahead = *cursor; count < count_of(columns); count++) {
+        if (!next_answer(&ahead, &answer))
             break;
-        put_number(serial_nos, count, (int32_t)serial_no);
-        put_number(offsets, count, (int64_t)offset);
+        put_number(&columns[0], count, (int32_t)answer.serial_no);
+        put_number(&columns[1], count, (int64_t)answer.offset);
+        put_number(&columns[2], count, (int64_t)answer.message_id);
+        put_number(&columns[3], count, (int64_t)answer.append_time);
         *cursor = ahead;
     }
     return count;
 }
 
 PyDoc_STRVAR(read_send_answers_doc,
-             "read_send_answers(data, position, serial_nos, offsets, /)\n--\n\n"
-             "Read answers to sends into two buffers of int64 of equal length, from a position on.\n\n"
+             "read_send_answers(data, position, serial_nos, offsets, message_ids, append_times, /)\n--\n\n"
+             "Read answers to sends into four buffers of int64 of equal length, from a position on.\n\n"
              "Return the position behind those of the usual layout, and how many they are.\n\n"
-             "Raises ValueError for a position outside the data and for buffers of two lengths.");
+             "Raises ValueError for a position outside the data and for buffers of several lengths.");
 
 static PyObject *read_send_answers(PyObject *self, PyObject *arguments) {
     (void)self;
-    Py_buffer data, serial_nos, offsets;
+    Py_buffer data, columns[ANSWER_COLUMNS];
     Py_ssize_t position, count;
     PyObject *answer = NULL;
-    if (!PyArg_ParseTuple(arguments, "y*nw*w*:read_send_answers", &data, &position, &serial_nos, &offsets))
+    if (!PyArg_ParseTuple(arguments, "y*nw*w*w*w*:read_send_answers", &data, &position, &columns[0], &columns[1],
+                          &columns[2], &columns[3]))
         return NULL;
-    if (position < 0 || position > data.len || serial_nos.len != offsets.len) {
-        PyErr_SetString(PyExc_ValueError, "a position outside the data, or buffers of two lengths");
+    bool fits = position >= 0 && position <= data.len;
+    for (int i = 1; i < ANSWER_COLUMNS; i++)
+        fits = fits && columns[i].len == columns[0].len;
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "a position outside the data, or buffers of several lengths");
         goto end;
     }
     const uint8_t *origin = data.buf;
     Cursor cursor = {origin + position, origin + data.len};
     Py_BEGIN_ALLOW_THREADS
-    count = read_answers(&cursor, &serial_nos, &offsets);
+    count = read_answers(&cursor, columns);
     Py_END_ALLOW_THREADS
     answer = Py_BuildValue("(nn)", (Py_ssize_t)(cursor.at - origin), count);
 end:
     PyBuffer_Release(&data);
-    PyBuffer_Release(&serial_nos);
-    PyBuffer_Release(&offsets);
+    for (int i = 0; i < ANSWER_COLUMNS; i++)
+        PyBuffer_Release(&columns[i]);
     return answer;
 }
 

@@ -32,5 +32,11 @@ def encode_sends(
     /,
 ) -> bytes | None: ...
 def read_send_answers(
-    data: Buffer, position: int, serial_nos: WriteableBuffer, offsets: WriteableBuffer, /
+    data: Buffer,
+    position: int,
+    serial_nos: WriteableBuffer,
+    offsets: WriteableBuffer,
+    message_ids: WriteableBuffer,
+    append_times: WriteableBuffer,
+    /,
 ) -> tuple[int, int]: ...

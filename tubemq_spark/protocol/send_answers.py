@@ -5,13 +5,13 @@ one chunk, the same heads, the same fields, the same length (NettyProtocolEncode
 BrokerServiceServer.sendMessageP2B of TubeMQ). The compiled twin looks at each of these byte by byte; the
 Python twin compares all before the text and parses the message. What is unusual for the compiled twin is left
 to the Python one, and what is for that to the general decoders, which say what is wrong with answers that
-make no sense. What an answer says besides the append offset is read only for readers that ask for it.
+make no sense. What an answer says besides the append offset is handed on only to readers that ask for it.
 """
 
 import contextlib
 import dataclasses
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -77,7 +77,7 @@ class SendAnswerReader:
     """Bytes of one connection in, answers out; broken for good after an error."""
 
     def __init__(self, *, detailed: bool = False) -> None:
-        """Begin a connection; ``detailed``: whether the answers come with details, which costs time."""
+        """Begin a connection; ``detailed``: whether the answers come with details."""
         self._detailed = detailed
         self._rest = b""
         self._decoder = framing.FrameDecoder()
@@ -113,11 +113,10 @@ class SendAnswerReader:
 
 def _read_usual(data: bytes, *, detailed: bool) -> tuple[Answers, int]:
     """Read what is usual; return where the first other or partial frame begins, too."""
-    most = most_answers(data)
-    serial_nos, offsets = np.empty(most, np.int64), np.empty(most, np.int64)
-    position, count = read_send_answers(data, 0, serial_nos, offsets)
-    details = _details(usual_messages(data, position)) if detailed else None
-    return Answers(serial_nos[:count], offsets[:count], [], details), position
+    columns = columns_for(data)
+    position, count = read_send_answers(data, 0, *columns)
+    serial_nos, offsets, *details = (column[:count] for column in columns)
+    return Answers(serial_nos, offsets, [], Details(*details) if detailed else None), position
 
 
 def _answers(frames: Sequence[framing.Frame], *, detailed: bool) -> Answers:
@@ -184,42 +183,35 @@ def _violation(what: str) -> RemoteProtocolError:
     return RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what=what)
 
 
-def read_send_answers(data: bytes, position: int, serial_nos: Int64s, offsets: Int64s) -> tuple[int, int]:
+def read_send_answers(data: bytes, position: int, *columns: Int64s) -> tuple[int, int]:
     """Read answers that say where a message is stored, up to the first that is unusual or not all there.
 
     Args:
         data: bytes from the broker.
         position: where the first answer begins.
-        serial_nos: takes the serial numbers; there is room for ``most_answers``.
-        offsets: takes the append offsets, each a positive multiple of 28; as long as ``serial_nos``.
+        *columns: those of ``columns_for``, which take the serial numbers; the append offsets, each a positive
+            multiple of 28; the message ids and the append times, as ``Details`` has them.
 
     Returns:
         The position behind the last answer read, and how many were read.
     """
     count = 0
     if speedups.compiled is not None:
-        position, count = speedups.compiled.read_send_answers(data, position, serial_nos, offsets)
+        position, count = speedups.compiled.read_send_answers(data, position, *columns)
         if position == len(data):
             return position, count
-    position, more = _read_in_python(data, position, serial_nos[count:], offsets[count:])
+    position, more = _read_in_python(data, position, *(column[count:] for column in columns))
     return position, count + more
 
 
-def most_answers(data: bytes) -> int:
-    """Return how many usual answers there can be in bytes from the broker."""
-    return len(data) // (_FRAME_HEAD.size + _SHORTEST)
+def columns_for(data: bytes) -> Sequence[Int64s]:
+    """Return room for all usual answers that there can be in bytes from the broker."""
+    return list(np.empty((4, len(data) // (_FRAME_HEAD.size + _SHORTEST)), np.int64))
 
 
-def usual_messages(data: bytes, end: int) -> Iterator[broker_pb2.SendMessageResponseB2P]:
-    """Yield the answers before a position up to which ``read_send_answers`` has read them, from 0 on."""
-    position = 0
-    while position < end:
-        chunk = position + _FRAME_HEAD.size
-        position = chunk + _FRAME_HEAD.unpack_from(data, position)[3]
-        yield broker_pb2.SendMessageResponseB2P.FromString(data[chunk + _MESSAGE_AT : position])
-
-
-def _read_in_python(data: bytes, position: int, serial_nos: Int64s, offsets: Int64s) -> tuple[int, int]:
+def _read_in_python(
+    data: bytes, position: int, serial_nos: Int64s, offsets: Int64s, message_ids: Int64s, append_times: Int64s
+) -> tuple[int, int]:
     last_head = len(data) - _FRAME_HEAD.size
     unpack = _FRAME_HEAD.unpack_from
     parse = broker_pb2.SendMessageResponseB2P.FromString
@@ -240,6 +232,7 @@ def _read_in_python(data: bytes, position: int, serial_nos: Int64s, offsets: Int
                 break
             serial_nos[count] = serial_no
             offsets[count] = offset
+            message_ids[count], append_times[count] = message.messageId, message.appendTime
             count += 1
             position = after
     return position, count
