@@ -117,3 +117,32 @@ def test_a_shell_completes_commands_and_their_options(capsys, shell):
     script = capsys.readouterr().out
     assert "tubemq-spark" in script
     assert "--master-port" in script
+
+
+def test_a_positional_argument_may_come_behind_options(capsys, tmp_path):
+    file = str(tmp_path / "nowhere")
+    for arguments in (
+        ["produce", "clicks", "--master", "127.0.0.1:1", file],
+        ["produce", "--master", "127.0.0.1:1", "clicks", "--timeout", "1", file],
+    ):
+        assert cli.main(arguments) == 1
+        assert file in capsys.readouterr().err
+
+
+def test_a_wrong_argument_is_told_by_its_command(capsys):
+    told = _refused(capsys, "consume", "clicks", "--master", "m", "--tail")
+    assert told == ("tubemq-spark consume: unrecognized arguments: --tail; see tubemq-spark consume --help\n")
+    told = _refused(capsys, "receipts", "verify", "/x", "--master", "m", "more")
+    assert told.startswith("tubemq-spark receipts verify: unrecognized arguments: more;")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["topic"], "tubemq-spark: no command is called 'topic'; did you mean 'topics'?"),
+        (["xyzzy"], "tubemq-spark: no command is called 'xyzzy'; choose from embedded, gateway, "),
+        (["receipts", "check"], "tubemq-spark receipts: no action is called 'check'; choose from verify;"),
+    ],
+)
+def test_an_unknown_command_is_told_what_there_is(capsys, arguments, told):
+    assert _refused(capsys, *arguments).startswith(told)
