@@ -20,7 +20,7 @@ BATCH, STREAM = "batch_writes", "stream_writes"
 UNDER_WAY = 2_000
 """So many messages of each job are stored when the broker is stopped."""
 ROOM = {"memCacheMsgSizeInMB": 16, "memCacheMsgCntInK": 100}
-TOLD = re.compile(r"up to (\d+) extra copies may be stored")
+TOLD = re.compile(r"up to (\d+) extra cop(?:y|ies) may be stored")
 
 
 @pytest.fixture

@@ -26,4 +26,19 @@ def test_a_checksum_that_is_not_known_makes_none(known):
 
 def test_a_summary_tells_rows_bytes_and_partitions():
     some = [Receipt(ONE, 5, 0, 280, bytes=50), Receipt(TWO, 1, 0, 0, bytes=3)]
-    assert summarise(some) == "6 rows (53 bytes) to 2 partitions"
+    assert summarise(some, "row") == "6 rows (53 bytes) to 2 partitions"
+    assert summarise([Receipt(ONE, 1, 0, 0, bytes=1)]) == "1 message (1 byte) to 1 partition"
+
+
+@pytest.mark.parametrize(
+    ("retried", "unanswered", "told"),
+    [
+        (0, 0, ""),
+        (3, 0, ", 3 of them sent more than once"),
+        (3, 1, ", 3 of them sent more than once; up to 1 extra copy may be stored"),
+        (3, 2, ", 3 of them sent more than once; up to 2 extra copies may be stored"),
+    ],
+)
+def test_a_summary_tells_of_copies_only_if_there_can_be_some(retried, unanswered, told):
+    some = [Receipt(ONE, 5, 0, 280, retried, unanswered, bytes=50)]
+    assert summarise(some) == f"5 messages (50 bytes) to 1 partition{told}"

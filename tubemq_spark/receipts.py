@@ -51,16 +51,27 @@ def merged(receipts: Iterable[Receipt]) -> list[Receipt]:
     return [by_partition[partition] for partition in sorted(by_partition)]
 
 
-def summarise(receipts: Iterable[Receipt]) -> str:
-    """Say how many messages and bytes went to how many partitions, and how many may be stored twice."""
+def summarise(receipts: Iterable[Receipt], noun: str = "message") -> str:
+    """Say how many messages and bytes went to how many partitions, and how many may be stored twice.
+
+    Args:
+        receipts: what is known of the messages.
+        noun: what the reader calls one of them, in the singular.
+    """
     receipts = list(receipts)
+    count, size = sum(receipt.count for receipt in receipts), sum(receipt.bytes for receipt in receipts)
     partitions = len({receipt.partition for receipt in receipts})
-    rows, size = sum(receipt.count for receipt in receipts), sum(receipt.bytes for receipt in receipts)
-    text = f"{rows} rows ({size} bytes) to {partitions} partitions"
+    text = f"{counted(count, noun)} ({counted(size, 'byte')}) to {counted(partitions, 'partition')}"
     if retried := sum(receipt.retried for receipt in receipts):
-        unanswered = sum(receipt.unanswered for receipt in receipts)
-        text += f", {retried} of them sent more than once; up to {unanswered} extra copies may be stored"
+        text += f", {retried} of them sent more than once"
+    if unanswered := sum(receipt.unanswered for receipt in receipts):
+        text += f"; up to {counted(unanswered, 'extra copy', 'extra copies')} may be stored"
     return text
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number and its noun, in the plural unless the number is 1."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 def describe_message(number: int, sender: str, value: bytes) -> str:

@@ -52,7 +52,7 @@ def test_lines_are_stored_and_come_back(run, server, tmp_path):
     file.write_bytes(b"one\ntwo\r\nthr\xffee\nfour")
     code, out, err = run("produce", "lines", str(file), "--partition", "1:0")
     assert (code, out) == (0, b"")
-    assert "4 rows (16 bytes) to 1 partitions" in err
+    assert "4 messages (16 bytes) to 1 partition" in err
     assert run("consume", "lines", "--partition", "1:0") == (0, b"one\ntwo\nthr\xffee\nfour\n", "")
     assert run("consume", "lines", "--count", "2", "--delimiter", r"\0")[1] == b"one\0two\0"
     assert run("consume", "lines", "--from", "28", "--to", "56", "--partition", "1:0")[1] == b"two\n"
@@ -111,14 +111,14 @@ def test_a_line_that_cannot_be_sent_is_named(run, tmp_path, line, arguments, com
     file.write_bytes(first + b"\n" + line + b"\nnever sent\n")
     code, _, err = run("produce", "empty", str(file), *arguments)
     assert code == 2
-    assert "stored before it ended: 1 rows" in err
+    assert "stored before it ended: 1 message (" in err
     assert re.search(complaint, err)
 
 
 def test_blank_lines_can_be_left_out(run, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_bytes(b"\na\n\r\nb\n")
-    assert "2 rows" in run("produce", "empty", str(file), "--skip-blank-lines")[2]
+    assert "2 messages" in run("produce", "empty", str(file), "--skip-blank-lines")[2]
 
 
 def test_topics_are_listed_and_described(run, web):

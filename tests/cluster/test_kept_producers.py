@@ -139,10 +139,10 @@ def test_each_task_has_its_own_line_in_the_log_and_its_own_numbers(kept, caplog)
     assert len(told) == 2
     numbers = r"waited [\d.]+ s for room; slowest broker 1 \(127.*\): mean .*; took [\d.]+ s"
     assert re.fullmatch(
-        rf"task 1: 2 rows \(2 bytes\) to 1 partitions; 2 requests, 0 of them retries; {numbers}", told[0]
+        rf"task 1: 2 messages \(2 bytes\) to 1 partition; 2 requests, 0 of them retries; {numbers}", told[0]
     )
     assert re.fullmatch(
-        rf"task 2: 1 rows \(1 bytes\) to 1 partitions; 1 requests, 0 of them retries; {numbers}", told[1]
+        rf"task 2: 1 message \(1 byte\) to 1 partition; 1 requests, 0 of them retries; {numbers}", told[1]
     )
     with pytest.raises(ProduceError, match="message 1 of task 3"):
         kept.task(b"x" * (1 << 21), name="task 3")

@@ -193,7 +193,7 @@ def test_rows_that_another_run_of_the_query_has_sent_meanwhile_are_told(writes, 
     writes.commit(7, other)
 
     assert writes.files == before
-    assert "these are repeats: 1 rows (1 bytes) to 1 partitions" in caplog.messages[-1]
+    assert "these are repeats: 1 row (1 byte) to 1 partition" in caplog.messages[-1]
 
 
 def test_each_run_of_a_batch_write_has_a_manifest(writes):
@@ -218,7 +218,7 @@ def test_a_micro_batch_that_spark_did_not_name_has_none_and_is_told(writes, capl
     assert writes.files == {}
     missing, written = caplog.messages[-2:]
     assert "it has no manifest" in missing
-    assert written == "micro-batch 7 wrote 1 rows (1 bytes) to 1 partitions"
+    assert written == "micro-batch 7 wrote 1 row (1 byte) to 1 partition"
 
 
 def test_a_failed_write_has_a_manifest_of_what_is_known(writes):

@@ -73,7 +73,7 @@ def test_rows_are_stored_and_receipted(cluster, kind):
 
     assert spare_collector.cache_info().misses == 1
     assert stored(cluster) == [b"a", b"b", b"c"]
-    assert summary([pickle.loads(pickle.dumps(message))]) == "3 rows (3 bytes) to 1 partitions"
+    assert summary([pickle.loads(pickle.dumps(message))]) == "3 rows (3 bytes) to 1 partition"
 
 
 def test_a_row_that_cannot_be_sent_ends_the_task_without_receipts(cluster):

@@ -20,6 +20,7 @@ from tubemq_spark.cli.arguments import SECONDS, whole_number
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.names import TOPIC_NAME
+from tubemq_spark.receipts import counted
 from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:
@@ -296,7 +297,7 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
         f"administration    {', '.join(webs)}",
         f"data              {data if data is not None else 'temporary, deleted at the end'}",
         *(
-            f"topic             {name}: {_counted(stores, 'store')} of {_counted(partitions, 'partition')}"
+            f"topic             {name}: {counted(stores, 'store')} of {counted(partitions, 'partition')}"
             for name, (stores, partitions) in topics.items()
         ),
         "",
@@ -307,10 +308,6 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
         "Stop with Ctrl-C.",
     ]
     return "\n".join(lines)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def snippet(master: str, topic: str) -> str:

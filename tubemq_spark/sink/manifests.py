@@ -113,7 +113,7 @@ class Manifests:
             logger.warning(
                 "%s, by another run of the query that ran at the same time; these are repeats: %s",
                 before,
-                summarise(repeats),
+                summarise(repeats, "row"),
             )
         unsent = sum(message.replayed.rows for message in messages if message.replayed)
         if not unsent and repeats:

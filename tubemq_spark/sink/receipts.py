@@ -49,7 +49,7 @@ def receipts_of(messages: Sequence[WriterCommitMessage | None]) -> list[Receipt]
 def summary(messages: Sequence[WriterCommitMessage | None]) -> str:
     """Say how many rows went to how many partitions and how many may be stored twice, for the log."""
     dead = dead_letters_of(messages)
-    return summarise(receipts_of(messages)) + (f"; {dead} of them are dead letters" if dead else "")
+    return summarise(receipts_of(messages), "row") + (f"; {dead} of them are dead letters" if dead else "")
 
 
 def dead_letters_of(messages: Iterable[WriterCommitMessage | None]) -> int:
