@@ -120,7 +120,8 @@ def test_a_stream_that_cannot_be(spark, server, topic, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "options", "condition"),
     [
-        (["'x' as body"], {}, "TUBEMQ_SINK_UNKNOWN_COLUMN"),
+        (["'x' as body"], {}, "TUBEMQ_SINK_NO_VALUE"),
+        (["'x' as value", "'y' as body"], {}, "TUBEMQ_SINK_UNKNOWN_COLUMN"),
         (["'x' as value"], {"subscrib": "x"}, "TUBEMQ_OPTION_UNKNOWN"),
         (["cast(null as string) as value"], {}, "TUBEMQ_SINK_NULL_VALUE"),
         (["repeat('x', 1048577) as value"], {}, "TUBEMQ_MESSAGE_TOO_LONG"),

@@ -14,7 +14,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # What the user gave.
     "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
     "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, but tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
-    "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct it, or have Spark send such rows elsewhere with onError=deadLetter.",
+    "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct it, or leave it out (in Spark, onError=deadLetter does).",
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
     "TUBEMQ_URL_MALFORMED": "The URL cannot be read: {problem}; its form is tubemq://host:port,host:port?key=value&key=value.",
     "TUBEMQ_URL_KEY": "The URL has the key {key}, which is not known; {advice}",
@@ -38,7 +38,7 @@ CONDITIONS: Final[dict[str, str]] = {
         "Column '{column}' can be null, but the schema says NOT NULL; leave NOT NULL out."
     ),
     "TUBEMQ_SINK_OVERWRITE": "A TubeMQ topic cannot be overwritten, which is what this mode asks for; use mode('append') or outputMode('append'), and write aggregates with outputMode('update') and foreachBatch.",
-    "TUBEMQ_SINK_NO_VALUE": "The DataFrame has no column 'value', only {found}; name the column of message bodies 'value'.",
+    "TUBEMQ_SINK_NO_VALUE": "The DataFrame has no column 'value', only {found}; name the column of message bodies 'value', or make it of all columns with selectExpr('to_json(struct(*)) as value').",
     "TUBEMQ_SINK_NO_TOPIC": "No topic is given; set the option 'topic', or add a column 'topic'.",
     "TUBEMQ_SINK_HALF_ROUTE": (
         "The DataFrame has the column '{found}' without its counterpart; a route needs both 'brokerId' and 'partition'."
@@ -87,8 +87,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_TLS_EXPECTED": "{endpoint} speaks TLS only; set tubemq.tls.enabled=true, or name the port without TLS (masters: 8715 by default).",
     "TUBEMQ_CLIENT_CLOSED": "The client is closed; make a new one.",
     "TUBEMQ_CONNECTION_LOST": "The connection to {endpoint} was lost while {during}: {cause}; try again.",
-    "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check tubemq.master.servers; masters listen on port 8715 by default.",
-    "TUBEMQ_NOT_A_MASTER": "{endpoint} is {what}, not a TubeMQ master; masters listen on port 8715 by default: correct tubemq.master.servers.",
+    "TUBEMQ_NO_MASTER": "No master answered while {during}; tried {tried}. Check the masters' addresses (in Spark: tubemq.master.servers); masters listen on port 8715 by default.",
+    "TUBEMQ_NOT_A_MASTER": "{endpoint} is {what}, not a TubeMQ master; correct the masters' addresses (in Spark: tubemq.master.servers); masters listen on port 8715 by default.",
     "TUBEMQ_TIMEOUT": "No answer from {endpoint} within {timeout_ms} ms while {during}; raise tubemq.rpcTimeoutMs or look at the server.",
     "TUBEMQ_LEASES_TAKEN": "All {count} reader groups ({groups}) were in use for {partition} for {waited_ms} ms; raise readerGroups.size, or let fewer tasks and queries read the same partition at the same time.",
     "TUBEMQ_NO_PROGRESS": "Reading {partition} made no progress at offset {position} (of {end}) for {timeout_ms} ms: {trouble}; check the broker, or raise tubemq.fetchTimeoutMs.",
@@ -218,7 +218,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # Metrics.
     "TUBEMQ_NO_PROMETHEUS": "Metrics need the package prometheus_client, which is not installed; run: pip install 'tubemq_spark[prometheus]'.",
     # The ledger of losses.
-    "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; name one that the driver and all executors can reach and write to.",
+    "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; mend that, or name one that the driver and all executors can reach and write to.",
     "TUBEMQ_LEDGER_MALFORMED": "{source} is not a ledger of losses: {problem}; name a folder that holds nothing else in the option 'lossLedger', or move the file away.",
     # Manifests of what was written.
     "TUBEMQ_MANIFEST_MALFORMED": "{source} is not a manifest of a write: {problem}; name a folder that holds nothing else in the option 'receiptsPath', or move the file away.",

@@ -141,7 +141,7 @@ def test_what_keeps_failing_names_the_folder_the_option_and_the_cause(tmp_path):
     assert pauses == [0.5, 1.0], "three attempts"
     assert str(failed.value) == (
         f"[TUBEMQ_FOLDER_UNUSABLE] The folder {tmp_path} of option 'lossLedger' cannot be written to: "
-        "no space left; name one that the driver and all executors can reach and write to."
+        "no space left; mend that, or name one that the driver and all executors can reach and write to."
     )
     assert str(pickle.loads(pickle.dumps(failed.value))) == str(failed.value)
     assert failed.value.__cause__ is None

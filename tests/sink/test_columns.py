@@ -296,6 +296,8 @@ def test_a_null_value_is_named_by_its_number():
     ("fields", "topic", "condition", "told"),
     [
         ([StructField("key", StringType())], "demo", "TUBEMQ_SINK_NO_VALUE", "only key"),
+        # Advice to drop it would leave nothing to write.
+        ([StructField("body", StringType())], "demo", "TUBEMQ_SINK_NO_VALUE", "to_json(struct(*)) as value"),
         ([VALUE], None, "TUBEMQ_SINK_NO_TOPIC", "'topic'"),
         ([VALUE, StructField("partition", IntegerType())], "demo", "TUBEMQ_SINK_HALF_ROUTE", "'partition'"),
         ([VALUE, StructField("brokerId", IntegerType())], "demo", "TUBEMQ_SINK_HALF_ROUTE", "'brokerId'"),

@@ -47,14 +47,14 @@ class SinkColumns:
             OptionError: ``value`` is missing, a column is unknown, there twice or has a wrong type, no topic
                 is given, or only one of ``brokerId`` and ``partition`` is there.
         """
+        names = frozenset(schema.fieldNames())
+        if "value" not in names:
+            raise OptionError("TUBEMQ_SINK_NO_VALUE", found=", ".join(schema.fieldNames()))
         for field in schema.fields:
             _check_field(field.name, field.dataType)
-        names = frozenset(schema.fieldNames())
         if len(names) < len(schema.fields):
             counts = collections.Counter(schema.fieldNames())
             raise OptionError("TUBEMQ_SINK_DUPLICATE_COLUMN", column=max(counts, key=counts.__getitem__))
-        if "value" not in names:
-            raise OptionError("TUBEMQ_SINK_NO_VALUE", found=", ".join(schema.fieldNames()))
         if options.topic is None and "topic" not in names:
             raise OptionError("TUBEMQ_SINK_NO_TOPIC")
         if len(names & _ROUTE) == 1:

@@ -44,8 +44,8 @@ def _refusal(pool, *masters):
 
 def test_a_broker_given_as_a_master_is_named(pool, broker):
     assert _refusal(pool, broker) == (
-        f"[TUBEMQ_NOT_A_MASTER] {broker} is a TubeMQ broker, not a TubeMQ master; masters listen on port "
-        "8715 by default: correct tubemq.master.servers."
+        f"[TUBEMQ_NOT_A_MASTER] {broker} is a TubeMQ broker, not a TubeMQ master; correct the masters' "
+        "addresses (in Spark: tubemq.master.servers); masters listen on port 8715 by default."
     )
 
 
