@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.testing.spark import local_session, why_not
+from tubemq_spark.spark.local import local_session, why_not
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

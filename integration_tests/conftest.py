@@ -27,7 +27,7 @@ from integration_tests.rig.servers import (
 )
 from testkit.interrupts import hear_interrupts
 from testkit.sampling import leave_most_cases_to_the_night
-from tubemq_spark.testing.spark import why_not
+from tubemq_spark.spark.local import why_not
 
 __all__ = ["java_client", "java_clients", "real_brokers", "real_tubemq"]
 

@@ -32,6 +32,17 @@ def test_tail_shows_only_what_is_new(tmp_path):
             assert sorted(pages) == ["cart", "home", "prices"]
 
 
+def test_what_examples_share_needs_no_package_of_developers():
+    code = (
+        "import sys; sys.modules['pytest'] = None; import local; "
+        "print([name for name in sys.modules if name.startswith('tubemq_spark.testing')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=EXAMPLES, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 @contextlib.contextmanager
 def started(name: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
     """Start it as a reader would, in another directory; it is gone afterwards."""

@@ -292,7 +292,7 @@ def test_a_manifest_that_cannot_be_written_fails_the_micro_batch(writes, caplog)
     with pytest.raises(FolderError):
         writer.commit(messages, 7)
     writer.abort(messages, 7)
-    assert "stays in TubeMQ, at least: 1 rows" in caplog.messages[-2]
+    assert "stays in TubeMQ, at least: 1 row" in caplog.messages[-2]
     assert "there is no manifest of what the failed write has stored" in caplog.messages[-1]
 
 

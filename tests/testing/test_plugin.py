@@ -12,8 +12,8 @@ import pytest
 # A run forgets what it imports, and some packages cannot be imported twice.
 import tubemq_spark.embedded.server
 import tubemq_spark.gateway.process
-import tubemq_spark.testing.client
-import tubemq_spark.testing.spark  # noqa: F401
+import tubemq_spark.spark.local
+import tubemq_spark.testing.client  # noqa: F401
 
 pytest_plugins = ["pytester"]
 

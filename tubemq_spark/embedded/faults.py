@@ -17,7 +17,7 @@ from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.messages import MESSAGES
 
-__all__ = ["Faults", "Held", "Rule", "Script"]
+__all__ = ["ErrCode", "Faults", "Held", "Method", "Rule", "Script"]
 
 _NO_OFFSET: Final = -1
 _OTHER_CLIENT: Final = "another-client"

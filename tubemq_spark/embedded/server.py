@@ -30,8 +30,9 @@ from tubemq_spark.embedded.running import BrokerLocation, ClusterState, RunningM
 from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.tls import ServerTls
 
-__all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "TopicSpec", "Traffic"]
+__all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "ServerTls", "TopicSpec", "Traffic"]
 
 _ANY_HOST: Final = "0.0.0.0"  # noqa: S104  compared with, not listened on by default
 _FIRST: Final = 1

@@ -167,7 +167,7 @@ def tubemq_gateway(tubemq: "EmbeddedTubeMQ") -> "Iterator[BackgroundGateway]":
 @pytest.fixture(scope="session")
 def tubemq_spark_session(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """A Spark session on two cores, for all tests; skips tests that use it if Spark cannot run."""
-    from tubemq_spark.testing.spark import local_session, why_not
+    from tubemq_spark.spark.local import local_session, why_not
 
     reason = why_not()
     if reason is not None:

@@ -1,0 +1,43 @@
+"""Pages for users import only what is public: what the pages of the Python API and versions.md name."""
+
+import ast
+import importlib
+import re
+import textwrap
+
+from testkit.git import ROOT
+
+PUBLIC = re.compile(r"(?:::: |`)(tubemq_spark(?:\.\w+)*)")
+CODE = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def public():
+    """Return the names that are public; of a module, all that it lists."""
+    reference = ROOT / "docs" / "reference"
+    pages = [*sorted((reference / "api").glob("*.md")), reference / "versions.md"]
+    names = {name for page in pages for name in PUBLIC.findall(page.read_text(encoding="utf-8"))}
+    for name in sorted(names):
+        if name.rpartition(".")[2].islower():
+            module = importlib.import_module(name)
+            names.update(f"{name}.{attribute}" for attribute in getattr(module, "__all__", vars(module)))
+    return names
+
+
+def imported():
+    """Yield each name of the package that the code of a page or an example imports, and where."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    texts = [(page, code) for page in pages for code in CODE.findall(page.read_text(encoding="utf-8"))]
+    texts += [(page, page.read_text(encoding="utf-8")) for page in sorted((ROOT / "examples").glob("*.py"))]
+    for page, code in texts:
+        for node in ast.walk(ast.parse(textwrap.dedent(code))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tubemq_spark"):
+                yield from ((page, f"{node.module}.{name.name}") for name in node.names)
+
+
+def test_pages_and_examples_import_what_is_public():
+    known, names = public(), list(imported())
+    assert len(names) > 25
+    shared = ROOT / "examples" / "local.py"  # what the examples run on, and nobody else
+    assert [
+        f"{page.relative_to(ROOT)}: {name}" for page, name in names if name not in known and page != shared
+    ] == []
