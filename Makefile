@@ -191,6 +191,7 @@ bench-%: java $(STAMP) ## any other program of benchmarks/: make bench-send-path
 
 dist: $(STAMP) ## dist/: sdist, wheel, and the zip for --py-files
 	$(BIN)/python tools/build_dist.py
+	@echo "built $$(ls dist | tr '\n' ' ')in dist/; to install: pip install \"$$(ls dist/*.whl)[spark]\""
 
 wheel-test: java $(STAMP) ## the wheel in fresh environments, on a Spark cluster, by Connect; ARGS=--short: README's blocks
 	$(BIN)/python -m integration_tests.wheel $(ARGS)
