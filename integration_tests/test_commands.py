@@ -82,11 +82,13 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
         assert all(first < second for first, second in itertools.pairwise(offsets))
 
     where = ("offsets", topic, "--of-group", group, *web)
-    assert {one["committed"] for one in told(*where)["partitions"]} == {None}
+    code, out = run(*where, "--json")
+    assert code == 1  # no broker knows the group before it has read
+    assert {one["committed"] for one in json.loads(out)["partitions"]} == {None}
     received = java_client.read_all(real_brokers.master, topic, group, expected=ROWS)
     assert_same_rows([message.body for message in received], lines)
     wait_until(
-        lambda: all(one["lag"] == 0 for one in told(*where)["partitions"]),
+        lambda: all(one["lag"] == 0 for one in json.loads(run(*where, "--json")[1])["partitions"]),
         timeout_s=PATIENCE_S,
         what="the brokers to book the group's positions",
     )

@@ -58,14 +58,16 @@ def test_a_signal_ends_the_embedded_server_with_exit_code_0_and_the_next_run_has
     assert "new: 1 store of 2 partitions" in introduction
 
 
-def test_a_port_in_use_is_a_sentence_and_exit_code_1(capsys):
+def test_a_port_in_use_is_a_sentence_with_the_options_of_all_and_exit_code_1(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["embedded", *ANY_PORTS, f"--master-port={port}"]) == 1
-    errors = capsys.readouterr().err
-    assert errors.startswith("tubemq-spark: ")
-    assert str(port) in errors
-    assert errors.count("\n") == 1
+        assert main(["embedded", *ANY_PORTS, f"--broker-port={port}"]) == 1
+    options, error = capsys.readouterr().err.splitlines()
+    assert options == (
+        f"tubemq-spark: the ports are --master-port 0, --broker-port {port}, --master-web-port 0, "
+        "--broker-web-port 0"
+    )
+    assert error.startswith(f"tubemq-spark: [TUBEMQ_LISTEN_FAILED] Cannot listen on 127.0.0.1:{port}")
 
 
 @pytest.mark.process

@@ -1,6 +1,8 @@
 """Arguments and exit codes."""
 
 import argparse
+import re
+import shlex
 import subprocess
 import sys
 
@@ -76,6 +78,7 @@ def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
     for part in (
         "h:1",
         "http://h:2",
+        "tubemq.master.web=h:2, or --web",
         "http://h:3",
         "http://i:3",
         "h:4",
@@ -146,3 +149,25 @@ def test_a_wrong_argument_is_told_by_its_command(capsys):
 )
 def test_an_unknown_command_is_told_what_there_is(capsys, arguments, told):
     assert _refused(capsys, *arguments).startswith(told)
+
+
+def test_the_environment_may_name_the_master(capsys, monkeypatch):
+    monkeypatch.setenv("TUBEMQ_MASTER", "127.0.0.1:1")
+    assert cli.main(["consume", "clicks", "--timeout", "0.1"]) == 1
+    assert "tried 127.0.0.1:1 " in capsys.readouterr().err
+    monkeypatch.delenv("TUBEMQ_MASTER")
+    assert "required: --master" in _refused(capsys, "consume", "clicks")
+
+
+def test_a_command_that_reads_nothing_takes_no_group(capsys):
+    told = _refused(capsys, "produce", "clicks", "--master", "m", "--group", "g")
+    assert "unrecognized arguments: --group g" in told
+
+
+@pytest.mark.parametrize("command", ["produce", "consume", "topics", "offsets", "receipts verify"])
+def test_help_has_an_example_that_the_command_takes(capsys, command):
+    with pytest.raises(SystemExit):
+        cli.main([*command.split(), "--help"])
+    example = re.search(r"example: tubemq-spark (.*)\Z", capsys.readouterr().out, re.DOTALL)[1]
+    assert example.startswith(command)
+    assert cli.build_parser().parse_args(shlex.split(example)).master == "10.1.2.3"

@@ -132,7 +132,7 @@ def test_topics_are_listed_and_described(run, web):
     }
     assert all(one["messages"] == (one["latest"] - one["earliest"]) // 28 for one in stores)
     header, *rows = run("topics", "shared", *web)[1].decode().splitlines()
-    assert header.split()[:3] == ["TOPIC", "BROKERID", "ADDRESS"]
+    assert header.split()[:3] == ["TOPIC", "BROKER", "ID"]
     assert len(rows) == 3
 
 
@@ -154,8 +154,8 @@ def test_offsets_at_a_time(run, web, tmp_path):
 
 
 def test_a_group_without_offsets_has_no_lag(run, web):
-    code, out, _ = run("offsets", "plain", "--of-group", "nobody", "--json", *web)
-    assert code == 0
+    code, out, err = run("offsets", "plain", "--of-group", "nobody", "--json", *web)
+    assert (code, err) == (1, "tubemq-spark: no broker has a position of the group 'nobody' in plain\n")
     for row in json.loads(out)["partitions"]:
         assert row["committed"] is None
         assert row["lag"] is None

@@ -27,7 +27,10 @@ POSITIVE_LONG = "a whole number from 1 to 9223372036854775807"
 POSITIVE_INT = "a whole number from 1 to 2147483647"
 MS = "a whole number from 1 to 86400000"
 SIZE = "a positive number of bytes such as 64m, 1g or 1048576"
-TIME = "a time in milliseconds since 1970, from 0 to 253402214400000"
+TIME = (
+    "a time in milliseconds since 1970, from 0 to 253402214400000, "
+    "such as 1767225600000 for 2026-01-01 00:00 UTC"
+)
 ADDRESSES = "host:port addresses separated by commas"
 LOCATION = (
     "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path, "

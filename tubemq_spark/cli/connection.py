@@ -18,6 +18,7 @@ from tubemq_spark.settings.fields import settings_of
 if TYPE_CHECKING:
     from tubemq_spark.cluster.config import ClusterConfig
 
+MASTER_VARIABLE: Final = "TUBEMQ_MASTER"
 PASSWORD_VARIABLE: Final = "TUBEMQ_PASSWORD"  # noqa: S105 (the name of a variable)
 KEY_PASSWORD_VARIABLE: Final = "TUBEMQ_TLS_KEY_PASSWORD"  # noqa: S105
 """Secrets are not arguments: any user of the machine can see those of a process."""
@@ -25,12 +26,13 @@ _TLS: Final = ("ca_file", "cert_file", "key_file", "server_name")
 """The settings of TLS that are arguments."""
 
 
-def add_connection_arguments(parser: argparse.ArgumentParser, group: str) -> None:
+def add_connection_arguments(parser: argparse.ArgumentParser, group: str, *, reads: bool = True) -> None:
     """Describe the arguments.
 
     Args:
         parser: that of the command.
         group: the consumer group under which the command reads unless the user names one.
+        reads: whether it reads, so that the group matters.
     """
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.net.tls import TlsConfig
@@ -39,16 +41,21 @@ def add_connection_arguments(parser: argparse.ArgumentParser, group: str) -> Non
     named = parser.add_argument_group("connection")
     named.add_argument(
         "--master",
-        required=True,
+        default=os.environ.get(MASTER_VARIABLE),
+        required=MASTER_VARIABLE not in os.environ,
         metavar="HOST:PORT",
-        help=f"{client['masters'].doc}; separated by commas (default port: 8715, or 8716 with --tls)",
+        help=f"{client['masters'].doc}; separated by commas (default port: 8715, or 8716 with --tls; "
+        f"default: what {MASTER_VARIABLE} in the environment says)",
     )
-    named.add_argument(
-        "--group",
-        default=group,
-        metavar="GROUP",
-        help=f"{client['group'].doc}; no position is moved (default: %(default)s)",
-    )
+    if reads:
+        named.add_argument(
+            "--group",
+            default=group,
+            metavar="GROUP",
+            help=f"{client['group'].doc}; no position is moved (default: %(default)s)",
+        )
+    else:
+        parser.set_defaults(group=group)
     named.add_argument(
         "--username",
         metavar="NAME",

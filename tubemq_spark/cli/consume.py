@@ -36,6 +36,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Describe the command and its arguments."""
     parser = commands.add_parser(
         "consume",
+        epilog="example: tubemq-spark consume clicks --from 2026-01-31T12:00 --json --master 10.1.2.3",
         help="print messages of a topic",
         description="Print the messages of a topic, one partition after the other, each in its order. No "
         "position of any group is moved. Records that are gone are reported, and make the exit code 1.",

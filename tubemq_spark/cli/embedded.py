@@ -17,7 +17,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tubemq_spark.cli.arguments import SECONDS, whole_number
-from tubemq_spark.errors import OptionError
+from tubemq_spark.cli.tables import complain
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.names import TOPIC_NAME
 from tubemq_spark.receipts import counted
@@ -36,6 +37,14 @@ _TOKEN_VARIABLE: Final = "TUBEMQ_ADMIN_TOKEN"  # noqa: S105 (its name)
 _REFRESH_SECONDS: Final = 1.0
 _FILES_ON_MACOS: Final = 10_240
 """``OPEN_MAX``: setrlimit(2) refuses more there."""
+
+_PORTS: Final = {
+    "--master-port": (8715, "the master"),
+    "--broker-port": (8123, "the broker"),
+    # TubeMQ uses 8080 and 8081, but so do the web pages of a Spark cluster.
+    "--master-web-port": (8780, "the master's HTTP administration"),
+    "--broker-web-port": (8781, "the broker's HTTP administration"),
+}
 
 TopicShape = tuple[str, int, int]
 """A topic's name, its stores, and the partitions per store."""
@@ -84,13 +93,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="HOST",
         help="name that clients use to reach this machine (default: the value of --host)",
     )
-    for option, port, what in (
-        ("--master-port", 8715, "the master"),
-        ("--broker-port", 8123, "the broker"),
-        # TubeMQ uses 8080 and 8081, but so do the web pages of a Spark cluster.
-        ("--master-web-port", 8780, "the master's HTTP administration"),
-        ("--broker-web-port", 8781, "the broker's HTTP administration"),
-    ):
+    for option, (port, what) in _PORTS.items():
         parser.add_argument(
             option,
             type=whole_number(0, 65_535, "a port"),
@@ -177,6 +180,7 @@ def run(arguments: argparse.Namespace) -> int:
     _allow_many_files()
     topics = {name: (stores, partitions) for name, stores, partitions in arguments.topics}
     with (
+        _ports_named(arguments),
         _stop_signal() as stop,
         EmbeddedTubeMQ(
             data=arguments.data,
@@ -197,6 +201,18 @@ def run(arguments: argparse.Namespace) -> int:
         _watch(server, stop, arguments.report_seconds)
         _print("stopping")
     return 0
+
+
+@contextmanager
+def _ports_named(arguments: argparse.Namespace) -> Iterator[None]:
+    """Name the options of all ports where one of them is in use: the others may well be too."""
+    try:
+        yield
+    except TubeMQConnectionError as error:
+        if error.condition == "TUBEMQ_LISTEN_FAILED":
+            ports = {option: getattr(arguments, option[2:].replace("-", "_")) for option in _PORTS}
+            complain(f"the ports are {', '.join(f'{option} {port}' for option, port in ports.items())}")
+        raise
 
 
 def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
@@ -295,6 +311,7 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
         f"master            {addresses.master}",
         *(f"broker            {address}" for address in addresses.brokers.values()),
         f"administration    {', '.join(webs)}",
+        f"                  for lists: tubemq.master.web={addresses.master_web}, or --web of a command",
         f"data              {data if data is not None else 'temporary, deleted at the end'}",
         *(
             f"topic             {name}: {counted(stores, 'store')} of {counted(partitions, 'partition')}"

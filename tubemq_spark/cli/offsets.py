@@ -19,9 +19,11 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Describe the command and its arguments."""
     parser = commands.add_parser(
         "offsets",
+        epilog="example: tubemq-spark offsets clicks --of-group etl --master 10.1.2.3 --web 10.1.2.3:8080",
         help="show where partitions begin and end, what a time's offset is, or where a group stands",
         description="Show the earliest and the latest offset of each partition. Offsets count 28 per "
-        "message; partitions of one store share them. The exit code is 1 if a broker does not answer.",
+        "message; partitions of one store share them. The exit code is 1 if a broker does not answer, or "
+        "none has a position of the group.",
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to look at")
     parser.add_argument(
@@ -45,7 +47,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the offsets and return 0, or 1 if something could not be told.
+    """Print the offsets and return 0, or 1 if something could not be told or the group is not known.
 
     Raises:
         OptionError: the connection or a partition cannot be used, or messages carry no time.
@@ -88,7 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
         complain(f"{store}: {error}")
     for text in unanswered:
         complain(text)
-    return int(bool(bounds.failures or unanswered))
+    is_unknown = arguments.of_group is not None and not standing and not unanswered
+    if is_unknown:
+        complain(
+            f"no broker has a position of the group {arguments.of_group!r} in {', '.join(arguments.topics)}"
+        )
+    return int(bool(bounds.failures or unanswered or is_unknown))
 
 
 def _standing(

@@ -39,6 +39,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Describe the command and its arguments."""
     parser = commands.add_parser(
         "produce",
+        epilog="example: tubemq-spark produce clicks lines.txt --key-delimiter : --master 10.1.2.3",
         help="send lines to a topic",
         description="Send each line of a file, or of standard input, as a message. At the end it says "
         "how many "
@@ -83,7 +84,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "--skip-blank-lines", action="store_true", help="leave out lines without any character"
     )
     parser.add_argument("--json", action="store_true", help="print what was stored as one JSON object")
-    add_connection_arguments(parser, _GROUP)
+    add_connection_arguments(parser, _GROUP, reads=False)
     parser.set_defaults(run=run)
 
 

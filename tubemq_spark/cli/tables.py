@@ -1,6 +1,7 @@
 """Tables that commands print: for people in columns, for programs as JSON."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,13 +19,20 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         bool(cells) and all(row[place].lstrip("-").isdigit() or not row[place] for row in cells)
         for place in range(len(header))
     ]
-    widths = [max([len(name), *(len(row[place]) for row in cells)]) for place, name in enumerate(header)]
-    for row in [[name.upper() for name in header], *cells]:
+    widths = [
+        max([len(_heading(name)), *(len(row[place]) for row in cells)]) for place, name in enumerate(header)
+    ]
+    for row in [[_heading(name) for name in header], *cells]:
         columns = [
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(row, widths, numbers, strict=True)
         ]
         sys.stdout.write("  ".join(columns).rstrip() + "\n")
+
+
+def _heading(name: str) -> str:
+    """Return the words of a name such as ``brokerId``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).upper()
 
 
 def complain(text: object) -> None:

@@ -13,6 +13,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Describe the command and its arguments."""
     parser = commands.add_parser(
         "topics",
+        epilog="example: tubemq-spark topics clicks orders --master 10.1.2.3",
         help="list topics, or the brokers and partitions of some",
         description="Without TOPIC, list all topics; otherwise show where the partitions of these topics "
         "are, and how many messages their stores hold. The exit code is 1 if a broker does not answer.",

@@ -105,7 +105,8 @@ ASSIGNMENT: Final = Kind(
 )
 """Text that is not such JSON raises an OffsetFormatError."""
 TIMESTAMP: Final = Kind(
-    f"a time in milliseconds since 1970, from 0 to {LATEST_MS}",
+    f"a time in milliseconds since 1970, from 0 to {LATEST_MS}, "
+    "such as 1767225600000 for 2026-01-01 00:00 UTC",
     _parse_timestamp,
     lambda time: str(time.ms),
 )

@@ -17,7 +17,7 @@ def told(capsys, *arguments):
     return code, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("uri", ["receipts", "ftp://host/x", "s3://"])
+@pytest.mark.parametrize("uri", ["", "ftp://host/x", "s3://"])
 def test_a_folder_that_is_no_uri_is_refused(capsys, uri):
     code, said = told(capsys, uri, "--master", "m:1")
     assert code == 2
@@ -28,6 +28,13 @@ def test_a_folder_that_is_not_there_is_told(capsys, tmp_path):
     code, said = told(capsys, str(tmp_path / "nowhere"), "--master", "m:1")
     assert code == 1
     assert "[TUBEMQ_FOLDER_UNUSABLE]" in said
+
+
+def test_a_relative_path_is_one_of_the_shell(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, said = told(capsys, "receipts", "--master", "m:1")
+    assert code == 1
+    assert f"The folder {tmp_path / 'receipts'} of option" in said
 
 
 def test_a_file_that_is_no_manifest_is_named(capsys, tmp_path):

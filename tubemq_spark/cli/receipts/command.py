@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.arguments import of_kind
@@ -29,6 +30,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     verify = actions.add_parser(
         "verify",
+        epilog="example: tubemq-spark receipts verify receipts --master 10.1.2.3",
         help="read again what manifests tell of, and compare counts and checksums",
         description="Read again the messages that manifests tell of, and compare counts and checksums. The "
         "exit code is 0 unless something is missing, changed, damaged, removed, expired or unreadable.",
@@ -61,7 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
         ManifestFormatError: a file is not a manifest.
         TubeMQError: no master answered, or the cluster refuses.
     """
-    folder = FolderUri.parse(arguments.uri)
+    # A shell has a current directory, as a cluster has not.
+    is_relative = arguments.uri.strip() and ":" not in arguments.uri
+    folder = FolderUri.parse(str(Path(arguments.uri).absolute()) if is_relative else arguments.uri)
     if folder is None:
         raise OptionError("TUBEMQ_OPTION_VALUE", option="URI", value=arguments.uri, expected=EXPECTED)
     config = cluster_config(arguments)
