@@ -91,6 +91,9 @@ def test_a_broker_writes_again_by_itself_when_there_is_room(tubemq, broker, monk
     assert said[-1] == "Writing at broker 1 works again"
 
 
+TROUBLE = "[Errno 5] Input/output error"
+
+
 def broken(*_):
     raise OSError(5, "Input/output error")
 
@@ -107,7 +110,7 @@ def test_a_broker_that_cannot_write_refuses_sends_only(tubemq, broker, monkeypat
         patch.setattr(store, "append", broken)
         assert [broker.try_send().errCode for _ in range(5)] == [500] * 4 + [503]
     answer = broker.try_send()
-    assert (answer.errCode, answer.errMsg) == (503, "Write StoreService temporary unavailable!")
+    assert (answer.errCode, answer.errMsg) == (503, f"Write StoreService temporary unavailable! {TROUBLE}")
     assert [broker.fetch().errCode, broker.commit().errCode, broker.heartbeat().errCode] == [200] * 3
     end_pause(tubemq._state.writes, monkeypatch)
     assert broker.try_send().success
@@ -123,7 +126,7 @@ def test_a_broker_that_cannot_read_refuses_fetches_only(start, connect, monkeypa
         patch.setattr(store, "read", broken)
         assert [broker.fetch().errCode for _ in range(3)] == [500, 500, 503]
     answer = broker.fetch()
-    assert (answer.errCode, answer.errMsg) == (503, "Read StoreService temporary unavailable!")
+    assert (answer.errCode, answer.errMsg) == (503, f"Read StoreService temporary unavailable! {TROUBLE}")
     assert (answer.currOffset, answer.currDataDlt) == (-1, -1)
     assert broker.try_send().success
     assert [broker.register().errCode, broker.commit().errCode] == [200] * 2

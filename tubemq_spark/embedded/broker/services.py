@@ -46,6 +46,8 @@ class Service:
         self._errors = 0
         self._retry_at_ms: int | None = None
         """None while the service runs."""
+        self.trouble = ""
+        """The last error of the disk, for those who are refused because of it."""
 
     def admits(self) -> bool:
         """Tell whether a request is let through: all while the service runs, one after each pause."""
@@ -80,6 +82,7 @@ class Service:
             return
         with self._lock:
             self._errors += 1
+            self.trouble = str(error)
             first = self._errors == 1
             stops = self._errors > self._allowed_errors
             runs = self._retry_at_ms is None

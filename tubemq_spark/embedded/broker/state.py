@@ -140,7 +140,8 @@ class BrokerState:
 
     def _check(self, name: str, service: Service) -> None:
         if not service.admits():
-            raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, f"{name} temporary unavailable!")
+            text = f"{name} temporary unavailable! {service.trouble}"
+            raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, text)
         self.check_running(name)
 
 
