@@ -69,7 +69,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         choices=["raw", "json"],
         default="raw",
         help="raw: bodies as they are, each followed by the delimiter; json: one object per line with all "
-        "that is known (default: %(default)s)",
+        "fields (default: %(default)s)",
     )
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
     parser.add_argument(

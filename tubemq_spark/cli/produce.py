@@ -77,8 +77,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.add_argument(
         "--json-lines",
         action="store_true",
-        help="each line is an object, as consume --json prints it: value or valueBase64, and what else "
-        "is known",
+        help="each line is an object, as consume --json prints it: value or valueBase64, and the "
+        "other fields that are to be set",
     )
     parser.add_argument(
         "--skip-blank-lines", action="store_true", help="leave out lines without any character"

@@ -31,8 +31,8 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     verify = actions.add_parser(
         "verify",
         epilog="example: tubemq-spark receipts verify receipts --master 10.1.2.3",
-        help="read again what manifests tell of, and compare counts and checksums",
-        description="Read again the messages that manifests tell of, and compare counts and checksums. The "
+        help="read again the messages that manifests list, and compare counts and checksums",
+        description="Read again the messages that manifests list, and compare counts and checksums. The "
         "exit code is 0 unless something is missing, changed, damaged, removed, expired or unreadable.",
     )
     verify.add_argument("uri", metavar="URI", help="the receiptsPath of the writes: a path or a URI")
