@@ -55,7 +55,7 @@ def test_sigterm_ends_the_command_with_what_it_has_read_stored(server, process):
     wait_until(lambda: server.stats().messages_in == 2, SECONDS)
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == 130
-    assert b"stored before it ended: 2 rows" in process.stderr.read()
+    assert b"stored before it ended: 2 messages" in process.stderr.read()
 
 
 def produced(server, path, *arguments):
