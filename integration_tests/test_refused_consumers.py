@@ -108,6 +108,8 @@ def test_logins_that_fail(secured_server, pool, monkeypatch):
     if secured_server.name == "embedded":
         wrong = refusal(session(username=USER.user, password="wrong"))
         assert wrong.condition == "TUBEMQ_NOT_AUTHENTICATED.WRONG_PASSWORD"
-    late = types.SimpleNamespace(time_ns=lambda: time.time_ns() - 21_000_000_000)
+    late = types.SimpleNamespace(
+        time_ns=lambda: time.time_ns() - 21_000_000_000, monotonic_ns=time.monotonic_ns
+    )
     monkeypatch.setattr(identity, "time", late)
     assert refusal(session(**LOGIN)).condition == "TUBEMQ_NOT_AUTHENTICATED.CLOCK"

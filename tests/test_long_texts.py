@@ -167,11 +167,12 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
 OWN_TEXTS = {
     "cli.consume": "escapes of the command line",
     "cli.demo.check": "words of files of the demo's user",
+    "cli.tables": "names of our own columns",
     "cli.demo.input": "names of files of the demo's user",
     "offsets.subscription": "the user's own expression, over names of topics",
     "testing": "names of tests",
 }
-"""Modules with regular expressions that see nothing but what the user of the process wrote."""
+"""Modules with regular expressions that see nothing but what the user of the process wrote, or we did."""
 
 
 def _work(read: Callable[[str], Any], text: str) -> float:

@@ -176,7 +176,9 @@ def test_a_proof_of_another_time(pool, monkeypatch):
     with EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=3, settings=settings) as server:
         with member(server, pool, **login):
             pass
-        late = types.SimpleNamespace(time_ns=lambda: time.time_ns() - 21_000_000_000)
+        late = types.SimpleNamespace(
+            time_ns=lambda: time.time_ns() - 21_000_000_000, monotonic_ns=time.monotonic_ns
+        )
         monkeypatch.setattr(identity, "time", late)
         error = refusal(member(server, pool, **login))
     assert error.condition == "TUBEMQ_NOT_AUTHENTICATED.CLOCK"
