@@ -194,6 +194,21 @@ def test_a_lane_that_has_ended_gives_back_everything(monkeypatch, cluster, share
     assert put(sender.lane("next"), named([b"y"], (2, 0))).outcome_of().outcome.errors == {}
 
 
+def test_a_lane_that_ends_in_its_turn_gives_back_everything(cluster, shared):
+    """A batch of it is just being handed to the window."""
+    cluster.broker.script = lambda *_: SILENT
+    sender = shared(rpc_timeout_ms=60_000)
+    lane, told = sender.lane("gone"), Ended()
+
+    def make():
+        lane.end()
+        return SendBatch.of("demo", [b"x"])
+
+    lane.put(make, {}, told)
+    assert len(told.outcome_of().outcome.errors) == 1
+    wait_until(lambda: sender.at_rest)
+
+
 def test_a_sender_at_rest_has_no_thread(monkeypatch, shared):
     monkeypatch.setattr("tubemq_spark.client.producer.shared._REST_S", 0.05)
     sender = shared()

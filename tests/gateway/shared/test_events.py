@@ -104,7 +104,9 @@ def test_a_partition_that_another_client_took_is_told_of(fleet):
     for broker in (1, 2):
         fleet.server.faults.give_leases_away(topic, broker=broker)
         lost = stream.next("partition_lost")
-        assert (lost.partition, lost.error.code) == (place(topic, broker), 412), "each is told of once"
+        assert lost.partition == place(topic, broker), "each is told of once"
+        # 410, when it was asked for again before the broker's answer to the fetch was read.
+        assert lost.error.code in (410, 412)
     # Nothing is attached any more, so there is nothing to wait for.
     assert parked.result(10).reason == pb.FetchResponse.REASON_NOTHING_ATTACHED
 

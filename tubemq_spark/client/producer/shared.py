@@ -307,14 +307,16 @@ class SharedSender:
             self._widen(max(1, self._width))
         moved = False
         for lane in lanes:
-            if lane.ended:
+            ended = lane.ended
+            if ended:
                 self._give_up(lane)
                 moved = True
             elif lane.waiting:
                 moved |= self._advance(lane.waiting[0])
             with self._lock:
                 self._busy.pop(lane, None)
-                if lane.waiting:
+                # One that has ended in its turn has something to give up.
+                if lane.waiting or lane.ended is not ended:
                     self._busy[lane] = None
         return moved
 
