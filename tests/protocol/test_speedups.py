@@ -335,6 +335,26 @@ def test_other_bytes_are_left_to_python(data):
     assert _speedups.unwrap_answer(data) is None
 
 
+def test_a_frame_within_a_message_is_no_answer():
+    """However the network has cut the bytes."""
+    connection = RpcConnection(Role.CLIENT)
+    outer, inner = (connection.send_request(1, 1, b"", 1) for _ in range(2))
+    hidden = framed(b"hidden", inner)
+    data = framed(hidden, outer)
+
+    assert connection.receive_data(data[: -len(hidden)]) == []
+    assert connection.receive_data(hidden) == [rpc.Response(outer, 14, hidden)]
+    assert connection.in_flight == {inner}
+
+
+def test_no_answer_is_taken_after_a_fault():
+    connection = RpcConnection(Role.CLIENT)
+    connection.send_request(1, 1, b"", 1)
+    for data in (b"no frame at all.", framed(b"body", 1)):
+        with pytest.raises(RemoteProtocolError):
+            connection.receive_data(data)
+
+
 @given(st.binary(max_size=30), st.data())
 def test_both_twins_unwrap_the_same(body, data):
     """Also of damaged frames."""

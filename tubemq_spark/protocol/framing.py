@@ -128,11 +128,6 @@ class FrameDecoder:
         return bool(self._rest or self._chunks_left)
 
     @property
-    def between_frames(self) -> bool:
-        """Whether the next byte begins a frame."""
-        return not (self._rest or self._chunks_left or self._broken)
-
-    @property
     def held_bytes(self) -> int:
         """How much of an unfinished frame waits here."""
         return len(self._rest) + (self._stream_size if self._chunks_left else 0)
