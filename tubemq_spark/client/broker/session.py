@@ -6,7 +6,6 @@ it, which a commit adds. A fetch names no offset: only registering sets the posi
 """
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -33,8 +32,6 @@ MEMORY_TOO: Final = 303
 the cluster's default."""
 FLUSHED_ONLY: Final = 1
 """The query priority with which the answer to a register names the end of what is safe on disk."""
-
-_REMEMBERED_REQUESTS: Final = 1_024
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -260,6 +257,15 @@ class BrokerSession:
                 leaves out those of the cluster.
         """
         partition = claim.partition
+        request = broker_pb2.GetMessageRequestC2B(
+            clientId=claim.client_id,
+            partitionId=partition.partition_id,
+            groupName=claim.group,
+            topicName=partition.topic,
+            lastPackConsumed=consumed,
+            manualCommitOffset=False,
+            escFlowCtrl=own_limits,
+        )
         during = f"fetching {partition}"
 
         def finish(pending: Call) -> Fetched:
@@ -269,9 +275,7 @@ class BrokerSession:
                 refusal = self._refusal(header.err_code, header.err_msg, partition, during)
             return Fetched(header, messages, refusal)
 
-        return Started(
-            self._start(Method.GET_MESSAGE, _fetch_request(claim, consumed, own_limits), during), finish
-        )
+        return Started(self._start(Method.GET_MESSAGE, request, during), finish)
 
     def start_commit(self, claim: Claim, *, consumed: bool) -> Started[Position]:
         """Commit what was fetched last, or drop it, and ask for the position.
@@ -344,17 +348,3 @@ class BrokerSession:
         if proof := self._authorized_token or proof_for_broker(self._config):
             info.authAuthorizedToken = proof
         return info
-
-
-@functools.lru_cache(_REMEMBERED_REQUESTS)
-def _fetch_request(claim: Claim, consumed: bool, own_limits: bool) -> broker_pb2.GetMessageRequestC2B:
-    """Return a request, which is the same for all fetches of a lease; it must not be changed."""
-    return broker_pb2.GetMessageRequestC2B(
-        clientId=claim.client_id,
-        partitionId=claim.partition.partition_id,
-        groupName=claim.group,
-        topicName=claim.partition.topic,
-        lastPackConsumed=consumed,
-        manualCommitOffset=False,
-        escFlowCtrl=own_limits,
-    )
