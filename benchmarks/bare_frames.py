@@ -37,7 +37,7 @@ LEAST_ANSWER_BYTES: Final = 16
 MARK: Final = FRAME_TOKEN.to_bytes(4, "big")
 """What each answer begins with."""
 STORED: Final = b"\x08\x01\x10\xc8\x01\x1a"
-"""SendMessageResponseB2P{success=true, errCode=200, errMsg=: what those have that are no refusals."""
+"""SendMessageResponseB2P{success=true, errCode=200, errMsg=: no refusal begins so."""
 
 
 def pieces(config: ClientConfig, destinations: Destinations, to: Destination, size: int) -> list[bytes]:

@@ -186,8 +186,10 @@ def test_only_logs_that_lost_data_are_read_to_plan(record_property, monkeypatch)
         cluster.stop_broker(1)
         min(store.directory.glob("*.tube")).unlink()
         cluster.start_broker(1)
-        held = {place: one.earliest for place, one in cluster.brokers[1].admin.pubinfo([TOPIC]).items()}
-        assert set(held.values()) == {0}
+        begins = {
+            place: bounds.earliest for place, bounds in cluster.brokers[1].admin.pubinfo([TOPIC]).items()
+        }
+        assert set(begins.values()) == {0}
 
         requests = Requests(monkeypatch)
         servers = {"tubemq.master.servers": cluster.master, "tubemq.master.web": cluster.master_web}

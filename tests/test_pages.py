@@ -37,7 +37,7 @@ def imported():
 def test_pages_and_examples_import_what_is_public():
     known, names = public(), list(imported())
     assert len(names) > 25
-    shared = ROOT / "examples" / "local.py"  # what the examples run on, and nobody else
+    shared = ROOT / "examples" / "local.py"  # the examples run on it, and nothing else does
     assert [
         f"{page.relative_to(ROOT)}: {name}" for page, name in names if name not in known and page != shared
     ] == []

@@ -28,7 +28,7 @@ from tubemq_spark.source.pieces import BinaryColumn, Pieces, Split, runs, split_
 logger = logging.getLogger(__name__)
 
 _OF_TEXTS: Final = frozenset({"timestamp", "messageType", "attributes", "messageUid"})
-"""The columns that the texts of attributes say."""
+"""The columns that are read from the texts of attributes."""
 
 TARGET_ROWS: Final = 40_000
 """Four times as many as Spark's own batches: rows of 100 B cost Spark and us a tenth less CPU that way."""

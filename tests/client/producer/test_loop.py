@@ -30,7 +30,7 @@ class Window:
         self.pipelines.drive(at_most_s)
 
     def break_off(self, error):
-        """Have nothing left that could fail."""
+        """Do nothing: no message is left that could fail."""
 
     def room(self, ends, first=0):
         return len(ends) - 1 - first

@@ -50,9 +50,9 @@ def whole_logs(
     whole = all_of(ask, topics)
 
     def is_whole(partition: TopicPartition, span: OffsetBounds) -> bool:
-        held = whole.get(partition.broker_id, {}).get((partition.topic, partition.partition_id))
+        bounds = whole.get(partition.broker_id, {}).get((partition.topic, partition.partition_id))
         # Of the same log, and not of another one that goes by its name.
-        return held is not None and held.earliest == span.earliest and held.latest >= span.latest
+        return bounds is not None and bounds.earliest == span.earliest and bounds.latest >= span.latest
 
     return {partition for partition, span in begins.items() if is_whole(partition, span)}
 
