@@ -61,8 +61,8 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
         stored += answer["partitions"]
     assert [one["brokerId"] for one in stored] == [1, 2]
 
-    assert topic in told("topics", *web)["topics"]
-    stores = told("topics", topic, *web)["stores"]
+    assert topic in told("topics", "list", *web)["topics"]
+    stores = told("topics", "describe", topic, *web)["stores"]
     assert {one["brokerId"]: one["messages"] for one in stores} == {
         one["brokerId"]: one["messages"] for one in stored
     }

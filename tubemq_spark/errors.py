@@ -15,6 +15,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
     "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, but tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
     "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct it, or leave it out (in Spark, onError=deadLetter does).",
+    "TUBEMQ_COMMAND_NO_MASTER": 'No master is named; give --master HOST:PORT, set {variable} in the environment, or write master = "HOST:PORT" into {file}.',
+    "TUBEMQ_COMMAND_SETTING": "{source} cannot be used: {problem}; correct it.",
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
     "TUBEMQ_URL_MALFORMED": "The URL cannot be read: {problem}; its form is tubemq://host:port,host:port?key=value&key=value.",
     "TUBEMQ_URL_KEY": "The URL has the key {key}, which is not known; {advice}",

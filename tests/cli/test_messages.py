@@ -122,16 +122,16 @@ def test_blank_lines_can_be_left_out(run, tmp_path):
 
 
 def test_topics_are_listed_and_described(run, web):
-    listed = run("topics", *web)[1].decode().split()
+    listed = run("topics", "list", *web)[1].decode().split()
     assert listed == ["TOPIC", "empty", "gone", "lines", "pipe", "plain", "shared", "timed"]
-    code, out, _ = run("topics", "shared", "plain", "--json", *web)
+    code, out, _ = run("topics", "describe", "shared", "plain", "--json", *web)
     stores = json.loads(out)["stores"]
     assert code == 0
     assert {(one["topic"], one["brokerId"], one["partitions"]) for one in stores} == {
         (topic, broker, count) for topic, count in (("plain", 1), ("shared", 3)) for broker in (1, 2, 3)
     }
     assert all(one["messages"] == (one["latest"] - one["earliest"]) // 28 for one in stores)
-    header, *rows = run("topics", "shared", *web)[1].decode().splitlines()
+    header, *rows = run("topics", "describe", "shared", *web)[1].decode().splitlines()
     assert header.split()[:3] == ["TOPIC", "BROKER", "ID"]
     assert len(rows) == 3
 
@@ -169,7 +169,7 @@ def test_a_broker_that_is_away_leaves_the_others(run, server, web):
         rows = {row["brokerId"]: row["latest"] for row in json.loads(out)["partitions"]}
         assert rows == {1: 0, 2: None, 3: 0}
         assert "gone/2 store 0: [TUBEMQ_" in err
-        code, out, err = run("topics", "gone", *web)
+        code, out, err = run("topics", "describe", "gone", *web)
         assert (code, len(out.splitlines())) == (1, 4)
     finally:
         server.faults.start_broker(2)

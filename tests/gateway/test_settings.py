@@ -43,7 +43,7 @@ def test_addresses_to_listen_at_have_usual_ports_that_differ():
 def test_masters_have_the_usual_ports():
     found = load_settings(flags=MASTERS)
     assert found.client_config().masters == (Endpoint("m1", 8715), Endpoint("m2", 9))
-    assert found.web_servers() == (Endpoint("m1", 8080), Endpoint("m2", 8080))
+    assert found.web_servers() == tuple(Endpoint(f"m{n}", port) for port in (8080, 8780) for n in (1, 2))
     over_tls = load_settings(flags={**MASTERS, "master_tls": "true", "master_web": "w:1"})
     assert over_tls.client_config().masters[0] == Endpoint("m1", 8716)
     assert over_tls.web_servers() == (Endpoint("w", 1),)

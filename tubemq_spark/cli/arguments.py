@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -49,5 +50,13 @@ def _parse_seconds(text: str) -> float | None:
     return seconds if math.isfinite(seconds) and 0 < seconds <= _LONGEST_S else None
 
 
+def _parse_pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except re.error:
+        return None
+
+
 COUNT: Final = of_kind(integer(1, MAX_LONG), "a positive whole number")
 SECONDS: Final = of_kind(Kind(f"a number of seconds from above 0 to {_LONGEST_S}", _parse_seconds))
+PATTERN: Final = of_kind(Kind("a regular expression", _parse_pattern))

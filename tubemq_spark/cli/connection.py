@@ -2,28 +2,56 @@
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_spark.cli.arguments import SECONDS
+from tubemq_spark.cli.arguments import SECONDS, of_kind
+from tubemq_spark.cli.configuration import (
+    FILE_NAME,
+    FILE_VARIABLE,
+    Readers,
+    settled,
+    usual_file,
+    variable,
+)
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import (
     DEFAULT_MASTER_PORT,
     DEFAULT_MASTER_TLS_PORT,
     DEFAULT_WEB_PORT,
+    USUAL_WEB_PORTS,
 )
 from tubemq_spark.settings.fields import settings_of
+from tubemq_spark.settings.kinds import BOOLEAN
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.config import ClusterConfig
 
-MASTER_VARIABLE: Final = "TUBEMQ_MASTER"
 PASSWORD_VARIABLE: Final = "TUBEMQ_PASSWORD"  # noqa: S105 (the name of a variable)
 KEY_PASSWORD_VARIABLE: Final = "TUBEMQ_TLS_KEY_PASSWORD"  # noqa: S105
 """Secrets are not arguments: any user of the machine can see those of a process."""
+TITLE: Final = "connection"
+"""Of the arguments that all commands have which reach a cluster."""
 _TLS: Final = ("ca_file", "cert_file", "key_file", "server_name")
 """The settings of TLS that are arguments."""
+_DEFAULT_TIMEOUT_S: Final = 60.0
+_READERS: Final[Readers] = {
+    "master": str,
+    "web": str,
+    "group": str,
+    "username": str,
+    "password-file": Path,
+    "token-file": Path,
+    "tls": of_kind(BOOLEAN),
+    "tls-ca": Path,
+    "tls-cert": Path,
+    "tls-key": Path,
+    "tls-server-name": str,
+    "timeout": SECONDS,
+}
+"""What a configuration file may have."""
 
 
 def add_connection_arguments(parser: argparse.ArgumentParser, group: str, *, reads: bool = True) -> None:
@@ -35,65 +63,66 @@ def add_connection_arguments(parser: argparse.ArgumentParser, group: str, *, rea
         reads: whether it reads, so that the group matters.
     """
     from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.net.tls import TlsConfig
 
     client = settings_of(ClientConfig)
-    named = parser.add_argument_group("connection")
+    named = parser.add_argument_group(
+        TITLE,
+        f"Each of these may be in the environment too ({variable('tls-ca')} for --tls-ca), or in the file of "
+        f'--config (tls-ca = "ca.pem"). The argument counts first, then the environment, then the file.',
+    )
     named.add_argument(
         "--master",
-        default=os.environ.get(MASTER_VARIABLE),
-        required=MASTER_VARIABLE not in os.environ,
         metavar="HOST:PORT",
-        help=f"{client['masters'].doc}; separated by commas (default port: 8715, or 8716 with --tls; "
-        f"default: what {MASTER_VARIABLE} in the environment says)",
+        help=f"{client['masters'].doc}; separated by commas (default port: {DEFAULT_MASTER_PORT}, or "
+        f"{DEFAULT_MASTER_TLS_PORT} with --tls)",
     )
+    named.add_argument(
+        "--web",
+        metavar="HOST:PORT",
+        help=f"{settings_of(ClusterConfig)['web'].doc}; separated by commas (default: the hosts of "
+        f"--master, port {' or '.join(map(str, USUAL_WEB_PORTS))})",
+    )
+    parser.set_defaults(group_by_default=group)
     if reads:
         named.add_argument(
             "--group",
-            default=group,
             metavar="GROUP",
-            help=f"{client['group'].doc}; no position is moved (default: %(default)s)",
+            help=f"{client['group'].doc}; no position is moved (default: {group})",
         )
-    else:
-        parser.set_defaults(group=group)
     named.add_argument(
         "--username",
         metavar="NAME",
-        help=f"{client['username'].doc}; the password is in {PASSWORD_VARIABLE} or a file",
+        help=f"{client['username'].doc}; the password is in the variable {PASSWORD_VARIABLE} or a file",
     )
     named.add_argument("--password-file", type=Path, metavar="FILE", help="file that holds the password")
     named.add_argument(
         "--tls",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         help="connect over TLS; --master then names TLS ports, and the password of an encrypted key is in "
-        f"{KEY_PASSWORD_VARIABLE}",
+        f"the variable {KEY_PASSWORD_VARIABLE}",
     )
     for name in _TLS:
         metavar = "FILE" if name.endswith("_file") else "NAME"
-        named.add_argument(_flag(name), metavar=metavar, help=settings_of(TlsConfig)[name].doc)
+        named.add_argument(f"--{_argument(name)}", metavar=metavar, help=settings_of(TlsConfig)[name].doc)
     named.add_argument(
         "--timeout",
         type=SECONDS,
-        default=60.0,
         metavar="SECONDS",
-        help="how long a broker that is away is waited for (default: %(default)g)",
+        help=f"how long a broker that is away is waited for (default: {_DEFAULT_TIMEOUT_S:g})",
     )
-
-
-def add_web_argument(parser: argparse.ArgumentParser) -> None:
-    """Describe where the masters list topics and groups: the protocol of the clients does not."""
-    from tubemq_spark.cluster.config import ClusterConfig
-
-    parser.add_argument(
-        "--web",
-        metavar="HOST:PORT",
-        help=f"{settings_of(ClusterConfig)['web'].doc}; separated by commas (default: port 8080 of each "
-        "master's host)",
+    named.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help=f"TOML file with these settings, by the names of the arguments (default: what {FILE_VARIABLE} "
+        f"in the environment says, or {FILE_NAME} in ~/.config or $XDG_CONFIG_HOME, if there is one)",
     )
 
 
 def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
-    """Return how to reach the cluster that the arguments name.
+    """Return how to reach the cluster that the arguments, the environment or the configuration file name.
 
     Raises:
         OptionError: an address, a name or a file cannot be used, or something is missing.
@@ -102,26 +131,27 @@ def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
     from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.net.tls import TlsConfig
 
-    files = {name: getattr(arguments, _flag(name)[2:].replace("-", "_")) for name in _TLS}
-    tls = None
-    if arguments.tls:
-        key_password = os.environ.get(KEY_PASSWORD_VARIABLE) if arguments.tls_cert else None
-        tls = TlsConfig(**files, key_password=key_password)
-    for name, value in files.items():
-        if value is not None and tls is None:
-            raise OptionError("TUBEMQ_OPTION_NEEDED", option="--tls", other=_flag(name))
-    timeout_ms = int(arguments.timeout * 1000)
+    given = settled(arguments, _READERS)
+    if "master" not in given:
+        raise OptionError("TUBEMQ_COMMAND_NO_MASTER", variable=variable("master"), file=usual_file())
+    over_tls = given.get("tls", False)
+    files: dict[str, Any] = {name: str(given[_argument(name)]) for name in _TLS if _argument(name) in given}
+    for name in files:
+        if not over_tls:
+            raise OptionError("TUBEMQ_OPTION_NEEDED", option="--tls", other=f"--{_argument(name)}")
+    key_password = os.environ.get(KEY_PASSWORD_VARIABLE) if "cert_file" in files else None
+    timeout_ms = int(given.get("timeout", _DEFAULT_TIMEOUT_S) * 1000)
     client = ClientConfig(
-        _endpoints(arguments.master, DEFAULT_MASTER_TLS_PORT if arguments.tls else DEFAULT_MASTER_PORT),
-        arguments.group,
-        arguments.username,
-        _password(arguments),
-        tls,
+        _endpoints(given["master"], DEFAULT_MASTER_TLS_PORT if over_tls else DEFAULT_MASTER_PORT),
+        given.get("group", arguments.group_by_default),
+        given.get("username"),
+        _password(arguments, given),
+        TlsConfig(**files, key_password=key_password) if over_tls else None,
         lease_wait_ms=timeout_ms,
         fetch_timeout_ms=timeout_ms,
         delivery_timeout_ms=timeout_ms,
     )
-    web = getattr(arguments, "web", None)
+    web = given.get("web")
     return ClusterConfig(client, web=_endpoints(web, DEFAULT_WEB_PORT) if web else ()).validate()
 
 
@@ -129,14 +159,14 @@ def _endpoints(text: str, default_port: int) -> tuple[Endpoint, ...]:
     return tuple(Endpoint.parse(address, default_port) for address in text.split(","))
 
 
-def _flag(setting: str) -> str:
+def _argument(setting: str) -> str:
     """Return the argument that stands for a setting of TLS."""
-    return f"--tls-{setting.removesuffix('_file').replace('_', '-')}"
+    return f"tls-{setting.removesuffix('_file').replace('_', '-')}"
 
 
-def _password(arguments: argparse.Namespace) -> str | None:
-    if arguments.username is None and arguments.password_file is None:
-        return None
-    if arguments.password_file is not None:
-        return str(arguments.password_file.read_text()).rstrip("\n")
-    return os.environ.get(PASSWORD_VARIABLE)
+def _password(arguments: argparse.Namespace, given: Mapping[str, Any]) -> str | None:
+    """Return the password: of the argument's file, the environment, or another file, in this order."""
+    file: Path | None = given.get("password-file")
+    if arguments.password_file is None and PASSWORD_VARIABLE in os.environ:
+        return os.environ[PASSWORD_VARIABLE] if "username" in given else None
+    return None if file is None else file.read_text().rstrip("\n")

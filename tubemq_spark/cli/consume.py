@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.arguments import COUNT, add_time_zone_argument
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
 from tubemq_spark.cli.tables import complain, without_nulls
 from tubemq_spark.errors import TubeMQError
@@ -32,16 +33,19 @@ _LAYOUT_EVERY_S: Final = 10.0
 """How often --follow looks for new messages, and for new partitions."""
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Describe the command and its arguments."""
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "consume",
-        epilog="example: tubemq-spark consume clicks --from 2026-01-31T12:00 --json --master 10.1.2.3",
-        help="print messages of a topic",
+        run,
+        summary="print messages of a topic",
         description="Print the messages of a topic, one partition after the other, each in its order. No "
-        "position of any group is moved. Records that are gone are reported, and make the exit code 1.",
+        "position of any group is moved. Records that are gone are reported.",
+        example="clicks --from 2026-01-31T12:00 --json --master 10.1.2.3",
+        failure="messages are gone, or a broker does not answer",
     )
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", metavar="TOPIC", help="topic to read")
     parser.add_argument(
         "--from",
         dest="start",
@@ -80,7 +84,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="what follows each raw body (default: a line's end)",
     )
     add_connection_arguments(parser, _GROUP)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

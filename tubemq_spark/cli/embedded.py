@@ -17,9 +17,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tubemq_spark.cli.arguments import SECONDS, whole_number
+from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
+from tubemq_spark.protocol.constants import EMBEDDED_WEB_PORT
 from tubemq_spark.protocol.names import TOPIC_NAME
 from tubemq_spark.receipts import counted
 from tubemq_spark.settings.fields import bad_setting
@@ -42,7 +44,7 @@ _PORTS: Final = {
     "--master-port": (8715, "the master"),
     "--broker-port": (8123, "the broker"),
     # TubeMQ uses 8080 and 8081, but so do the web pages of a Spark cluster.
-    "--master-web-port": (8780, "the master's HTTP administration"),
+    "--master-web-port": (EMBEDDED_WEB_PORT, "the master's HTTP administration"),
     "--broker-web-port": (8781, "the broker's HTTP administration"),
 }
 
@@ -64,13 +66,17 @@ class Addresses(NamedTuple):
         return cls(server.master, server.master_web, server.brokers, server.broker_webs)
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Describe the command and its arguments."""
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "embedded",
-        help="run a TubeMQ master and brokers in this process",
+        run,
+        summary="run a TubeMQ master and brokers in this process",
         description="Run a TubeMQ master and brokers in this process until SIGINT or SIGTERM. "
         "With --data, topics and messages are kept for the next start.",
+        example="--data /tmp/tubemq --topic clicks:3:1",
+        failure="it cannot listen, or use its directory",
     )
     parser.add_argument(
         "--data",
@@ -147,7 +153,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         metavar="N",
         help="print a line about traffic and clients every N seconds instead of the table",
     )
-    parser.set_defaults(run=run)
 
 
 def parse_topic(text: str) -> TopicShape:

@@ -9,24 +9,30 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Final
 
 from tubemq_spark.cli.arguments import SECONDS
+from tubemq_spark.cli.parser import WRONG_ARGUMENTS, Commands, new_command
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.gateway.settings import SETTINGS
 from tubemq_spark.settings.kinds import BOOLEAN
 
-_WRONG_SETTINGS: Final = 2
 
-
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Describe the command and its arguments."""
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "gateway",
-        help="run a gateway: one gRPC service between many clients and a TubeMQ cluster",
+        run,
+        summary="run a gateway: one gRPC service between many clients and a TubeMQ cluster",
         description="Run a gateway until SIGTERM or SIGINT; it then drains. Each setting may stand in the "
         "file of --config (TOML), in the environment (TUBEMQ_GATEWAY_LEASE_MS=30000) or in an argument, and "
         "the last of these counts.",
+        example="--master-servers 10.1.2.3 --listen 0.0.0.0:11911",
+        more_exit_codes={
+            2: "wrong arguments or settings",
+            3: "it cannot listen",
+            4: "no master answers",
+        },
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with settings")
     what = parser.add_mutually_exclusive_group()
@@ -50,7 +56,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
             metavar="BOOLEAN" if boolean else "VALUE",
             help=meaning.doc,
         )
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings = load_settings(arguments.config, os.environ, flags)
     except GatewayError as error:
         sys.stderr.write(f"tubemq-spark: {error}\n")
-        return _WRONG_SETTINGS
+        return WRONG_ARGUMENTS
     if arguments.print_config:
         # A text in JSON is one in TOML too.
         lines = [f"{name} = {json.dumps(text)}\n" for name, text in settings.shown().items()]

@@ -4,26 +4,20 @@ Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted, 141 the ou
 Spark and rich are imported only by the commands that need them, when they run.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
 
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import consume, embedded, gateway, offsets, produce, topics
+from tubemq_spark.cli import consume, embedded, gateway, offsets, produce
 from tubemq_spark.cli.demo import command as demo
+from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser
 from tubemq_spark.cli.receipts import command as receipts
+from tubemq_spark.cli.topics import command as topics
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.protocol import speedups
-from tubemq_spark.settings.suggest import did_you_mean
-
-FAILED: Final = 1
-WRONG_ARGUMENTS: Final = 2
-INTERRUPTED: Final = 130
-OUTPUT_CLOSED: Final = 141
 
 
 def _version() -> str:
@@ -31,35 +25,9 @@ def _version() -> str:
     return f"tubemq_spark {__version__} ({twin})"
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports errors in one line; its subcommands are of the same class."""
-
-    _is_intermixed = False
-    """Whether the call that is under way came from ``parse_intermixed_args``, which calls back."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(WRONG_ARGUMENTS, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 (typeshed: overloads)
-        """Take positional arguments in any place, and report unknown ones under the command's own name."""
-        if self._subparsers is not None or self._is_intermixed:
-            return super().parse_known_args(args, namespace)
-        self._is_intermixed = True
-        try:
-            return self.parse_intermixed_args(args, namespace), []
-        finally:
-            self._is_intermixed = False
-
-    def _check_value(self, action: argparse.Action, value: str) -> None:
-        if isinstance(action.choices, dict) and value not in action.choices:  # commands by their names
-            advice = did_you_mean(value, action.choices) or f"choose from {', '.join(action.choices)}"
-            self.error(f"no {str(action.metavar).lower()} is called {value!r}; {advice}")
-        super()._check_value(action, value)
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """Return the parser of all commands; each sets its function as ``run``."""
-    parser: argparse.ArgumentParser = _Parser(
+    parser = CommandParser(
         prog="tubemq-spark",
         description="TubeMQ with Apache Spark: produce and consume messages, look at topics and offsets, "
         "run an embedded server, a gateway or a demo, verify what was written.",

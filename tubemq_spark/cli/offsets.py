@@ -4,7 +4,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from tubemq_spark.cli.arguments import add_time_zone_argument
-from tubemq_spark.cli.connection import add_connection_arguments, add_web_argument, cluster_config
+from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
 from tubemq_spark.cli.tables import complain, print_json, print_table
 
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
 _GROUP = "tubemq_spark_offsets"
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Describe the command and its arguments."""
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "offsets",
-        epilog="example: tubemq-spark offsets clicks --of-group etl --master 10.1.2.3 --web 10.1.2.3:8080",
-        help="show where partitions begin and end, what a time's offset is, or where a group stands",
+        run,
+        summary="show where partitions begin and end, what a time's offset is, or where a group stands",
         description="Show the earliest and the latest offset of each partition. Offsets count 28 per "
-        "message; partitions of one store share them. The exit code is 1 if a broker does not answer, or "
-        "none has a position of the group.",
+        "message; partitions of one store share them.",
+        example="clicks --of-group etl --master 10.1.2.3 --web 10.1.2.3:8080",
+        failure="a broker does not answer, or none has a position of the group",
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to look at")
     parser.add_argument(
@@ -42,8 +45,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_connection_arguments(parser, _GROUP)
-    add_web_argument(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.arguments import add_time_zone_argument
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.places import parse_partition
 from tubemq_spark.cli.tables import complain, print_json
 from tubemq_spark.errors import OptionError, TubeMQError
@@ -35,18 +36,20 @@ _IGNORED: Final = frozenset({"topic", "offset", "messageId"})
 _PROGRESS_EVERY: Final = 1_000
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Describe the command and its arguments."""
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "produce",
-        epilog="example: tubemq-spark produce clicks lines.txt --key-delimiter : --master 10.1.2.3",
-        help="send lines to a topic",
-        description="Send each line of a file, or of standard input, as a message. At the end it says "
-        "how many "
-        "messages brokers have stored. A line that cannot be sent ends the command; those before it are "
-        "sent.",
+        run,
+        summary="send lines to a topic",
+        description="Send each line of a file, or of standard input, as a message. At the end it says how "
+        "many messages brokers have stored. A line that cannot be sent ends the command; those before it "
+        "are sent.",
+        example="clicks lines.txt --key-delimiter : --master 10.1.2.3",
+        failure="a message could not be stored, or the file cannot be read",
     )
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", metavar="TOPIC", help="topic to send to")
     parser.add_argument("file", nargs="?", metavar="FILE", help="file to read (default: standard input)")
     parser.add_argument(
         "--key-delimiter",
@@ -85,7 +88,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     parser.add_argument("--json", action="store_true", help="print what was stored as one JSON object")
     add_connection_arguments(parser, _GROUP, reads=False)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """The client's settings, checked once and never changed."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Final
 
 from tubemq_spark.client.consumer_config import ConsumerConfig
@@ -8,6 +9,7 @@ from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartition
 from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.protocol.constants import USUAL_WEB_PORTS
 from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
 from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
 from tubemq_spark.settings.kinds import (
@@ -189,6 +191,11 @@ _WITH_RULES: Final = frozenset(
     {"masters", "group", "username", "password", "reader_groups", "message_types", "partitioner"}
 )
 """The settings that ``validate`` checks one by one."""
+
+
+def usual_web_servers(masters: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
+    """Return where masters may serve their administration API, first where TubeMQ does as shipped."""
+    return tuple(Endpoint(master.host, port) for port in USUAL_WEB_PORTS for master in masters)
 
 
 def default_reader_groups(group: str, size: int = DEFAULT_READER_GROUPS) -> tuple[str, ...]:

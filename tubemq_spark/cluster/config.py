@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.config import ClientConfig, usual_web_servers
 from tubemq_spark.client.remote.access import check_access
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
@@ -30,7 +30,7 @@ class ClusterConfig:
     @property
     def web_servers(self) -> tuple[Endpoint, ...]:
         """Where the masters serve their administration API."""
-        return self.web or tuple(Endpoint(master.host, DEFAULT_WEB_PORT) for master in self.client.masters)
+        return self.web or usual_web_servers(self.client.masters)
 
     def validate(self) -> "ClusterConfig":
         """Return the configuration when it makes sense.

@@ -133,8 +133,8 @@ class GatewaySettings:
     )
     master_web: tuple[Endpoint, ...] | None = setting(
         addresses(DEFAULT_WEB_PORT),
-        "where the masters serve their administration API (default: port 8080 of each master's host; an "
-        "embedded server has it at 8780)",
+        "where the masters serve their administration API (default: the host of each master, port 8080 or "
+        "8780)",
         None,
     )
     master_discovery: str = setting(
@@ -401,7 +401,9 @@ class GatewaySettings:
         """Return where the masters serve their administration API now."""
         if self.master_web is not None:
             return self.master_web
-        return tuple(Endpoint(master.host, DEFAULT_WEB_PORT) for master in self.masters())
+        from tubemq_spark.client.config import usual_web_servers
+
+        return usual_web_servers(self.masters())
 
     def web_names(self) -> frozenset[str]:
         """Return the names by which the status page is reached."""

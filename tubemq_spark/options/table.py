@@ -421,7 +421,7 @@ _CLUSTER: Final = options_for(
         "`subscribePattern` needs it. To begin at `earliest` in more than 16 stores, it is asked, and then "
         "the API of the brokers, of which stores retention took data; without an answer the driver reads "
         "the first records of each store instead. The default port is 8080.",
-        default_doc="the hosts of `tubemq.master.servers`, port 8080",
+        default_doc="the hosts of `tubemq.master.servers`, port 8080 or 8780 (an embedded server's)",
     ),
 )
 _TLS: Final = options_for(

@@ -28,6 +28,9 @@ DEFAULT_MASTER_PORT: Final = 8715
 DEFAULT_MASTER_TLS_PORT: Final = 8716
 DEFAULT_WEB_PORT: Final = 8080
 """Where a master serves its administration API as shipped."""
+EMBEDDED_WEB_PORT: Final = 8780
+"""Where the embedded server does: 8080 is also Spark's."""
+USUAL_WEB_PORTS: Final = (DEFAULT_WEB_PORT, EMBEDDED_WEB_PORT)
 DEFAULT_BROKER_PORT: Final = 8123  # what a blank port in brokerInfos means
 DEFAULT_GATEWAY_PORT: Final = 11911
 """Our own choice, that of RocketMQ's service node: TubeMQ has no gateway."""

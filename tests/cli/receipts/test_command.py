@@ -44,6 +44,12 @@ def test_a_file_that_is_no_manifest_is_named(capsys, tmp_path):
     assert "mine.json is not a manifest of a write" in said
 
 
+def test_a_master_must_be_named(capsys):
+    code, said = told(capsys, "/x")
+    assert code == 2
+    assert "No master is named; give --master HOST:PORT" in said
+
+
 def test_a_master_that_does_not_answer_is_told(capsys):
     code, said = told(capsys, str(KEPT), "--master", "127.0.0.1:1")
     assert code == 1
@@ -53,7 +59,6 @@ def test_a_master_that_does_not_answer_is_told(capsys):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "--master"),
         (["--master", "m", "--batch-id", "-1"], "is not a whole number"),
         (["--master", "m", "--timeout", "0"], "is not a number of seconds"),
         (["--master", "m", "--timeout", "soon"], "is not a number of seconds"),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.arguments import COUNT
 from tubemq_spark.cli.demo.input import DEFAULT_MAX_LINES, Selection, select_installed_python, select_paths
+from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint
 
@@ -39,13 +40,17 @@ MICRO_BATCHES: Final = 8
 _TERMINATED: Final = 128 + signal.SIGTERM
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Describe the command and its arguments."""
-    parser = commands.add_parser(
+    parser = new_command(
+        commands,
         "demo",
-        help="send text through TubeMQ and Spark and check every line",
+        run,
+        summary="send text through TubeMQ and Spark and check every line",
         description="Publish the lines of files to TubeMQ, count their words with Structured Streaming, stop "
         "and restart the query halfway, read everything back, and check that no line was lost or repeated.",
+        example="--max-lines 10000",
+        failure="a check does not pass, or Spark or TubeMQ fails",
     )
     parser.add_argument(
         "--input",
@@ -92,7 +97,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         help="consumer group (default: %(default)s)",
     )
     parser.add_argument("--keep", action="store_true", help="keep the checkpoint, messages and logs")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

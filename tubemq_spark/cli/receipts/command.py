@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.arguments import of_kind
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.cli.parser import Commands, add_group, new_command
 from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import EXPECTED, FolderUri
 from tubemq_spark.settings.kinds import MAX_LONG, integer
@@ -20,20 +21,22 @@ _GROUP: Final = "tubemq_spark_receipts"
 _FAULTY: Final = 1
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_command(commands: Commands) -> None:
     """Describe the command and its arguments."""
-    parser = commands.add_parser(
+    actions = add_group(
+        commands,
         "receipts",
-        help="check that what was written is still there",
+        summary="check that what was written is still there",
         description="Work with the manifests that writes with the option receiptsPath leave.",
     )
-    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
-    verify = actions.add_parser(
+    verify = new_command(
+        actions,
         "verify",
-        epilog="example: tubemq-spark receipts verify receipts --master 10.1.2.3",
-        help="read again the messages that manifests list, and compare counts and checksums",
-        description="Read again the messages that manifests list, and compare counts and checksums. The "
-        "exit code is 0 unless something is missing, changed, damaged, removed, expired or unreadable.",
+        run,
+        summary="read again the messages that manifests list, and compare counts and checksums",
+        description="Read again the messages that manifests list, and compare counts and checksums.",
+        example="receipts --master 10.1.2.3",
+        failure="something is missing, changed, damaged, removed, expired or unreadable",
     )
     verify.add_argument("uri", metavar="URI", help="the receiptsPath of the writes: a path or a URI")
     verify.add_argument("--query-id", metavar="ID", help="only the micro-batches of this streaming query")
@@ -51,7 +54,6 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     )
     verify.add_argument("--json", action="store_true", help="print one JSON object, with every check")
     add_connection_arguments(verify, _GROUP)
-    verify.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

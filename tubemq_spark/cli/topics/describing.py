@@ -1,28 +1,30 @@
-"""The command ``tubemq-spark topics``: which topics there are, and where their partitions are."""
+"""``tubemq-spark topics describe``: where the partitions of topics are, and what they hold."""
 
 import argparse
 import collections
+from typing import Final
 
-from tubemq_spark.cli.connection import add_connection_arguments, add_web_argument, cluster_config
+from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain, print_json, print_table
 
-_GROUP = "tubemq_spark_topics"
+_GROUP: Final = "tubemq_spark_topics"
 
 
-def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Describe the command and its arguments."""
-    parser = commands.add_parser(
-        "topics",
-        epilog="example: tubemq-spark topics clicks orders --master 10.1.2.3",
-        help="list topics, or the brokers and partitions of some",
-        description="Without TOPIC, list all topics; otherwise show where the partitions of these topics "
-        "are, and how many messages their stores hold. The exit code is 1 if a broker does not answer.",
+def add_action(actions: Commands) -> None:
+    """Describe the action and its arguments."""
+    parser = new_command(
+        actions,
+        "describe",
+        run,
+        summary="show the brokers and partitions of topics, and what they hold",
+        description="Show where the partitions of topics are, and how many messages their stores hold.",
+        example="clicks orders --master 10.1.2.3",
+        failure="a broker does not answer",
     )
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="topics to describe")
+    parser.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to describe")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_connection_arguments(parser, _GROUP)
-    add_web_argument(parser)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,13 +38,6 @@ def run(arguments: argparse.Namespace) -> int:
     from tubemq_spark.cluster.open import open_cluster
 
     cluster = open_cluster(config)
-    if not arguments.topics:
-        names = sorted(cluster.topics())
-        if arguments.json:
-            print_json({"topics": names})
-        else:
-            print_table(["topic"], [[name] for name in names])
-        return 0
     layout = cluster.layout(arguments.topics)
     bounds = cluster.bounds(layout)
     partitions = collections.Counter(partition.store_id for partition in layout.partitions)

@@ -1,0 +1,45 @@
+"""Topics are listed, with and without an address of the administration API."""
+
+import json
+
+import pytest
+
+from tubemq_spark.cli import main as cli
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+HOST = "127.0.0.78"
+"""Where no other server of this machine has the usual ports."""
+
+
+@pytest.fixture(scope="module")
+def server():
+    topics = dict.fromkeys(["clicks", "clicks_late", "orders"], (1, 1))
+    with EmbeddedTubeMQ(topics=topics, host=HOST, master_web_port=8780) as running:
+        yield running
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_topics_are_listed_one_per_line(server, capsys, named):
+    web = ("--web", server.master_web) if named else ()
+    assert cli.main(["topics", "list", "--master", server.master, *web]) == 0
+    assert capsys.readouterr() == ("TOPIC\nclicks\nclicks_late\norders\n", "")
+
+
+def test_a_pattern_is_that_of_whole_names(server, capsys):
+    for pattern, names in ("clicks", ["clicks"]), ("clicks.*", ["clicks", "clicks_late"]), ("x", []):
+        arguments = ["topics", "list", "--pattern", pattern, "--json", "--master", server.master]
+        assert cli.main(arguments) == 0
+        assert json.loads(capsys.readouterr().out) == {"topics": names}
+
+
+def test_a_pattern_that_is_none_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["topics", "list", "--pattern", "(", "--master", "m"])
+    assert ended.value.code == 2
+    assert "'(' is not a regular expression" in capsys.readouterr().err
+
+
+def test_without_an_answer_the_exit_code_is_1_and_all_addresses_are_named(capsys):
+    assert cli.main(["topics", "list", "--master", "127.0.0.79"]) == 1
+    told = capsys.readouterr().err
+    assert "did not answer at 127.0.0.79:8080, 127.0.0.79:8780: " in told

@@ -1,0 +1,101 @@
+"""What all commands have in common: their parser, their example and their exit codes."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn, TypeAlias
+
+from tubemq_spark.settings.suggest import did_you_mean
+
+FAILED: Final = 1
+WRONG_ARGUMENTS: Final = 2
+INTERRUPTED: Final = 130
+OUTPUT_CLOSED: Final = 141
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Reports errors in one line, and takes positional arguments in any place.
+
+    Subcommands are of the same class. A command that does something has an ``example`` and ``exit_codes``.
+    """
+
+    example: str = ""
+    exit_codes: Mapping[int, str] = {}
+
+    _is_intermixed = False
+    """Whether the call that is under way came from ``parse_intermixed_args``, which calls back."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong, and end with exit code 2."""
+        self.exit(WRONG_ARGUMENTS, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 (typeshed: overloads)
+        """Take positional arguments in any place, and report unknown ones under the command's own name."""
+        if self._subparsers is not None or self._is_intermixed:
+            return super().parse_known_args(args, namespace)
+        self._is_intermixed = True
+        try:
+            return self.parse_intermixed_args(args, namespace), []
+        finally:
+            self._is_intermixed = False
+
+    def _check_value(self, action: argparse.Action, value: str) -> None:
+        if isinstance(action.choices, dict) and value not in action.choices:  # commands by their names
+            advice = did_you_mean(value, action.choices) or f"choose from {', '.join(action.choices)}"
+            self.error(f"no {str(action.metavar).lower()} is called {value!r}; {advice}")
+        super()._check_value(action, value)
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"  # noqa: SLF001 (typeshed names it so)
+"""Where commands, or the actions of a command, are added."""
+
+
+class _Paragraphs(argparse.HelpFormatter):
+    """Fills each paragraph of a text on its own."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
+
+
+def new_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    summary: str,
+    description: str,
+    example: str,
+    failure: str = "something cannot be reached or used",
+    more_exit_codes: Mapping[int, str] | None = None,
+) -> CommandParser:
+    """Return the parser of a new command, which has no arguments yet.
+
+    Args:
+        commands: where it is added.
+        name: its name.
+        run: what it does; takes the parsed arguments and returns the exit code.
+        summary: what the list of commands says of it: a phrase without capital and full stop.
+        description: what its own help says: sentences.
+        example: arguments that it takes, after ``tubemq-spark`` and its name.
+        failure: when its exit code is 1: continues "if".
+        more_exit_codes: what other exit codes say.
+    """
+    parser = commands.add_parser(name, help=summary, description=description, formatter_class=_Paragraphs)
+    parser.exit_codes = {
+        0: "success",
+        FAILED: f"if {failure}",
+        WRONG_ARGUMENTS: "wrong arguments",
+        **(more_exit_codes or {}),
+        INTERRUPTED: "interrupted",
+    }
+    parser.example = f"{parser.prog} {example}".rstrip()
+    codes = "; ".join(f"{code} {meaning}" for code, meaning in parser.exit_codes.items())
+    parser.epilog = f"exit codes: {codes}\n\nexample: {parser.example}"
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_group(commands: Commands, name: str, *, summary: str, description: str) -> Commands:
+    """Return where the actions of a new command are added, which does nothing by itself."""
+    parser = commands.add_parser(name, help=summary, description=description)
+    return parser.add_subparsers(title="actions", required=True, metavar="ACTION")

@@ -1,0 +1,1 @@
+"""``tubemq-spark topics``: a module for each action."""
