@@ -51,7 +51,7 @@ from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.schema import default_schema
+from tubemq_spark.source.schema import arrow_schema, default_schema
 
 KIB: Final = 1 << 10
 SIZES: Final = {"100 B": 100, "1 KiB": KIB}
@@ -80,7 +80,7 @@ def read_as_a_task(cluster: Cluster, topic: str) -> int:
     (partition,) = layout.partitions
     end = cluster.bounds(layout).complete()[partition.store_id].latest
     work = layout.request(OffsetRange(partition, 0, end), own_store=True)
-    builder = BatchBuilder(default_schema(include_attributes=False), zoneinfo.ZoneInfo("UTC"))
+    builder = BatchBuilder(arrow_schema(default_schema(include_attributes=False)), zoneinfo.ZoneInfo("UTC"))
     rows = 0
     for batch in cluster.read_range(work, fail_on_loss):
         rows += sum(int(part.num_rows) for part in builder.add(batch, exact_offsets=True))

@@ -23,7 +23,7 @@ from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import checksum, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.schema import default_schema
+from tubemq_spark.source.schema import arrow_schema, default_schema
 from tubemq_spark.spark.columns import READ
 
 FETCH_BYTES = 512 << 10
@@ -63,7 +63,7 @@ def ways(body: bytes, count: int) -> Iterator[tuple[str, Callable[[], object]]]:
 
 def build(body: bytes, count: int, schema: StructType) -> None:
     """Decode and build as a task does."""
-    builder = BatchBuilder(schema, zoneinfo.ZoneInfo("UTC"))
+    builder = BatchBuilder(arrow_schema(schema), zoneinfo.ZoneInfo("UTC"))
     for number in range(FETCHES):
         _, columns, _ = decode_fetch(body)
         start = 28 * count * number

@@ -53,11 +53,9 @@ and `partition` name. Other columns are refused.
 
 def page() -> str:
     """Return the whole page."""
-    read = "".join(
-        f"| `{spec.name}` | `{spec.type.simpleString()}` | {spec.read} |\n" for spec in READ.values()
-    )
+    read = "".join(f"| `{spec.name}` | `{spec.type_name}` | {spec.read} |\n" for spec in READ.values())
     unpacked = "".join(
-        f"| `{spec.name}` | `{spec.type.simpleString()}` | {spec.unpacked} |\n"
+        f"| `{spec.name}` | `{spec.type_name}` | {spec.unpacked} |\n"
         for spec in UNPACKED.values()
         if spec.unpacked
     )

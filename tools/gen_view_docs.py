@@ -134,8 +134,7 @@ def page() -> str:
 
 def _columns(view: View) -> str:
     rows = "".join(
-        f"| `{column.name}` | `{column.type.simpleString()}` | {column.read} |\n"
-        for column in VIEWS[view].columns
+        f"| `{column.name}` | `{column.type_name}` | {column.read} |\n" for column in VIEWS[view].columns
     )
     return f"\n| column | type | what it says |\n|---|---|---|\n{rows}"
 

@@ -20,7 +20,7 @@ from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.schema import default_schema
+from tubemq_spark.source.schema import arrow_schema, default_schema
 from tubemq_spark.spark.columns import READ
 
 pytestmark = pytest.mark.usefixtures("each_twin")
@@ -33,9 +33,13 @@ def schema_of(*names):
     return StructType([StructField(name, READ[name].type) for name in names])
 
 
+def columns_of(*names):
+    return arrow_schema(schema_of(*names))
+
+
 def build(batches, schema=ALL_COLUMNS, time_zone=UTC, *, exact_offsets=True):
     """Return the record batches made of fetched ones."""
-    builder = BatchBuilder(schema, time_zone)
+    builder = BatchBuilder(arrow_schema(schema), time_zone)
     added = [made for batch in batches for made in builder.add(batch, exact_offsets=exact_offsets)]
     return added + list(builder.finish())
 
@@ -190,7 +194,7 @@ def test_the_first_moment_there_is_can_be_read_in_every_zone():
 def test_more_texts_than_are_remembered_are_parsed_all_the_same(monkeypatch):
     monkeypatch.setattr(arrow, "_MAX_DISTINCT_TEXTS", 3)
     texts = [f"n={number % 7}" for number in range(50)]
-    builder = BatchBuilder(schema_of("attributes"), UTC)
+    builder = BatchBuilder(columns_of("attributes"), UTC)
 
     list(builder.add(fetched([(b"x", text) for text in texts]), exact_offsets=True))
     (made,) = builder.finish()
@@ -212,7 +216,7 @@ def test_a_row_costs_what_it_weighs(length):
 
 
 def test_long_texts_are_not_remembered():
-    builder = BatchBuilder(schema_of("attributes"), UTC)
+    builder = BatchBuilder(columns_of("attributes"), UTC)
     for number in range(50):
         list(builder.add(fetched([(b"x", f"n={number}{'y' * 100_000}")]), exact_offsets=True))
         list(builder.finish())
@@ -222,7 +226,7 @@ def test_long_texts_are_not_remembered():
 
 @given(st.lists(st.tuples(st.sampled_from(["red", "blue"]), st.integers(1, 9)), max_size=8))
 def test_a_value_is_right_however_often_it_comes(counts):
-    builder = BatchBuilder(schema_of("messageType"), UTC)
+    builder = BatchBuilder(columns_of("messageType"), UTC)
     made = []
     for kind, count in counts:
         list(builder.add(fetched([(b"x", f"$msgType$={kind}")] * count), exact_offsets=True))
@@ -289,7 +293,7 @@ def test_small_fetches_are_put_together_in_their_order(sizes):
 
 def test_a_large_fetch_is_handed_over_at_once(monkeypatch):
     monkeypatch.setattr(arrow, "TARGET_BYTES", 100)
-    builder = BatchBuilder(schema_of("value"), UTC)
+    builder = BatchBuilder(columns_of("value"), UTC)
 
     def add(*rows):
         return [batch.num_rows for batch in builder.add(fetched(rows), exact_offsets=True)]

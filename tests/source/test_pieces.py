@@ -15,6 +15,7 @@ from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import encode_prefix, parse_attributes
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.pieces import BinaryColumn, Pieces, split_uids
+from tubemq_spark.source.schema import arrow_schema
 from tubemq_spark.spark.columns import READ
 
 PLAIN = StructType(
@@ -39,7 +40,7 @@ texts = st.lists(
 
 
 def build(rows, schema):
-    builder = BatchBuilder(schema, zoneinfo.ZoneInfo("UTC"))
+    builder = BatchBuilder(arrow_schema(schema), zoneinfo.ZoneInfo("UTC"))
     list(builder.add(fetched([(b"x", text) for text in rows]), exact_offsets=True))
     (batch,) = builder.finish()
     return batch.to_pylist(maps_as_pydicts="strict")
@@ -102,7 +103,7 @@ def test_a_message_uid_that_is_not_text_becomes_text():
         texts = ["a=b" if uid is None else f"messageUid={uid}" for uid in uids]
         messages = columns([(b"x", text) for text in texts])
         odd = dataclasses.replace(messages, data=messages.data.replace(b"?", b"\xff"))
-        builder = BatchBuilder(PLAIN, zoneinfo.ZoneInfo("UTC"))
+        builder = BatchBuilder(arrow_schema(PLAIN), zoneinfo.ZoneInfo("UTC"))
         list(builder.add(FetchedBatch(PARTITION, 0, 28, odd, dense=True), exact_offsets=True))
         (batch,) = builder.finish()
         assert batch.column("messageUid").to_pylist() == [uid and uid.replace("?", "\ufffd") for uid in uids]

@@ -11,8 +11,9 @@ from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.options import OptionSet
 from tubemq_spark.protocol.errcodes import rpc_error
-from tubemq_spark.source.partition import requests_of
+from tubemq_spark.source.partition import partitions_of, work_of
 from tubemq_spark.source.planner import Planner
+from tubemq_spark.source.work import Work
 
 AWAY = TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
 NOT_HERE = rpc_error(403, "no such topic here", peer="broker", during="testing")
@@ -514,14 +515,15 @@ def test_planning_does_not_ask_brokers(planner, cluster, clock):
 def test_a_task_has_all_it_needs_and_travels(planner, cluster):
     ranges = [OffsetRange(partition(0), 28, 56), OffsetRange(partition(20_001), 0, 84)]
 
-    [task] = pickle.loads(pickle.dumps(planner.partitions(ranges, cluster.partitions, fail_on_loss)))
+    planned = planner.partitions(ranges, cluster.partitions, fail_on_loss)
+    [task] = pickle.loads(pickle.dumps(partitions_of(planned)))
 
     assert [work.range for work in task.requests] == ranges
     assert [(work.route.endpoint, work.route.visit_token) for work in task.requests] == [(BROKER, 1)] * 2
     assert [work.own_store for work in task.requests] == [True, False]
     assert task.value == "demo/1:0 [28, 56) and 1 more"
-    assert requests_of(task) is task.requests
-    assert requests_of(None) == ()
+    assert [work_of(task)] == planned
+    assert work_of(None) == Work()
 
 
 def test_a_long_range_is_cut_for_more_tasks(cluster, clock):

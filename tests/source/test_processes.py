@@ -51,3 +51,15 @@ def test_no_process_of_a_reader_imports_what_only_others_need():
     absent("driver", *rare, "tubemq_spark.client.producer")
     assert "tubemq_spark.source.task" in loaded["task"]
     assert "tubemq_spark.source.planner" in loaded["driver"]
+
+
+WITHOUT_SPARK = """
+import sys
+
+sys.modules["pyspark"] = None  # as if it were not installed
+import tubemq_spark.source.batch_driver, tubemq_spark.source.inlong, tubemq_spark.source.task
+"""
+
+
+def test_messages_are_planned_and_read_without_spark():
+    subprocess.run([sys.executable, "-c", WITHOUT_SPARK], check=True)

@@ -14,7 +14,7 @@ from tubemq_spark.net.kept_channels import KeptChannels, process_channels
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
-from tubemq_spark.source.schema import default_schema
+from tubemq_spark.source.schema import arrow_schema, default_schema
 from tubemq_spark.source.task import _ahead, _Feed, _Reading
 from tubemq_spark.spark.worker import spare_collector
 from tubemq_spark.testing.client import TopicClient
@@ -143,7 +143,7 @@ def feed():
 
 @pytest.fixture
 def reading(feed, clock):
-    return _Reading(BatchBuilder(SCHEMA, zoneinfo.ZoneInfo("UTC")), feed, clock)
+    return _Reading(BatchBuilder(arrow_schema(SCHEMA), zoneinfo.ZoneInfo("UTC")), feed, clock)
 
 
 def run(reading, *ranges):

@@ -15,9 +15,9 @@ from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.options import ParseMode, PayloadFormat
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source import unpacking
-from tubemq_spark.source.arrow import arrow_schema
+from tubemq_spark.source.columns import message_columns
 from tubemq_spark.source.inlong import InLongBuilder
-from tubemq_spark.source.schema import check_schema, default_schema, message_columns
+from tubemq_spark.source.schema import arrow_schema, check_schema, default_schema
 from tubemq_spark.spark.columns import UNPACKED
 
 pytestmark = pytest.mark.usefixtures("each_twin")
@@ -40,7 +40,7 @@ def schema_of(*names):
 def build(bodies, schema=ALL_COLUMNS, mode=ParseMode.PERMISSIVE, **how):
     """Return the record batches of bodies, given as those or with the texts of their attributes."""
     messages = [body if isinstance(body, tuple) else (body, None) for body in bodies]
-    builder = InLongBuilder(schema, UTC, mode)
+    builder = InLongBuilder(arrow_schema(schema), UTC, mode)
     return [*builder.add(fetched(messages, **how), exact_offsets=True), *builder.finish()]
 
 
@@ -156,7 +156,7 @@ def test_a_batch_is_as_large_as_what_its_bodies_hold():
 
 
 def test_bodies_wait_for_others_like_bodies_that_stay_packed():
-    builder = InLongBuilder(ALL_COLUMNS, UTC, ParseMode.PERMISSIVE)
+    builder = InLongBuilder(arrow_schema(ALL_COLUMNS), UTC, ParseMode.PERMISSIVE)
     assert builder.empty
     batch = FetchedBatch(PARTITION, 0, 28, columns([(SOUND, None)]), dense=False)
     assert list(builder.add(batch, exact_offsets=True)) == []

@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql.types import IntegerType, LongType, MapType, StringType, VarcharType
 
 from tests.source.rows import fetched
+from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.schema import schema_of
+from tubemq_spark.source.schema import arrow_schema, schema_of
 from tubemq_spark.spark.columns import ORIGIN, READ, TABLE, UNPACKED, WRITTEN, suggestion
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +28,7 @@ def test_every_column_of_a_read_is_built(name):
     import zoneinfo
 
     schema = schema_of([READ[name]])
-    builder = BatchBuilder(schema, zoneinfo.ZoneInfo("UTC"))
+    builder = BatchBuilder(arrow_schema(schema), zoneinfo.ZoneInfo("UTC"))
     list(
         builder.add(
             fetched([(b"x", "$msgType$=red,$msgTime$=202401020304,messageUid=7")]), exact_offsets=True
@@ -65,3 +66,8 @@ def test_the_page_is_what_the_table_says():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page()
+
+
+def test_columns_without_spark_have_the_types_of_sparks_own():
+    for columns in (READ.values(), UNPACKED.values()):
+        assert arrow.schema_of(columns).equals(arrow_schema(schema_of(columns)))

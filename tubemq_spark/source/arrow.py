@@ -1,4 +1,4 @@
-"""Fetched messages to Arrow: the only place that builds record batches for Spark.
+"""Fetched messages to Arrow: the only place that builds record batches of messages.
 
 Fetches are collected until they are worth a record batch, which has a fixed cost. Values and attribute texts
 are put together as they come, in C, and the other columns are built at the end for all fetches: each
@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.offsets.message_time import minutes_of
@@ -24,6 +22,7 @@ from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s
 from tubemq_spark.source.pieces import BinaryColumn, Pieces, Split, runs, split_uids
+from tubemq_spark.spark.columns import Column
 
 logger = logging.getLogger(__name__)
 
@@ -43,22 +42,33 @@ _LONGEST_REMEMBERED: Final = 1_024
 """Bounds of the caches of parsed texts: attributes that are all distinct, or long, fill no task's memory."""
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return Spark's own Arrow schema: it compares the first batch of a task with it for equality."""
-    return to_arrow_schema(schema, timezone="UTC")
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+"""Arrow's types of columns, by the names that SQL has for them."""
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    """Return the schema of some columns: that of Spark's own rows, but for what its fields say besides."""
+    return pa.schema([pa.field(column.name, _TYPES[column.type_name]) for column in columns])
 
 
 class BatchBuilder:
     """Turn fetched batches into record batches of the asked columns."""
 
-    def __init__(self, schema: StructType, time_zone: zoneinfo.ZoneInfo) -> None:
+    def __init__(self, schema: pa.Schema, time_zone: zoneinfo.ZoneInfo) -> None:
         """Begin with nothing.
 
         Args:
             schema: the columns to build.
             time_zone: in which message times are written.
         """
-        self._schema = arrow_schema(schema)
+        self._schema = schema
         self._attributes = _AttributeParser(time_zone)
         self._constants = _Constants()
         self._fetches: list[_Fetch] = []

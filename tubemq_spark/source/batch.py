@@ -9,7 +9,9 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.offsets.ledger import batch_read
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.schema import check_schema, message_columns
+from tubemq_spark.source.columns import message_columns
+from tubemq_spark.source.partition import partitions_of, work_of
+from tubemq_spark.source.schema import arrow_schema, check_schema
 from tubemq_spark.spark.edge import at_sparks_edge
 
 
@@ -32,11 +34,13 @@ class TubeMQReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks (driver)."""
         from tubemq_spark.source.batch_driver import plan_batch
+        from tubemq_spark.source.loss_ledger import loss_policy
 
-        return list(plan_batch(self._options, self._schema.names, self._origin))
+        policy = loss_policy(self._options)
+        return partitions_of(plan_batch(self._options, self._schema.names, self._origin, policy))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
         from tubemq_spark.source.task import run_task
 
-        return run_task(partition, self._options, self._schema, self._origin)
+        return run_task(work_of(partition), self._options, arrow_schema(self._schema), self._origin)

@@ -2,26 +2,36 @@
 
 from collections.abc import Iterable, Mapping
 
+from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.ledger import Origin
+from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest, timestamps
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
+from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
-from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.snapshot import Snapshot
+from tubemq_spark.source.work import Work
 
 
-def plan_batch(options: ReadOptions, columns: Iterable[str], origin: Origin) -> list[OffsetRangePartition]:
+def plan_batch(
+    options: ReadOptions,
+    columns: Iterable[str],
+    origin: Origin,
+    policy: LossPolicy,
+    cluster: Cluster | None = None,
+) -> list[Work]:
     """Return the tasks of a frame, of which ``latest`` is where the topics end now.
 
     Args:
         options: how to read.
         columns: those of the frame.
         origin: who reads, for the ledger of losses.
+        policy: what to do about a loss besides writing it there.
+        cluster: what answers; None: the one that the options name.
 
     Raises:
         TubeMQError: a store had no answer, a start or an end cannot be resolved, or records are gone (by the
@@ -29,10 +39,10 @@ def plan_batch(options: ReadOptions, columns: Iterable[str], origin: Origin) -> 
         FolderError: a loss could not be written to the ledger.
     """
     ledger = LossLedger(options)
-    on_loss = LossesOfDriver(loss_policy(options), ledger, lambda: origin)
+    on_loss = LossesOfDriver(policy, ledger, lambda: origin)
     ledger.prepare()
     types = options.cluster.client.message_types
-    planner = Planner(options)
+    planner = Planner(options, cluster)
     snapshot = planner.complete_snapshot()
     partitions = snapshot.layout.partitions.keys()
     NullOffsetWarning(columns, filtered=bool(types)).check(snapshot.layout)

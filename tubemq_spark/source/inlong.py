@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.options import ParseMode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.source.arrow import BatchBuilder, arrow_schema
+from tubemq_spark.source.arrow import BatchBuilder, schema_of
 from tubemq_spark.source.unpacking import TARGET_ROWS, Unpacked, unpack_bodies
 from tubemq_spark.spark.columns import READ, UNPACKED
 
@@ -26,7 +25,7 @@ _OF_NAMES: Final = ("topic", "brokerId", "partition", "messageId")
 class InLongBuilder:
     """Turn fetched batches into record batches of the asked columns; as ``BatchBuilder``, with more rows."""
 
-    def __init__(self, schema: StructType, time_zone: zoneinfo.ZoneInfo, mode: ParseMode) -> None:
+    def __init__(self, schema: pa.Schema, time_zone: zoneinfo.ZoneInfo, mode: ParseMode) -> None:
         """Begin with nothing.
 
         Args:
@@ -34,11 +33,11 @@ class InLongBuilder:
             time_zone: in which message times are written.
             mode: what becomes of a malformed body.
         """
-        self._schema = arrow_schema(schema)
+        self._schema = schema
         self._mode = mode
         names = dict.fromkeys(["value", *_OF_NAMES, *schema.names])
-        bodies = [StructField(name, READ[name].type) for name in names if name in READ]
-        self._bodies = BatchBuilder(StructType(bodies), time_zone)
+        bodies = schema_of(READ[name] for name in names if name in READ)
+        self._bodies = BatchBuilder(bodies, time_zone)
         self._told = False
 
     @property

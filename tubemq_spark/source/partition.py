@@ -1,22 +1,21 @@
-"""What is sent to a task: a small picklable value."""
+"""What Spark sends to a task."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
 from tubemq_spark.model import RangeRequest
 from tubemq_spark.offsets.loss import LossRecord
+from tubemq_spark.source.work import Work
 
 
 @dataclasses.dataclass(init=False)
 class OffsetRangePartition(InputPartition):
-    """One task: which records to read, and from which broker."""
+    """The work of one task, see ``Work``."""
 
     requests: tuple[RangeRequest, ...]
-    """The ranges to read; if there are several, they are small and of one broker."""
     lost: tuple[LossRecord, ...]
-    """What was planned and can no longer be read, for the task to write to the ledger; else none."""
 
     def __init__(self, requests: Sequence[RangeRequest], lost: Sequence[LossRecord] = ()) -> None:
         parts = [*(request.range for request in requests), *lost]
@@ -26,11 +25,13 @@ class OffsetRangePartition(InputPartition):
         self.lost = tuple(lost)
 
 
-def requests_of(partition: InputPartition | None) -> tuple[RangeRequest, ...]:
-    """Return what a task must read; nothing for the bare value that Spark sends if nothing was planned."""
-    return partition.requests if isinstance(partition, OffsetRangePartition) else ()
+def partitions_of(tasks: Iterable[Work]) -> list[InputPartition]:
+    """Return what Spark sends to some tasks."""
+    return [OffsetRangePartition(*task) for task in tasks]
 
 
-def lost_of(partition: InputPartition | None) -> tuple[LossRecord, ...]:
-    """Return what a task must write to the ledger before it reads."""
-    return partition.lost if isinstance(partition, OffsetRangePartition) else ()
+def work_of(partition: InputPartition | None) -> Work:
+    """Return what a task must do: nothing for the bare value that Spark sends if nothing was planned."""
+    if isinstance(partition, OffsetRangePartition):
+        return Work(partition.requests, partition.lost)
+    return Work()

@@ -73,9 +73,9 @@ from tubemq_spark.options import ReadOptions, TimestampSearch
 from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.outages import Outages, brokers_away, brokers_late, may_be_gone
-from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
+from tubemq_spark.source.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -101,11 +101,12 @@ heartbeat (every 8 s) what it has deleted."""
 class Planner:
     """Answers a reader's questions about its topics; lives in the driver and is never pickled."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, cluster: Cluster | None = None) -> None:
+        """``cluster``: what answers; None: the one that the options name."""
         self._options = options
         retries_ms = options.offset_fetch_attempts * options.offset_fetch_retry_ms
         self._patience_ms = retries_ms + options.cluster.client.rpc_timeout_ms
-        self.cluster: Cluster = open_cluster(options.cluster)
+        self.cluster: Cluster = cluster or open_cluster(options.cluster)
         """What answers."""
         self.layouts = LayoutCache(self.cluster, options.subscription)
         """Where the partitions are."""
@@ -254,7 +255,7 @@ class Planner:
         on_loss: LossPolicy,
         *,
         partial: bool = False,
-    ) -> list[OffsetRangePartition]:
+    ) -> list[Work]:
         """Return the tasks of some ranges, with the addresses of their brokers; brokers are not asked.
 
         Args:
@@ -295,9 +296,9 @@ class Planner:
             most_rows=options.max_records_per_partition,
             fewest_tasks=options.min_partitions,
         )
-        planned_tasks = [OffsetRangePartition(task) for task in tasks]
+        planned_tasks = [Work(tuple(task)) for task in tasks]
         if gone and options.loss_ledger is not None:
-            planned_tasks.append(OffsetRangePartition((), gone))
+            planned_tasks.append(Work(lost=tuple(gone)))
         return planned_tasks
 
     def _warn_of_few_groups(self, parts: Sequence[OffsetRange]) -> None:

@@ -6,28 +6,30 @@ of the columns in any order, and only those are decoded.
 
 from collections.abc import Iterable, Mapping
 
+import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import PayloadFormat
-from tubemq_spark.spark.columns import READ, UNPACKED, Column, suggestion
-
-
-def message_columns(payload: PayloadFormat) -> Mapping[str, Column]:
-    """Return the columns of messages, whose bodies may be unpacked."""
-    return UNPACKED if payload is PayloadFormat.INLONG else READ
+from tubemq_spark.source.columns import default_columns, unknown_column
+from tubemq_spark.spark.columns import READ, Column
 
 
 def default_schema(*, include_attributes: bool, payload: PayloadFormat = PayloadFormat.RAW) -> StructType:
     """Return the schema of a frame whose user gave none."""
-    columns = message_columns(payload).values()
-    optional = {"attributes"} if include_attributes else ()
-    return schema_of(column for column in columns if column.by_default or column.name in optional)
+    return schema_of(default_columns(include_attributes=include_attributes, payload=payload))
 
 
 def schema_of(columns: Iterable[Column]) -> StructType:
     """Return the schema with some columns; all fields nullable, as in Spark's Kafka source."""
     return StructType([StructField(column.name, column.type, nullable=True) for column in columns])
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return Spark's own Arrow schema: it compares the first batch of a task with it for equality."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def check_schema(schema: StructType, columns: Mapping[str, Column] = READ) -> None:
@@ -45,12 +47,7 @@ def check_schema(schema: StructType, columns: Mapping[str, Column] = READ) -> No
     for field in schema.fields:
         column = columns.get(field.name)
         if column is None:
-            raise OptionError(
-                "TUBEMQ_SCHEMA_UNKNOWN_COLUMN",
-                column=field.name,
-                suggestion=suggestion(field.name, columns),
-                known=", ".join(f"{each.name} {each.type.simpleString()}" for each in columns.values()),
-            )
+            raise unknown_column(field.name, columns)
         if not _same_type(field.dataType, column.type):
             raise OptionError(
                 "TUBEMQ_SCHEMA_WRONG_TYPE",

@@ -16,7 +16,9 @@ from pyspark.sql.types import StructType
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.schema import check_schema, message_columns
+from tubemq_spark.source.columns import message_columns
+from tubemq_spark.source.partition import partitions_of, work_of
+from tubemq_spark.source.schema import arrow_schema, check_schema
 from tubemq_spark.spark.edge import at_sparks_edge
 
 if TYPE_CHECKING:
@@ -76,14 +78,15 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: a function of its two offsets."""
-        return list(self._asked().partitions(start, end))
+        return partitions_of(self._asked().partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
         from tubemq_spark.source.loss_ledger import origin_of_task
         from tubemq_spark.source.task import run_task
 
-        return run_task(partition, self._options, self._schema, origin_of_task(self._options))
+        origin = origin_of_task(self._options)
+        return run_task(work_of(partition), self._options, arrow_schema(self._schema), origin)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Move the user's group, if that is wanted; the checkpoint has the offset already."""

@@ -39,10 +39,10 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.group_progress import GroupProgress
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
-from tubemq_spark.source.partition import OffsetRangePartition
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
 from tubemq_spark.source.snapshot import Snapshot
+from tubemq_spark.source.work import Work
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +180,7 @@ class StreamDriver:
             partition: snapshot.ends[partition.store_id] for partition in snapshot.layout.partitions
         }
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[OffsetRangePartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Work]:
         """Plan a micro-batch: a function of its two offsets, except for where the brokers are now.
 
         Raises:

@@ -12,24 +12,24 @@ import queue
 import threading
 import time
 import zoneinfo
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
+from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import RangeRequest
 from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.ledger import Origin
 from tubemq_spark.options import PayloadFormat, ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.inlong import InLongBuilder
 from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
-from tubemq_spark.source.partition import lost_of, requests_of
 from tubemq_spark.source.time_filter import TimeFilter
+from tubemq_spark.source.work import Work
 from tubemq_spark.spark.worker import spare_collector
 
 _READ_AHEAD_BATCHES: Final = 2
@@ -41,18 +41,15 @@ _MOST_AGE_SECONDS: Final = 0.1
 """How long a row may wait for others of its batch while fetches come; at full speed batches fill sooner."""
 
 
-def run_task(
-    partition: InputPartition | None, options: ReadOptions, schema: StructType, origin: Origin
-) -> Iterator[pa.RecordBatch]:
+def run_task(work: Work, options: ReadOptions, schema: pa.Schema, origin: Origin) -> Iterator[pa.RecordBatch]:
     """Do what a task has to do, and yield its rows; see ``read_rows``."""
-    LossLedger(options).write(lost_of(partition), origin)
-    requests = requests_of(partition)
-    if requests:
-        yield from read_rows(requests, options, schema, origin)
+    LossLedger(options).write(work.lost, origin)
+    if work.requests:
+        yield from read_rows(work.requests, options, schema, origin)
 
 
 def read_rows(
-    requests: Sequence[RangeRequest], options: ReadOptions, schema: StructType, origin: Origin
+    requests: Sequence[RangeRequest], options: ReadOptions, schema: pa.Schema, origin: Origin
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of some ranges, one after the other, as record batches of the asked columns.
 
@@ -174,25 +171,36 @@ class _Reading:
 def _read(
     requests: Sequence[RangeRequest],
     options: ReadOptions,
-    schema: StructType,
+    schema: pa.Schema,
     origin: Origin,
     feed: _Feed,
 ) -> None:
-    reading = _Reading(_builder(options, schema), feed)
+    reading = _Reading(builder(options, schema), feed)
     cluster = open_cluster(options.cluster, own_channels=True)
     losses = LossesOfTask(loss_policy(options), LossLedger(options), origin)
+    with contextlib.closing(ranges(requests, options, cluster, losses, reading)) as each:
+        for batches, exact_offsets in each:
+            reading.add_range(batches, exact_offsets=exact_offsets)
+    reading.finish()
+
+
+def ranges(
+    requests: Sequence[RangeRequest], options: ReadOptions, cluster: Cluster, losses: LossesOfTask, wait: Wait
+) -> Generator[tuple[Iterator[FetchedBatch], bool], None, None]:
+    """Yield the messages of some ranges, one after the other, each with whether it has exact offsets.
+
+    To close it gives back the lease of the range that is being read.
+    """
     times = TimeFilter(options)
     for request in requests:
-        # Closing releases the lease.
-        with contextlib.closing(cluster.read_range(request, losses, reading)) as batches:
+        with contextlib.closing(cluster.read_range(request, losses, wait)) as batches:
             recorded = losses.recorded(batches, request.range)
-            chosen = times.chosen(request.range.partition, recorded)
-            reading.add_range(chosen, exact_offsets=request.own_store)
-    reading.finish()
+            yield times.chosen(request.range.partition, recorded), request.own_store
     times.finish()
 
 
-def _builder(options: ReadOptions, schema: StructType) -> BatchBuilder | InLongBuilder:
+def builder(options: ReadOptions, schema: pa.Schema) -> BatchBuilder | InLongBuilder:
+    """Return what makes record batches of fetched messages."""
     time_zone = zoneinfo.ZoneInfo(options.message_time_zone)
     if options.payload is PayloadFormat.INLONG:
         return InLongBuilder(schema, time_zone, options.parse_mode)

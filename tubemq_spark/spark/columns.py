@@ -3,49 +3,34 @@
 A new column is one entry here. To be read, it needs a function in ``source/arrow.py`` that builds it, or in
 ``source/unpacking.py`` if it differs among the messages in a body. To be written, it has to be taken from the
 frame in ``sink/columns.py``, and needs a place in the messages of ``protocol/send_batch.py``. The page
-docs/reference/columns.md is written from this table (``make docs``).
+docs/reference/columns.md is written from this table (``make docs``). It needs no Spark: messages are read as
+Arrow without it too.
 """
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Final
-
-from pyspark.sql.types import (
-    BinaryType,
-    CharType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    TimestampType,
-    VarcharType,
-)
+from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.settings.suggest import did_you_mean
 
-Types = tuple[type[DataType], ...]
-
-_TEXT: Final[Types] = (StringType, VarcharType, CharType)
-"""Texts of any collation and length: all of them are UTF-8 in Arrow."""
-_BYTES: Final[Types] = (*_TEXT, BinaryType)
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Written:
     """What a write takes of a column."""
 
-    types: Types
-    """Spark's types that it may have; of a map, that its keys and values are texts as well."""
     expected: str
-    """Those types, for an error."""
+    """The types that it may have, as SQL names them, with "or" between them."""
     meaning: str
 
-    def accepts(self, data_type: DataType) -> bool:
+    def accepts(self, data_type: "DataType") -> bool:
         """Tell whether a frame's column may have this type."""
-        parts = (data_type.keyType, data_type.valueType) if isinstance(data_type, MapType) else ()
-        return isinstance(data_type, self.types) and all(isinstance(part, _TEXT) for part in parts)
+        from tubemq_spark.spark.types import fits
+
+        return fits(data_type, self.expected.split(" or "))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,8 +38,8 @@ class Column:
     """One column, as it is read and as it is written."""
 
     name: str
-    type: DataType
-    """Its type in a frame that is read."""
+    type_name: str
+    """Its type in what is read, as SQL names it."""
     read: str = ""
     """What a read puts there; blank: reads do not have this column."""
     nullable: bool = False
@@ -66,54 +51,60 @@ class Column:
     written: Written | None = None
     """None: a write does not use it. What a read has, a write takes and leaves aside."""
 
+    @property
+    def type(self) -> "DataType":
+        """Spark's type of it in a frame that is read."""
+        from tubemq_spark.spark.types import TYPES
+
+        return TYPES[self.type_name]
+
 
 TABLE: Final = (
     Column(
         "value",
-        BinaryType(),
+        "binary",
         read="The message's body.",
         unpacked="The bytes of one message in the body. Null in the row of a malformed body.",
-        written=Written(_BYTES, "string or binary", "The message's body; the only column that is required."),
+        written=Written("string or binary", "The message's body; the only column that is required."),
     ),
     Column(
         "topic",
-        StringType(),
+        "string",
         read="The topic's name.",
-        written=Written(_TEXT, "string", "The topic, in a write without the option `topic`."),
+        written=Written("string", "The topic, in a write without the option `topic`."),
     ),
     Column(
         "brokerId",
-        IntegerType(),
+        "int",
         read="The id of the broker that has the message.",
-        written=Written((IntegerType,), "int", "With `partition`: the partition to write to."),
+        written=Written("int", "With `partition`: the partition to write to."),
     ),
     Column(
         "partition",
-        IntegerType(),
+        "int",
         read="The partition's number on that broker, as TubeMQ numbers partitions: store * 10000 + index.",
-        written=Written((IntegerType,), "int", "With `brokerId`: the partition to write to."),
+        written=Written("int", "With `brokerId`: the partition to write to."),
     ),
     Column(
         "offset",
-        LongType(),
+        "bigint",
         read="The exact offset (TubeMQ counts 28 per message). Null where several partitions share a store: "
         "there the protocol gives the offset of a batch, not of each message.",
         nullable=True,
     ),
     Column(
         "messageId",
-        LongType(),
+        "bigint",
         read="The broker's id of the message: unique within a store only over short periods; it says nothing "
         "about time or order.",
     ),
     Column(
         "timestamp",
-        TimestampType(),
+        "timestamp",
         read="The message time that the producer set, to the minute, read in `messageTimeZone`. Null where "
         "it set none, [the first of two](../spark/reading.md#time-zones) where a zone repeats an hour.",
         nullable=True,
         written=Written(
-            (TimestampType,),
             "timestamp",
             "The message time, cut to the minute, written in `messageTimeZone`. [One that would be read as "
             "an earlier one](../spark/reading.md#time-zones) is refused.",
@@ -121,20 +112,19 @@ TABLE: Final = (
     ),
     Column(
         "messageType",
-        StringType(),
+        "string",
         read="The message type, by which consumers can filter. Null where it has none.",
         nullable=True,
-        written=Written(_TEXT, "string", "The message type."),
+        written=Written("string", "The message type."),
     ),
     Column(
         "attributes",
-        MapType(StringType(), StringType(), valueContainsNull=True),
+        "map<string,string>",
         read="All attributes of the message, TubeMQ's own among them. Only with `includeAttributes`, or when "
         "the schema names it.",
         nullable=True,
         by_default=False,
         written=Written(
-            (MapType,),
             "map<string,string>",
             "The message's attributes. Names and values hold neither `,` nor `=` nor a name that TubeMQ "
             "reserves; but `$msgType$` and `$msgTime$`, which a frame has that was read with its attributes, "
@@ -145,13 +135,12 @@ TABLE: Final = (
     ),
     Column(
         MESSAGE_UID_KEY,
-        StringType(),
+        "string",
         read="The id by which repeats of the message are recognised, if its producer stamped one. Only when "
         "the schema names it.",
         nullable=True,
         by_default=False,
         written=Written(
-            _TEXT,
             "string",
             "The message's id, by which readers recognise repeats. It takes precedence over the id that "
             "`stampMessageUid` gives.",
@@ -159,33 +148,32 @@ TABLE: Final = (
     ),
     Column(
         "inlongAttributes",
-        MapType(StringType(), StringType(), valueContainsNull=True),
+        "map<string,string>",
         nullable=True,
         unpacked="The attributes that InLong gave the message. Null in the row of a malformed body.",
     ),
     Column(
         "inlongTime",
-        TimestampType(),
+        "timestamp",
         nullable=True,
         unpacked="The time in the body: when it was packed (versions 1 to 3), or that of its data (4). Null "
         "where there is none.",
     ),
     Column(
         "inlongIndex",
-        IntegerType(),
+        "int",
         unpacked="The number of the row among those of its body, from 0 on.",
     ),
     Column(
         "_corrupt_record",
-        BinaryType(),
+        "binary",
         nullable=True,
         unpacked="The whole body, if it is malformed and the mode is PERMISSIVE. Null in all other rows.",
     ),
     Column(
         "key",
-        BinaryType(),
+        "binary",
         written=Written(
-            _BYTES,
             "string or binary",
             "Rows with equal keys go to the same partition. The key is not stored. Rows with neither key nor "
             "partition go to all partitions in turn, up to 32 rows at a time.",

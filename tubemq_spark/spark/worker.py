@@ -5,8 +5,6 @@ import gc
 import os
 from typing import Final
 
-from pyspark import TaskContext
-
 from tubemq_spark.model import MicroBatch
 
 REUSED_VARIABLE: Final = "SPARK_REUSE_WORKER"
@@ -33,6 +31,8 @@ def micro_batch_of_task() -> MicroBatch | None:
 
     To be asked in the task's own thread.
     """
+    from pyspark import TaskContext
+
     context = TaskContext.get()
     query_id = context.getLocalProperty(_QUERY_ID) if context else None
     batch_id = context.getLocalProperty(_BATCH_ID) if context else None

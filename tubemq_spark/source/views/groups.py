@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pyspark.sql.types import IntegerType, LongType, StringType
-
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import StoredOffset, TopicPartition
 from tubemq_spark.offsets.units import rows_between
@@ -14,36 +12,32 @@ from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
 
 COLUMNS: Final = (
-    Column(
-        "group", StringType(), read="The group's name. Null where a broker gave no answer.", nullable=True
-    ),
-    Column("topic", StringType(), read="The topic's name.", nullable=True),
-    Column("brokerId", IntegerType(), read="The broker's id."),
-    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index.", nullable=True),
+    Column("group", "string", read="The group's name. Null where a broker gave no answer.", nullable=True),
+    Column("topic", "string", read="The topic's name.", nullable=True),
+    Column("brokerId", "int", read="The broker's id."),
+    Column("partition", "int", read="The partition's number: store * 10000 + index.", nullable=True),
     Column(
         "rows",
-        LongType(),
+        "bigint",
         read="How many messages of the store are behind the offset; those of its other partitions count too.",
         nullable=True,
     ),
     Column(
         "rowsInFlight",
-        LongType(),
+        "bigint",
         read="How many of these the broker has handed out, and no consumer has confirmed.",
         nullable=True,
     ),
-    Column(
-        "offset", LongType(), read="The next offset to read, as the group has committed it.", nullable=True
-    ),
-    Column("latest", LongType(), read="Where the store ends. Null while it is not open.", nullable=True),
-    Column("consumer", StringType(), read="The client that holds the partition now.", nullable=True),
+    Column("offset", "bigint", read="The next offset to read, as the group has committed it.", nullable=True),
+    Column("latest", "bigint", read="Where the store ends. Null while it is not open.", nullable=True),
+    Column("consumer", "string", read="The client that holds the partition now.", nullable=True),
     Column(
         "state",
-        StringType(),
+        "string",
         read=f"`{ANSWERS}`; `{AWAY}` when the broker's web server cannot be reached or does not answer in "
         f"time; `{FAILS}` when it refuses. Such a broker has one row with nothing but that.",
     ),
-    Column("error", StringType(), read="Why there is no answer.", nullable=True),
+    Column("error", "string", read="Why there is no answer.", nullable=True),
 )
 
 

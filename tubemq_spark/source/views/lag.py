@@ -10,8 +10,6 @@ import zoneinfo
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pyspark.sql.types import LongType, StringType, TimestampType
-
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.cluster.peek import waiting_at_most
@@ -34,24 +32,24 @@ REMOVED: Final = "removed"
 
 COLUMNS: Final = (
     *PLACE,
-    Column("rows", LongType(), read="How many messages are not read yet.", nullable=True),
+    Column("rows", "bigint", read="How many messages are not read yet.", nullable=True),
     Column(
         "bytes",
-        LongType(),
+        "bigint",
         read="About how many bytes these take in the broker's log.",
         nullable=True,
     ),
     Column(
         "nextTime",
-        TimestampType(),
+        "timestamp",
         read="The message time of the next message, to the minute. Null where it has none or may mean two "
         "times, or none waits.",
         nullable=True,
     ),
-    Column("ageSeconds", LongType(), read="How long ago that was.", nullable=True),
+    Column("ageSeconds", "bigint", read="How long ago that was.", nullable=True),
     Column(
         "rowsUntilExpiry",
-        LongType(),
+        "bigint",
         read="How many older messages the log still holds, which retention takes first. It removes whole "
         "files, so this number falls in jumps. At 0 the next ones to go are not read yet. Where partitions "
         "share a store, it counts entries of the index, and there are at most so many messages.",
@@ -59,35 +57,35 @@ COLUMNS: Final = (
     ),
     Column(
         "rowsExpired",
-        LongType(),
+        "bigint",
         read="How many messages retention has taken that were not read. They are data loss. Where partitions "
         "share a store, at least so many entries are gone.",
         nullable=True,
     ),
     Column(
         "rowsUnderWay",
-        LongType(),
+        "bigint",
         read="How many of `rows` are in a micro-batch that has begun and not finished. Null for a group.",
         nullable=True,
     ),
     Column(
         "offset",
-        LongType(),
+        "bigint",
         read="The next offset to read: after the last finished micro-batch, or as the group has committed. "
         "Null in a partition that is new to the query or the group.",
         nullable=True,
     ),
-    Column("earliest", LongType(), read="The first offset in the store's index.", nullable=True),
-    Column("latest", LongType(), read="Where the store ends.", nullable=True),
+    Column("earliest", "bigint", read="The first offset in the store's index.", nullable=True),
+    Column("latest", "bigint", read="Where the store ends.", nullable=True),
     Column(
         "source",
-        StringType(),
+        "string",
         read="Which source of the query: its number in the query, from 0 on, or its name. Null for a group.",
         nullable=True,
     ),
     Column(
         "batch",
-        LongType(),
+        "bigint",
         read="The number of the last finished micro-batch. Null before the first, and for a group.",
         nullable=True,
     ),

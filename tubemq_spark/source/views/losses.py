@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
-
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.offsets.ledger import gaps, observations_of
 from tubemq_spark.options import LossesOptions
@@ -13,38 +11,38 @@ from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
 
 COLUMNS: Final = (
-    Column("topic", StringType(), read="The topic's name."),
-    Column("brokerId", IntegerType(), read="The broker's id."),
-    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index."),
-    Column("startOffset", LongType(), read="The first offset that was passed over."),
+    Column("topic", "string", read="The topic's name."),
+    Column("brokerId", "int", read="The broker's id."),
+    Column("partition", "int", read="The partition's number: store * 10000 + index."),
+    Column("startOffset", "bigint", read="The first offset that was passed over."),
     Column(
         "endOffset",
-        LongType(),
+        "bigint",
         read="The offset behind the last one. It equals `startOffset` where a topic or a partition is gone, "
         "and what it still had is unknown.",
     ),
     Column(
         "rows",
-        LongType(),
+        "bigint",
         read="How many rows of this partition are lost. Null where that cannot be known: in a store that "
         "several partitions share and with `messageTypes` (except for `CORRUPT`), for `MOVED_BACK`, where "
         "attempts saw overlapping parts or different reasons, and where the offsets are equal. In a shared "
         "store it is at most `(endOffset - startOffset) / 28`.",
         nullable=True,
     ),
-    Column("reason", StringType(), read="The last part of the condition `TUBEMQ_DATA_LOSS.<reason>`."),
-    Column("consumerGroup", StringType(), read="The `tubemq.group` of the read."),
+    Column("reason", "string", read="The last part of the condition `TUBEMQ_DATA_LOSS.<reason>`."),
+    Column("consumerGroup", "string", read="The `tubemq.group` of the read."),
     Column(
         "queryId",
-        StringType(),
+        "string",
         read="Spark's id of the streaming query. Null in a batch read, and where the driver met the loss, "
         "which Spark does not tell the id.",
         nullable=True,
     ),
     Column(
-        "batchId", LongType(), read="The number of the micro-batch; null where `queryId` is.", nullable=True
+        "batchId", "bigint", read="The number of the micro-batch; null where `queryId` is.", nullable=True
     ),
-    Column("time", TimestampType(), read="When the loss was met first."),
+    Column("time", "timestamp", read="When the loss was met first."),
 )
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql.types import LongType
-
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import LocalProtocolError
 from tubemq_spark.offsets.units import rows_between
@@ -19,15 +17,15 @@ COLUMNS: Final = (
     *PLACE,
     Column(
         "rows",
-        LongType(),
+        "bigint",
         read="How many messages the store's index has; of the first ones, retention may have taken the data.",
         nullable=True,
     ),
-    Column("earliest", LongType(), read="The first offset in the store's index.", nullable=True),
-    Column("latest", LongType(), read="Where the store ends: the offset of its next message.", nullable=True),
+    Column("earliest", "bigint", read="The first offset in the store's index.", nullable=True),
+    Column("latest", "bigint", read="Where the store ends: the offset of its next message.", nullable=True),
     Column(
         _FLUSHED,
-        LongType(),
+        "bigint",
         read="Where the store ends on its broker's disk. A broker that crashes loses what lies behind it.",
         nullable=True,
     ),

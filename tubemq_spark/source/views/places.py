@@ -6,8 +6,6 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql.types import IntegerType, StringType
-
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import StoreBounds, StoreId, TopicPartition, TopicsLayout
@@ -22,28 +20,28 @@ FAILS: Final = "fails"
 _NO_ANSWER: Final = "TUBEMQ_TIMEOUT"
 
 PLACE: Final = (
-    Column("topic", StringType(), read="The topic's name."),
-    Column("brokerId", IntegerType(), read="The broker's id."),
-    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index."),
+    Column("topic", "string", read="The topic's name."),
+    Column("brokerId", "int", read="The broker's id."),
+    Column("partition", "int", read="The partition's number: store * 10000 + index."),
     Column(
         "state",
-        StringType(),
+        "string",
         read=f"`{ANSWERS}`; `{AWAY}` when the broker cannot be reached or does not answer in time; "
         f"`{FAILS}` when it answers with an error.",
     ),
 )
 """The first columns of such a view."""
 DETAILS: Final = (
-    Column("store", IntegerType(), read="The number of the store on that broker."),
+    Column("store", "int", read="The number of the store on that broker."),
     Column(
         "partitionsInStore",
-        IntegerType(),
+        "int",
         read="How many partitions share the store. Numbers of rows and bytes are those of the whole store: "
         "divide by this before you add up.",
         nullable=True,
     ),
-    Column("broker", StringType(), read="The broker's address, `host:port`.", nullable=True),
-    Column("error", StringType(), read="Why there is no answer, or what it says.", nullable=True),
+    Column("broker", "string", read="The broker's address, `host:port`.", nullable=True),
+    Column("error", "string", read="Why there is no answer, or what it says.", nullable=True),
 )
 """The last columns of such a view."""
 

@@ -9,8 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from tubemq_spark.options import LossesOptions, ReceiptsOptions, View, ViewOptions
-from tubemq_spark.source.arrow import arrow_schema
-from tubemq_spark.source.schema import check_schema, schema_of
+from tubemq_spark.source.schema import arrow_schema, check_schema, schema_of
 from tubemq_spark.source.views import groups, lag, losses, partitions, receipts
 from tubemq_spark.source.views.view import ViewSpec
 from tubemq_spark.spark.edge import at_sparks_edge

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Final
 
-from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
-
 from tubemq_spark.files.manifests import SUFFIX, manifest_of
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.options import ReceiptsOptions
@@ -12,39 +10,39 @@ from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
 
 COLUMNS: Final = (
-    Column("outcome", StringType(), read="`written`, or `aborted` when the write has failed."),
+    Column("outcome", "string", read="`written`, or `aborted` when the write has failed."),
     Column(
         "queryId",
-        StringType(),
+        "string",
         read="Spark's id of the streaming query. Null for a batch write outside of `foreachBatch`.",
         nullable=True,
     ),
     Column(
-        "batchId", LongType(), read="The number of the micro-batch; null where `queryId` is.", nullable=True
+        "batchId", "bigint", read="The number of the micro-batch; null where `queryId` is.", nullable=True
     ),
-    Column("runId", StringType(), read="Names one run of a batch write; null for others.", nullable=True),
-    Column("time", TimestampType(), read="When all tasks of the write had ended."),
-    Column("topic", StringType(), read="The topic's name."),
-    Column("brokerId", IntegerType(), read="The broker's id."),
-    Column("partition", IntegerType(), read="The partition's number: store * 10000 + index."),
-    Column("firstOffset", LongType(), read="The lowest offset of these messages."),
+    Column("runId", "string", read="Names one run of a batch write; null for others.", nullable=True),
+    Column("time", "timestamp", read="When all tasks of the write had ended."),
+    Column("topic", "string", read="The topic's name."),
+    Column("brokerId", "int", read="The broker's id."),
+    Column("partition", "int", read="The partition's number: store * 10000 + index."),
+    Column("firstOffset", "bigint", read="The lowest offset of these messages."),
     Column(
         "lastOffset",
-        LongType(),
+        "bigint",
         read="The highest one. Between them may be other producers' messages, and some stored twice.",
     ),
-    Column("count", LongType(), read="How many messages the broker acknowledged, each counted once."),
-    Column("bytes", LongType(), read="The length of their bodies together."),
-    Column("checksum", LongType(), read="The sum of the CRC-32 of their bodies: `sum(crc32(value))`."),
-    Column("retried", LongType(), read="How many of them were sent more than once."),
+    Column("count", "bigint", read="How many messages the broker acknowledged, each counted once."),
+    Column("bytes", "bigint", read="The length of their bodies together."),
+    Column("checksum", "bigint", read="The sum of the CRC-32 of their bodies: `sum(crc32(value))`."),
+    Column("retried", "bigint", read="How many of them were sent more than once."),
     Column(
         "unanswered",
-        LongType(),
+        "bigint",
         read="How many attempts to send them had no answer: no more copies than these can be stored besides.",
     ),
     Column(
         "uidPrefix",
-        StringType(),
+        "string",
         read="How the `messageUid` of all these messages begins. Null where some have none, or one of their "
         "own, and for dead letters.",
         nullable=True,
