@@ -1,27 +1,50 @@
 """What all commands have: help, an example that they take, exit codes."""
 
-import argparse
+import importlib.util
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
 from tests.cases import in_one_test
 from tubemq_spark.cli import main as cli
 
-
-def commands(parser):
-    """Yield the parser of each command that does something."""
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not groups:
-        yield parser
-    for group in groups:
-        for one in group.choices.values():
-            yield from commands(one)
+ROOT = Path(__file__).resolve().parents[2]
 
 
-COMMANDS = list(commands(cli.build_parser()))
+def load_tool():
+    spec = importlib.util.spec_from_file_location("gen_command_docs", ROOT / "tools" / "gen_command_docs.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
+TOOL = load_tool()
+COMMANDS = [command for command, _ in TOOL.leaves(cli.build_parser())]
 each_command = in_one_test("command", COMMANDS)
+
+
+def test_the_page_is_up_to_date():
+    """Run ``make docs`` when this fails."""
+    assert TOOL.PAGE.read_text(encoding="utf-8") == TOOL.page()
+
+
+@each_command
+def test_the_page_has_a_section_with_each_argument_and_the_exit_codes(command):
+    page = TOOL.page()
+    section = re.search(rf"\n## {TOOL.name_of(command)}\n(.*?)\n## ", page, re.DOTALL)[1]
+    assert command.example in section
+    assert "Exit codes: 0 success; 1 if " in section
+    connection = page.partition("## Connection arguments")[2]
+    for action in command._actions:
+        for option in action.option_strings:
+            assert option in ("-h", "--help") or f"`{option}" in section + connection, (command.prog, option)
+
+
+def test_anchors_are_unique():
+    anchors = re.findall(r'id="([^"]+)"', TOOL.page())
+    assert len(anchors) == len(set(anchors)) > 50
 
 
 def test_there_are_commands():
