@@ -1,22 +1,27 @@
 """How far a query is behind, as the listener of Spark's events tells."""
 
+import contextlib
 import threading
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from integration_tests.real.waiting import wait_until
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, start
-from tubemq_spark.observe import LagListener
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.observe import LagListener, with_bytes
 
 pytestmark = pytest.mark.timeout(300)
 
 PATIENCE_SECONDS = 60
+IDLE_INTERVAL = "spark.sql.streaming.noDataProgressEventInterval"
+"""In milliseconds: how often Spark tells of an idle query."""
 
 
 @pytest.fixture
 def listener(spark):
-    made = LagListener()
+    made = LagListener(spark)
     spark.streams.addListener(made)
     yield made
     spark.streams.removeListener(made)
@@ -75,3 +80,67 @@ def test_a_query_is_behind_until_it_has_read_everything(spark, server, listener,
         query.stop()
         wait_until(lambda: not listener.lags(), timeout_s=PATIENCE_SECONDS, what="the query's end")
         assert "topic=" not in metrics.text()
+
+
+def values(metrics):
+    """Return the values by the name of the metric; there is one query with one source and one topic."""
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(metrics.text())
+        for sample in family.samples
+    }
+
+
+@contextlib.contextmanager
+def idle_told_often(spark):
+    """Let Spark tell of idle queries twice a second."""
+    spark.conf.set(IDLE_INTERVAL, "500")
+    yield
+    spark.conf.unset(IDLE_INTERVAL)
+
+
+@pytest.mark.any_server
+def test_metrics_tell_what_was_read_and_whether_a_query_is_idle(spark, server, listener, tmp_path):
+    topic = server.fresh_topic("3x1")
+    produce_numbers(server.master, topic, range(100, 150))
+    frame = with_bytes(read_stream(spark, server, topic, maxOffsetsPerTrigger="30").select("value"))
+    with idle_told_often(spark), listener.metrics() as metrics:
+        query = start(frame, Collected(), tmp_path, processingTime="0 seconds")
+        wait_until(
+            lambda: values(metrics).get("tubemq_query_idle") == 1,
+            timeout_s=PATIENCE_SECONDS,
+            what="an idle query",
+        )
+        seen = values(metrics)
+        assert seen["tubemq_read_rows_total"] == seen["tubemq_input_rows_total"] == 50
+        assert seen["tubemq_observed_bytes_total"] == 50 * len("100")
+        assert seen["tubemq_batches_total"] >= 2
+        assert seen["tubemq_batch_seconds_total"] > 0
+        assert seen["tubemq_lag_rows"] == seen["tubemq_brokers_away"] == 0
+        query.stop()
+
+
+def test_an_idle_query_tells_of_a_broker_that_is_away(spark, listener, tmp_path):
+    """Spark makes no micro-batch then, and keeps the last progress up to date."""
+    with EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=2) as tubemq:
+        produce_numbers(tubemq.master, "demo", range(20))
+        options = {"tubemq.master.servers": tubemq.master, "tubemq.group": "it_group", "subscribe": "demo"}
+        frame = spark.readStream.format("tubemq").options(**options, startingOffsets="earliest").load()
+        with idle_told_often(spark), listener.metrics() as metrics:
+
+            def wait_for(name, value):
+                wait_until(
+                    lambda: values(metrics).get(name) == value,
+                    timeout_s=PATIENCE_SECONDS,
+                    what=f"{name} to be {value}",
+                )
+
+            query = start(frame, Collected(), tmp_path, processingTime="0 seconds")
+            wait_for("tubemq_query_idle", 1)
+            tubemq.faults.stop_broker(2)
+            wait_for("tubemq_brokers_away", 1)
+            assert values(metrics)["tubemq_query_idle"] == 1
+            tubemq.faults.start_broker(2)
+            wait_for("tubemq_brokers_away", 0)
+            assert values(metrics)["tubemq_broker_outages_total"] == 1
+            query.stop()

@@ -3,29 +3,39 @@
 import json
 import uuid
 
-from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryTerminatedEvent
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+)
 
 ROW = 28
 
 
-def offset(**topics):
+def offset(*, partition="1:0", brokers=None, begins=None, **topics):
     """Return a source's offset as Spark shows it; each topic has one partition, read up to that row."""
-    return json.dumps({"v": 1, "topics": {topic: {"1:0": ROW * row} for topic, row in topics.items()}})
+    data = {"v": 1, "topics": {topic: {partition: ROW * row} for topic, row in topics.items()}}
+    if begins is not None:
+        data["from"] = {topic: {partition: ROW * row} for topic, row in begins.items()}
+    if brokers is not None:
+        data["brokers"] = brokers
+    return json.dumps(data)
 
 
-def source(end, latest):
+def source(end, latest, *, start="null", rows=1):
     return {
         "description": "some source",
-        "startOffset": "null",
+        "startOffset": start,
         "endOffset": end,
         "latestOffset": latest,
-        "numInputRows": 1,
+        "numInputRows": rows,
         "inputRowsPerSecond": 1.0,
         "processedRowsPerSecond": 1.0,
     }
 
 
-def progress(run, *sources, second=0, name=None):
+def progress(run, *sources, second=0, name=None, took_ms=1, observed=None):
     """Return the progress of a query's run at a second after noon."""
     return QueryProgressEvent.fromJson(
         {
@@ -35,18 +45,31 @@ def progress(run, *sources, second=0, name=None):
                 "name": name,
                 "timestamp": f"2026-03-01T12:{second // 60:02d}:{second % 60:02d}.000Z",
                 "batchId": 1,
-                "batchDuration": 1,
+                "batchDuration": took_ms,
                 "stateOperators": [],
                 "sources": list(sources),
                 "sink": {"description": "sink", "numOutputRows": 1},
+                "observedMetrics": observed or {},
             }
         }
     )
 
 
-def termination(run):
+def start(run, name=None):
+    return QueryStartedEvent.fromJson(
+        {
+            "id": str(run),
+            "runId": str(run),
+            "name": name,
+            "timestamp": "2026-03-01T12:00:00.000Z",
+            "jobTags": [],
+        }
+    )
+
+
+def termination(run, exception=None):
     return QueryTerminatedEvent.fromJson(
-        {"id": str(run), "runId": str(run), "exception": None, "errorClassOnException": None}
+        {"id": str(run), "runId": str(run), "exception": exception, "errorClassOnException": None}
     )
 
 

@@ -2,11 +2,13 @@
 
 import logging
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from tests.observe.events import idle, offset, progress, run_id, source, termination
 from tubemq_spark.observe import LagListener, TopicLag
+from tubemq_spark.observe.progress import moment
 
 OTHERS = [
     source("null", "null"),
@@ -61,6 +63,57 @@ def test_an_idle_query_is_told_from_a_stuck_one(listener):
     listener.onQueryIdle(idle(run_id(2), second=30))
     (after,) = listener.lags()
     assert (after.at - before.at, after.topics) == (30, before.topics)
+
+
+class Session:
+    """A session of Spark as the listener uses it: each query has a last progress, if it is there."""
+
+    def __init__(self, *last):
+        self.streams = self
+        self.last = {str(event.progress.id): event.progress for event in last}
+
+    def get(self, query_id):
+        if query_id not in self.last:
+            raise LookupError("there is no such query")
+        return SimpleNamespace(lastProgress=self.last[query_id])
+
+
+def test_an_idle_query_is_behind_by_what_spark_saw_last(listener):
+    """As when nothing can be read because a broker is away; what was read is not counted twice."""
+    before = progress(run_id(1), source(offset(demo=5), offset(demo=6), start=offset(demo=0)))
+    seen = source(
+        offset(demo=5), offset(demo=9, brokers={"away": [1], "outages": 1}), start=offset(demo=5), rows=0
+    )
+    listener.onQueryProgress(before)
+    for session, rows, away in (
+        (None, 1, 0),
+        (Session(), 1, 0),
+        (Session(progress(run_id(1), seen, second=20)), 4, 1),
+        (Session(before), 4, 1),
+    ):
+        listener.spark = session
+        listener.onQueryIdle(idle(run_id(1), second=30))
+        (state,) = listener.states()
+        (found,) = state.sources
+        assert (state.idle, state.batches, found.input_rows) == (True, 1, 1)
+        assert (found.lag.topics[0].rows, found.away, found.read_by_topic) == (rows, away, {"demo": 5})
+        assert found.lag.at == lag_at(30)
+    listener.onQueryProgress(progress(run_id(1), seen, second=40))
+    (state,) = listener.states()
+    assert (state.idle, state.batches) == (False, 2)
+
+
+def lag_at(second):
+    return moment(f"2026-03-01T12:00:{second:02d}.000Z")
+
+
+def test_what_spark_says_of_a_query_that_ended_meanwhile_and_runs_again_is_not_taken(listener):
+    listener.onQueryProgress(progress(run_id(1), source(offset(demo=5), offset(demo=6))))
+    again = progress(run_id(1), source(offset(demo=5), offset(demo=9)), second=20)
+    again.progress["runId"] = run_id(7)
+    listener.spark = Session(again)
+    listener.onQueryIdle(idle(run_id(1), second=30))
+    assert lags(listener) == [(str(run_id(1)), 0, [("demo", 1)])]
 
 
 def test_seconds_come_from_the_timestamps_of_progress(listener):

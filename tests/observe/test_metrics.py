@@ -1,5 +1,6 @@
 """What Prometheus reads."""
 
+import json
 import math
 import sys
 import urllib.request
@@ -8,15 +9,17 @@ import prometheus_client
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.observe.events import offset, progress, run_id, source, termination
+from tests.observe.events import idle, offset, progress, run_id, source, start, termination
 from tubemq_spark.errors import OptionError
 from tubemq_spark.observe import LagListener
 
+LABELS = "query", "source", "topic", "broker", "partition", "condition"
+
 
 def values(text):
-    """Return the values by metric, query and topic."""
+    """Return the values by metric and labels."""
     return {
-        (sample.name, sample.labels["query"], sample.labels["topic"]): sample.value
+        (sample.name, *(sample.labels[name] for name in LABELS if name in sample.labels)): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
@@ -25,29 +28,106 @@ def values(text):
 @pytest.fixture
 def listener():
     made = LagListener()
-    for second, end in ((0, 10), (10, 10), (20, 20)):
+    for second, begin, end in ((0, 0, 10), (10, 10, 10), (20, 10, 20)):
+        brokers = {"away": [2], "outages": 3} if second == 20 else None
+        only = source(
+            offset(demo=end),
+            offset(demo=10 + second, brokers=brokers),
+            start=offset(demo=begin),
+            rows=end - begin - 1,
+        )
         made.onQueryProgress(
             progress(
-                run_id(1), source(offset(demo=end), offset(demo=10 + second)), second=second, name='the "one"'
+                run_id(1), only, second=second, name='the "one"', took_ms=1500, observed=observed(second)
             )
         )
-    made.onQueryProgress(progress(run_id(2), source(offset(orders=4), offset(orders=7)), name="two"))
+    first = source(offset(orders=4, begins={"orders": 1}), offset(orders=7), rows=3)
+    made.onQueryProgress(progress(run_id(2), first, name="two"))
+    made.onQueryIdle(idle(run_id(2), second=30))
     return made
+
+
+def observed(size):
+    """Return what Spark observed: of a micro-batch without rows a sum is null."""
+    return {"mine": {"rows": 3}, "tubemq.bytes.a": {"bytes": size or None}, "tubemq.bytes.b": {"bytes": 1}}
+
+
+ONE, TWO = ('the "one"', "0", "demo"), ("two", "0", "orders")
 
 
 def test_each_known_figure_is_a_metric(listener):
     with listener.metrics() as metrics:
-        found = values(metrics.text())
-        assert found == {
-            ("tubemq_lag_rows", 'the "one"', "demo"): 10,
-            ("tubemq_lag_seconds", 'the "one"', "demo"): 10,
-            ("tubemq_catch_up_seconds", 'the "one"', "demo"): math.inf,
-            ("tubemq_progress_timestamp_seconds", 'the "one"', "demo"): 1772366420,
-            ("tubemq_lag_rows", "two", "orders"): 3,
-            ("tubemq_progress_timestamp_seconds", "two", "orders"): 1772366400,
+        assert values(metrics.text()) == {
+            ("tubemq_lag_rows", *ONE): 10,
+            ("tubemq_lag_seconds", *ONE): 10,
+            ("tubemq_catch_up_seconds", *ONE): math.inf,
+            ("tubemq_progress_timestamp_seconds", *ONE): 1772366420,
+            ("tubemq_read_rows_total", *ONE): 20,
+            ("tubemq_input_rows_total", *ONE[:2]): 17,
+            ("tubemq_brokers_away", *ONE[:2]): 1,
+            ("tubemq_broker_outages_total", *ONE[:2]): 3,
+            ("tubemq_query_idle", ONE[0]): 0,
+            ("tubemq_batches_total", ONE[0]): 3,
+            ("tubemq_batch_seconds_total", ONE[0]): 4.5,
+            ("tubemq_observed_bytes_total", ONE[0]): 33,
+            ("tubemq_lag_rows", *TWO): 3,
+            ("tubemq_progress_timestamp_seconds", *TWO): 1772366430,
+            ("tubemq_read_rows_total", *TWO): 3,
+            ("tubemq_input_rows_total", *TWO[:2]): 3,
+            ("tubemq_brokers_away", *TWO[:2]): 0,
+            ("tubemq_broker_outages_total", *TWO[:2]): 0,
+            ("tubemq_query_idle", TWO[0]): 1,
+            ("tubemq_batches_total", TWO[0]): 1,
+            ("tubemq_batch_seconds_total", TWO[0]): 0.001,
         }
         listener.onQueryTerminated(termination(run_id(1)))
-        assert {query for _, query, _ in values(metrics.text())} == {"two"}
+        assert {query for _, query, *_ in values(metrics.text())} == {"two"}
+
+
+def test_partitions_have_series_where_that_is_wanted(listener):
+    end = {"v": 1, "topics": {"demo": {"1:0": 28 * 5, "1:1": 28 * 8, "2:0": 28 * 6}}}
+    start = {"v": 1, "topics": {"demo": {"1:0": 28 * 4, "1:1": 28 * 7, "2:0": 0}}}
+    latest = {"v": 1, "topics": {"demo": {"1:0": 28 * 9, "1:1": 28 * 9, "2:0": 28 * 6}}}
+    texts = [json.dumps(one) for one in (end, latest, start)]
+    made = LagListener()
+    made.onQueryProgress(progress(run_id(1), source(*texts[:2], start=texts[2]), name="three"))
+
+    found = values(made.metrics(partitions=True).text())
+
+    where = [("three", "0", "demo", *place) for place in (("1", "0"), ("1", "1"), ("2", "0"))]
+    assert [found["tubemq_partition_lag_rows", *place] for place in where] == [4, 1, 0]
+    assert [found["tubemq_partition_read_rows_total", *place] for place in where] == [1, 1, 6]
+    assert found["tubemq_partition_lag_seconds", *where[2]] == 0
+    topic = where[0][:3]
+    assert found["tubemq_lag_rows", *topic] == 4, "two partitions share a store"
+    assert found["tubemq_read_rows_total", *topic] == 1 + 6
+
+
+def test_failures_are_counted_by_condition(listener):
+    """They stay when the query is gone; those of queries that do not concern TubeMQ are none of ours."""
+    ours = "Caused by: DataLossError: [TUBEMQ_DATA_LOSS.EXPIRED] Records of demo ..."
+    for run, name, exception in (
+        (1, None, ours),
+        (2, None, "[DIVIDE_BY_ZERO] Division by zero."),
+        (3, "never began", "[TUBEMQ_CONNECT_FAILED] Cannot connect"),
+        (4, "of another source", "java.lang.Exception"),
+        (5, "never began", "[TUBEMQ_CONNECT_FAILED] Cannot connect"),
+        (6, "stopped", None),
+    ):
+        listener.onQueryStarted(start(run_id(run), name))
+        listener.onQueryTerminated(termination(run_id(run), exception))
+
+    assert values(listener.metrics().text()) == {
+        ("tubemq_query_failures_total", 'the "one"', "TUBEMQ_DATA_LOSS.EXPIRED"): 1,
+        ("tubemq_query_failures_total", "two", "other"): 1,
+        ("tubemq_query_failures_total", "never began", "TUBEMQ_CONNECT_FAILED"): 2,
+    }
+
+
+def test_failures_of_queries_without_a_name_are_counted_up_to_a_number(listener):
+    for number in range(10, 1_200):
+        listener.onQueryTerminated(termination(run_id(number), "[TUBEMQ_TIMEOUT] ..."))
+    assert len(listener.failures()) == 1_000
 
 
 def test_without_queries_there_are_no_series():

@@ -157,7 +157,7 @@ def test_a_store_whose_broker_does_not_answer_stands_still_and_the_others_go_on(
     assert snapshot.bounds.keys() == {store(0), store(2)}
     assert snapshot.bounds[store(0)].latest == 28 * 6
     assert planner.latest_known[store(1)] == 28 * 7
-    assert not planner.brokers_beside, "it answers for its other stores, so looks wait for it"
+    assert not planner.outages.beside, "it answers for its other stores, so looks wait for it"
 
 
 def test_no_broker_at_all_is_no_error_of_a_running_stream(planner, cluster, clock):

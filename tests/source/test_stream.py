@@ -950,3 +950,26 @@ def test_a_broker_that_goes_while_it_is_asked_for_its_first_record_ends_no_strea
 
     assert text(stream.latestOffset(first, EVERYTHING)) == text(first)
     assert rows(stream, first, stream.latestOffset(first, EVERYTHING)) == {30_000: 4}
+
+
+def test_progress_tells_which_brokers_are_away_and_how_often_one_went(cluster, clock):
+    stream = reader()
+    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    assert "brokers" not in stream.reportLatestOffset(), "a listener of an older release reads the rest"
+    seen = []
+    for _ in range(2):
+        away = TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
+        for failing in (dict.fromkeys(cluster.rows, away), {}):
+            cluster.failing = failing
+            clock[0] += 600
+            stream.latestOffset(end, EVERYTHING)
+            clock[0] += 600
+            stream.latestOffset(end, EVERYTHING)
+            seen.append(stream.reportLatestOffset()["brokers"])
+
+    assert seen == [
+        {"away": [1], "outages": 1},
+        {"away": [], "outages": 1},
+        {"away": [1], "outages": 2},
+        {"away": [], "outages": 2},
+    ]

@@ -2,5 +2,6 @@
 
 from tubemq_spark.observe.lag import TopicLag
 from tubemq_spark.observe.listener import LagListener
+from tubemq_spark.observe.progress import with_bytes
 
-__all__ = ["LagListener", "TopicLag"]
+__all__ = ["LagListener", "TopicLag", "with_bytes"]

@@ -61,6 +61,17 @@ class QueryLag:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far one source of a query is behind in one partition."""
+
+    partition: TopicPartition
+    rows: int
+    """Rows that are not read yet; in a store of several partitions, what the store holds of all of them."""
+    seconds: float | None
+    """As in ``TopicLag``."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Point:
     """Where a store ended, and how far it was read, in index bytes."""
 
@@ -109,24 +120,31 @@ class StoreHistory:
     @property
     def rows(self) -> int:
         """How many rows were not read at the last moment."""
-        now = self._recent[-1]
-        return rows_between(now.position, now.latest)
+        return self.rows_at(self._recent[-1].position)
 
     @property
     def seconds(self) -> float | None:
         """How long ago the log ended where it was read up to; 0 when it ends there now."""
+        return self.seconds_at(self._recent[-1].position)
+
+    def rows_at(self, position: int) -> int:
+        """Return how many rows were behind a position, in index bytes, at the last moment."""
+        return rows_between(position, self._recent[-1].latest)
+
+    def seconds_at(self, position: int) -> float | None:
+        """Return how long ago the log ended at a position that is not before where it was read up to."""
         now = self._recent[-1]
-        if now.position >= now.latest:
+        if position >= now.latest:
             return 0.0
-        after = bisect.bisect_right(self._ends, now.position)
+        after = bisect.bisect_right(self._ends, position)
         if after == 0:
             coming = self.coming_per_second
             if not coming:
                 return None
-            return now.at - self._first[0] + rows_between(now.position, self._ends[0]) / coming
+            return now.at - self._first[0] + rows_between(position, self._ends[0]) / coming
         begin, end = self._ends[after - 1], self._ends[after]
         since, until = self._last[after - 1], self._first[after]
-        passed_at = since + (now.position - begin) / (end - begin) * (until - since)
+        passed_at = since + (position - begin) / (end - begin) * (until - since)
         return now.at - passed_at
 
     @property
@@ -154,6 +172,7 @@ class SourceHistory:
 
     def __init__(self) -> None:
         self._stores: dict[StoreId, StoreHistory] = {}
+        self._positions: Mapping[TopicPartition, int] = {}
 
     def add(
         self, at: float, latest: Mapping[TopicPartition, int], positions: Mapping[TopicPartition, int]
@@ -162,6 +181,7 @@ class SourceHistory:
 
         Stores that are in only one of the two are not known at this moment; those in neither are forgotten.
         """
+        self._positions = positions
         furthest_back: dict[StoreId, int] = {}
         for partition, position in positions.items():
             store = partition.store_id
@@ -181,6 +201,14 @@ class SourceHistory:
         for store, history in sorted(self._stores.items()):
             of_topic.setdefault(store.topic, []).append(history)
         return [_topic_lag(topic, stores) for topic, stores in of_topic.items()]
+
+    def partition_lags(self) -> list[PartitionLag]:
+        """Return the lag of each partition, in their order; of those whose end is known."""
+        return [
+            PartitionLag(partition, store.rows_at(position), store.seconds_at(position))
+            for partition, position in sorted(self._positions.items())
+            if (store := self._stores.get(partition.store_id)) is not None
+        ]
 
 
 def _topic_lag(topic: str, stores: Iterable[StoreHistory]) -> TopicLag:

@@ -1,76 +1,180 @@
-"""The lags of queries for Prometheus; the one module that needs ``prometheus_client``.
+"""What the listener knows, for Prometheus; the one module that needs ``prometheus_client``.
 
 Metrics are made when they are asked for, from what the listener knows then: a query that has ended has
-none.
+none. ``FAMILIES`` are all there are.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from tubemq_spark.errors import OptionError
-from tubemq_spark.observe.lag import QueryLag
+from tubemq_spark.observe.losses import LedgerLosses
+from tubemq_spark.observe.run import QueryState, SourceState
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
 try:
     import prometheus_client
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.metrics_core import Metric
     from prometheus_client.registry import Collector, CollectorRegistry
 except ImportError as missing:
     raise OptionError("TUBEMQ_NO_PROMETHEUS") from missing
 
-_LABELS: Final = ("query", "source", "topic")
+_QUERY: Final = ("query",)
+_SOURCE: Final = ("query", "source")
+_TOPIC: Final = ("query", "source", "topic")
+_PARTITION: Final = ("query", "source", "topic", "broker", "partition")
+_LOSS: Final = ("group", "topic", "reason")
 
 
-class _LagCollector(Collector):
+class Family(NamedTuple):
+    """One metric; the name of a counter is without ``_total``."""
+
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
+    text: str
+    labels: tuple[str, ...]
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "tubemq_lag_rows": Family(GaugeMetricFamily, "Rows that the query has not read yet.", _TOPIC),
+    "tubemq_lag_seconds": Family(
+        GaugeMetricFamily, "How long ago the topic ended where the query stands.", _TOPIC
+    ),
+    "tubemq_catch_up_seconds": Family(GaugeMetricFamily, "How long the query needs to catch up.", _TOPIC),
+    "tubemq_progress_timestamp_seconds": Family(
+        GaugeMetricFamily,
+        "When the query last began a micro-batch or found nothing new, in seconds since 1970.",
+        _TOPIC,
+    ),
+    "tubemq_read_rows": Family(CounterMetricFamily, "Rows between the offsets of micro-batches.", _TOPIC),
+    "tubemq_input_rows": Family(CounterMetricFamily, "Rows that Spark got from the source.", _SOURCE),
+    "tubemq_brokers_away": Family(GaugeMetricFamily, "Brokers whose stores wait.", _SOURCE),
+    "tubemq_broker_outages": Family(CounterMetricFamily, "How often a broker went away.", _SOURCE),
+    "tubemq_query_idle": Family(GaugeMetricFamily, "Whether the query found nothing new.", _QUERY),
+    "tubemq_batches": Family(CounterMetricFamily, "Micro-batches that ended.", _QUERY),
+    "tubemq_batch_seconds": Family(CounterMetricFamily, "How long they took together.", _QUERY),
+    "tubemq_observed_bytes": Family(CounterMetricFamily, "Bytes that with_bytes counted.", _QUERY),
+    "tubemq_query_failures": Family(
+        CounterMetricFamily, "Runs of queries that an error ended.", ("query", "condition")
+    ),
+    "tubemq_partition_lag_rows": Family(
+        GaugeMetricFamily, "Rows that the query has not read yet.", _PARTITION
+    ),
+    "tubemq_partition_lag_seconds": Family(
+        GaugeMetricFamily, "How long ago the partition ended where the query stands.", _PARTITION
+    ),
+    "tubemq_partition_read_rows": Family(
+        CounterMetricFamily, "Rows between the offsets of micro-batches.", _PARTITION
+    ),
+    "tubemq_losses": Family(CounterMetricFamily, "Losses in the ledger.", _LOSS),
+    "tubemq_lost_rows": Family(CounterMetricFamily, "Rows of those losses whose rows are known.", _LOSS),
+    "tubemq_loss_ledger_timestamp_seconds": Family(
+        GaugeMetricFamily, "When the ledger was last read, in seconds since 1970.", ()
+    ),
+}
+
+
+class Observed(Protocol):
+    """What is asked of a listener."""
+
+    def states(self) -> list[QueryState]:
+        """Return what is known of each query."""
+
+    def failures(self) -> Mapping[tuple[str, str], int]:
+        """Return how many runs failed, by query and condition."""
+
+
+class _Made:
+    """The metrics of one moment."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+            name: family.kind(name, family.text, labels=family.labels) for name, family in FAMILIES.items()
+        }
+
+    def add(self, name: str, value: float | None, *labels: str) -> None:
+        """Add a value to ``tubemq_<name>``; what is not known has none."""
+        if value is not None:
+            self.families[f"tubemq_{name}"].add_metric(labels, value)
+
+    def add_query(self, query: QueryState, *, partitions: bool) -> None:
+        self.add("query_idle", query.idle, query.name)
+        self.add("observed_bytes", query.observed_bytes, query.name)
+        self.add("batches", query.batches, query.name)
+        self.add("batch_seconds", query.batch_seconds, query.name)
+        for source in query.sources:
+            self._add_source(source)
+            if partitions:
+                self._add_partitions(source)
+
+    def _add_source(self, source: SourceState) -> None:
+        labels = source.lag.query, str(source.lag.source)
+        self.add("input_rows", source.input_rows, *labels)
+        self.add("brokers_away", source.away, *labels)
+        self.add("broker_outages", source.outages, *labels)
+        for topic in source.lag.topics:
+            self.add("lag_rows", topic.rows, *labels, topic.topic)
+            self.add("lag_seconds", topic.seconds, *labels, topic.topic)
+            self.add("catch_up_seconds", topic.catch_up_seconds, *labels, topic.topic)
+            self.add("progress_timestamp_seconds", source.lag.at, *labels, topic.topic)
+        for name, rows in source.read_by_topic.items():
+            self.add("read_rows", rows, *labels, name)
+
+    def _add_partitions(self, source: SourceState) -> None:
+        for lag in source.partitions:
+            partition = lag.partition
+            labels = (
+                source.lag.query,
+                str(source.lag.source),
+                partition.topic,
+                str(partition.broker_id),
+                str(partition.partition_id),
+            )
+            self.add("partition_lag_rows", lag.rows, *labels)
+            self.add("partition_lag_seconds", lag.seconds, *labels)
+            self.add("partition_read_rows", source.read_by_partition.get(partition, 0), *labels)
+
+    def add_losses(self, ledger: LedgerLosses) -> None:
+        for kind, count in ledger.counts().items():
+            self.add("losses", count.losses, *kind)
+            self.add("lost_rows", count.rows, *kind)
+        self.add("loss_ledger_timestamp_seconds", ledger.read_at)
+
+
+class _Collector(Collector):
     """Makes the metrics of the moment."""
 
-    def __init__(self, lags: Callable[[], Iterable[QueryLag]]) -> None:
-        self._lags = lags
+    def __init__(self, observed: Observed, ledger: LedgerLosses | None, *, partitions: bool) -> None:
+        self._observed = observed
+        self._ledger = ledger
+        self._partitions = partitions
 
-    def describe(self) -> Iterator[GaugeMetricFamily]:
+    def describe(self) -> Iterator[Metric]:
         """Return the metrics without values, for the registry."""
-        yield from self._families()
+        yield from _Made().families.values()
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """Return the metrics; what is not known has no value."""
-        rows, seconds, catch_up, at = families = self._families()
-        for lag in self._lags():
-            for topic in lag.topics:
-                labels = (lag.query, str(lag.source), topic.topic)
-                rows.add_metric(labels, topic.rows)
-                at.add_metric(labels, lag.at)
-                if topic.seconds is not None:
-                    seconds.add_metric(labels, topic.seconds)
-                if topic.catch_up_seconds is not None:
-                    catch_up.add_metric(labels, topic.catch_up_seconds)
-        yield from families
-
-    @staticmethod
-    def _families() -> tuple[GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily, GaugeMetricFamily]:
-        return (
-            GaugeMetricFamily("tubemq_lag_rows", "Rows that the query has not read yet.", labels=_LABELS),
-            GaugeMetricFamily(
-                "tubemq_lag_seconds", "How long ago the topic ended where the query stands.", labels=_LABELS
-            ),
-            GaugeMetricFamily(
-                "tubemq_catch_up_seconds", "How long the query needs to catch up.", labels=_LABELS
-            ),
-            GaugeMetricFamily(
-                "tubemq_progress_timestamp_seconds",
-                "When the query last began a micro-batch or found nothing new, in seconds since 1970.",
-                labels=_LABELS,
-            ),
-        )
+        made = _Made()
+        for query in self._observed.states():
+            made.add_query(query, partitions=self._partitions)
+        for (name, condition), count in self._observed.failures().items():
+            made.add("query_failures", count, name, condition)
+        if self._ledger is not None:
+            made.add_losses(self._ledger)
+        yield from made.families.values()
 
 
 class Metrics:
-    """Serves lags; a context manager whose end closes the server."""
+    """Serves what a listener knows; a context manager whose end closes the server."""
 
-    def __init__(self, lags: Callable[[], Iterable[QueryLag]]) -> None:
-        self.collector = _LagCollector(lags)
+    def __init__(
+        self, observed: Observed, ledger: LedgerLosses | None = None, *, partitions: bool = False
+    ) -> None:
+        self.collector = _Collector(observed, ledger, partitions=partitions)
         """To be registered with a registry of your own."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self.collector)

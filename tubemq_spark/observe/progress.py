@@ -3,16 +3,28 @@
 import dataclasses
 import datetime
 import json
+import uuid
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Final, Protocol
+
+from pyspark.sql import DataFrame, Row, functions
 
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.source_offset import SourceOffset
+from tubemq_spark.offsets.reported import ReportedEnd
+from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, read_stream_offset
+
+_BYTES_OBSERVATION: Final = "tubemq.bytes."
+"""How the names of observations begin that count bytes."""
+_BYTES: Final = "bytes"
 
 
 class SourceProgress(Protocol):
     """The part of Spark's ``SourceProgress`` that is used."""
+
+    @property
+    def startOffset(self) -> object:  # noqa: N802
+        """Where the micro-batch began."""
 
     @property
     def endOffset(self) -> object:  # noqa: N802
@@ -25,10 +37,13 @@ class SourceProgress(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """How far one source was read, and where it ends, in index bytes."""
+    """How far one source was read, and where it ends, in index bytes; and its brokers."""
 
+    begins: Mapping[TopicPartition, int]
+    """Where the micro-batch began."""
     positions: Mapping[TopicPartition, int]
-    latest: Mapping[TopicPartition, int]
+    """Where it ended."""
+    end: ReportedEnd
 
 
 def source_offsets(source: SourceProgress) -> SourceOffsets | None:
@@ -38,8 +53,15 @@ def source_offsets(source: SourceProgress) -> SourceOffsets | None:
         None for a source of another kind, and for one of which nothing was read yet: its offset is null, or
         the beginning that is not resolved.
     """
-    positions, latest = _offsets(source.endOffset), _offsets(source.latestOffset)
-    return None if positions is None or latest is None else SourceOffsets(positions, latest)
+    try:
+        end = SourceOffset.from_json(_object(source.endOffset))
+        reported = ReportedEnd.from_json(_object(source.latestOffset))
+        start = _start(source.startOffset)
+    except (ValueError, RecursionError, OffsetFormatError):
+        return None
+    known = {**end.first_offsets, **start.next_offsets}
+    begins = {partition: known.get(partition, position) for partition, position in end.next_offsets.items()}
+    return SourceOffsets(begins, end.next_offsets, reported)
 
 
 def moment(timestamp: str) -> float:
@@ -47,9 +69,34 @@ def moment(timestamp: str) -> float:
     return datetime.datetime.fromisoformat(timestamp).timestamp()
 
 
-def _offsets(text: object) -> Mapping[TopicPartition, int] | None:
-    try:
-        data = json.loads(text) if isinstance(text, str) else None
-        return SourceOffset.from_json(data).next_offsets if isinstance(data, dict) else None
-    except (ValueError, RecursionError, OffsetFormatError):
-        return None
+def with_bytes(frame: DataFrame, column: str = "value") -> DataFrame:
+    """Return a frame whose micro-batches tell a ``LagListener`` how many bytes a column of them had.
+
+    Spark sums them up where the rows are, with ``DataFrame.observe``, so the column is read even if nothing
+    else needs it.
+    """
+    size = functions.sum(functions.octet_length(column)).alias(_BYTES)
+    return frame.observe(f"{_BYTES_OBSERVATION}{uuid.uuid4()}", size)
+
+
+def observed_bytes(observed: Mapping[str, Row] | None) -> int | None:
+    """Return how many bytes a micro-batch had by what ``with_bytes`` observed; None without that."""
+    sums = [row[_BYTES] or 0 for name, row in (observed or {}).items() if name.startswith(_BYTES_OBSERVATION)]
+    return sum(one for one in sums if isinstance(one, int)) if sums else None
+
+
+def _object(text: object) -> dict[str, Any]:
+    """Return the JSON object in a text.
+
+    Raises:
+        ValueError: there is none.
+    """
+    data = json.loads(text) if isinstance(text, str) else None
+    if not isinstance(data, dict):
+        raise ValueError(f"not an object: {text!r}")
+    return data
+
+
+def _start(text: object) -> StreamOffset:
+    """Return where a micro-batch starts: the first one of a query at nothing that Spark knows."""
+    return SourceOffset({}) if text in {None, "null", "None"} else read_stream_offset(_object(text))

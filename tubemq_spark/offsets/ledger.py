@@ -31,6 +31,8 @@ from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 VERSION: Final = 1
+SUFFIX: Final = ".jsonl"
+"""How the names of files end."""
 _REASONS: Final = (
     Loss.EXPIRED,
     Loss.TRUNCATED,

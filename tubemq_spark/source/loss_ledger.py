@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
-from tubemq_spark.offsets.ledger import Origin, coalesced, file_of, micro_batch
+from tubemq_spark.offsets.ledger import SUFFIX, Origin, coalesced, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tubemq_spark.files.folder_uri import FolderUri
     from tubemq_spark.files.text_files import TextFiles
 
-SUFFIX: Final = ".jsonl"
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 _NOWHERE: Final[Mapping[TopicPartition, int]] = {}
 _REMEMBERED_FILES: Final = 1_000

@@ -76,6 +76,13 @@ class Outages:
 
     def __init__(self) -> None:
         self._away: dict[int, _Outage] = {}
+        self.count = 0
+        """How many outages the user was told of."""
+
+    @property
+    def away(self) -> Collection[int]:
+        """The brokers that are away."""
+        return {broker_id for broker_id, outage in self._away.items() if outage.told}
 
     @property
     def beside(self) -> Collection[int]:
@@ -158,6 +165,7 @@ class Outages:
         if outage.told:
             return
         outage.told = True
+        self.count += 1
         logger.warning(
             "broker %d (%s) %s for %d of its stores; they wait, other stores continue: %s",
             broker_id,

@@ -110,7 +110,8 @@ class Planner:
         """What answers."""
         self.layouts = LayoutCache(self.cluster, options.subscription)
         """Where the partitions are."""
-        self._outages = Outages()
+        self.outages = Outages()
+        """Which brokers are late or away."""
         self._beside: dict[int, Begun[VisibleBounds]] = {}
         """What is being asked of brokers that no look waits for, by broker id: one question each."""
         self._last_late: dict[int, VisibleBounds] = {}
@@ -126,11 +127,6 @@ class Planner:
         self._times: tuple[Snapshot, TimeSearch] | None = None
         self.last_snapshot: Snapshot | None = None
         """The last snapshot, however old."""
-
-    @property
-    def brokers_beside(self) -> Collection[int]:
-        """The ids of brokers that are late or away: nothing waits for them."""
-        return self._outages.beside
 
     @property
     def latest_known(self) -> Mapping[StoreId, int]:
@@ -380,7 +376,7 @@ class Planner:
         # Where the query stands is not known: anywhere.
         answer = ask_bounds(self.cluster, self._options.visibility, layout)
         bounds = answer.bounds
-        self._outages.update(bounds, layout, {}, time.monotonic())
+        self.outages.update(bounds, layout, {}, time.monotonic())
         later = self.layouts.ask(missing_ok=missing_ok)
         unanswered = [store for store in later.stores if store not in bounds.by_store]
         if unanswered:
@@ -399,12 +395,12 @@ class Planner:
         ask = functools.partial(
             ask_bounds, self.cluster, self._options.visibility, layout, positions=positions
         )
-        for broker_id, due in self._outages.due(layout, time.monotonic()).items():
+        for broker_id, due in self.outages.due(layout, time.monotonic()).items():
             if broker_id not in self._beside:
                 question = functools.partial(ask, due.stores, timeout_ms=due.timeout_ms)
                 self._beside[broker_id] = Begun(question, f"tubemq-late-{broker_id}")
         answer = ask(
-            self._outages.stores_to_ask(layout), timeout_ms=None if patient else round(PATIENCE_S * 1000)
+            self.outages.stores_to_ask(layout), timeout_ms=None if patient else round(PATIENCE_S * 1000)
         )
         late = set() if patient else brokers_late(answer.bounds.failures)
         stores = layout.stores.keys()
@@ -418,9 +414,9 @@ class Planner:
             if begun.took_s > PATIENCE_S and not other.bounds.failures:
                 late.add(broker_id)
                 self._last_late[broker_id] = other
-        self._outages.update(answer.bounds, layout, positions, time.monotonic(), late)
+        self.outages.update(answer.bounds, layout, positions, time.monotonic(), late)
         # What a broker that is late has said remains true until it says more.
-        self._last_late = {one: said for one, said in self._last_late.items() if one in self._outages.late}
+        self._last_late = {one: said for one, said in self._last_late.items() if one in self.outages.late}
         for broker_id, said in self._last_late.items():
             if broker_id not in late:
                 answer = said.of(stores).with_others(answer)

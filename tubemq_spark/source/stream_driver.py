@@ -27,6 +27,7 @@ from tubemq_spark.offsets.ledger import planning
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
+from tubemq_spark.offsets.reported import ReportedEnd
 from tubemq_spark.offsets.source_offset import (
     SourceOffset,
     StartToken,
@@ -98,7 +99,8 @@ class StreamDriver:
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at = -math.inf
         self._last_end: _LastEnd | None = None
-        self._report: tuple[Snapshot, dict[str, Any]] | None = None
+        self._report: tuple[tuple[Snapshot, Collection[int], int], dict[str, Any]] | None = None
+        """What was reported last, and what that depended on."""
         self._warned_of_others = False
         self._looked_at_backlog = False
 
@@ -153,18 +155,22 @@ class StreamDriver:
         return data
 
     def report(self) -> dict[str, Any] | None:
-        """Return where what may be read ends, as far as known; None before the first snapshot."""
-        snapshot = self._planner.last_snapshot
+        """Return where what may be read ends, as far as known, and which brokers are away.
+
+        None before the first snapshot.
+        """
+        snapshot, outages = self._planner.last_snapshot, self._planner.outages
         if snapshot is None:
             return None
-        if self._report is None or self._report[0] is not snapshot:
+        told = snapshot, outages.away, outages.count
+        if self._report is None or self._report[0] != told:
             latest = self._planner.latest_known
             ends = {
                 partition: latest[store]
                 for partition in snapshot.layout.partitions
                 if (store := partition.store_id) in latest
             }
-            self._report = snapshot, SourceOffset(ends).to_json()
+            self._report = told, ReportedEnd(ends, outages.away, outages.count).to_json()
         return self._report[1]
 
     def fix_target(self) -> None:
@@ -202,7 +208,7 @@ class StreamDriver:
         layout = self._planner.layouts.last
         if layout is not None:
             positions = self._parsed(end).next_offsets
-            self._group_progress.show(layout, positions, self._planner.brokers_beside)
+            self._group_progress.show(layout, positions, self._planner.outages.beside)
 
     def _limits(self, max_rows: int, start: Mapping[str, Any]) -> _Limits:
         return _Limits(max_rows, self._min_rows(start), self._options.max_bytes_per_trigger)

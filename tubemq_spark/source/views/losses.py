@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from tubemq_spark.files.text_files import TextFiles
-from tubemq_spark.offsets.ledger import gaps, observations_of
+from tubemq_spark.offsets.ledger import SUFFIX, gaps, observations_of
 from tubemq_spark.options import LossesOptions
-from tubemq_spark.source.loss_ledger import SUFFIX
 from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
 

@@ -1,0 +1,91 @@
+"""The losses in a ledger, counted for Prometheus."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.files.folder_uri import EXPECTED, FolderUri, redacted
+from tubemq_spark.offsets.ledger import SUFFIX, gaps, observations_of
+
+logger = logging.getLogger(__name__)
+
+_READ_SECONDS: Final = 30.0
+"""The ledger is not read more often, however often Prometheus asks: it may be in an object store."""
+
+
+class Kind(NamedTuple):
+    """What losses are counted by."""
+
+    group: str
+    """The consumer group of the query that passed over them."""
+    topic: str
+    reason: str
+
+
+class Count(NamedTuple):
+    """How many losses, and how many rows of those of which that is known."""
+
+    losses: int
+    rows: int
+
+
+class LedgerLosses:
+    """Counts what is in a ledger; both counts only grow, although gaps that touch become one."""
+
+    def __init__(self, folder: str, clock: Callable[[], float] = time.time) -> None:
+        """Take the folder of ``lossLedger``.
+
+        Raises:
+            OptionError: the text names no folder.
+        """
+        place = FolderUri.parse(folder)
+        if place is None:
+            shown = redacted(folder)
+            raise OptionError("TUBEMQ_OPTION_VALUE", option="loss_ledger", value=shown, expected=EXPECTED)
+        self._place = place
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._tried_at: float | None = None
+        self._failed = False
+        self._counts: dict[Kind, Count] = {}
+        self.read_at: float | None = None
+        """When it was last read, in seconds since 1970; None before."""
+
+    def counts(self) -> Mapping[Kind, Count]:
+        """Return the losses as of a moment ago; if the ledger cannot be read, those that were read last."""
+        with self._lock:
+            now = self._clock()
+            if self._tried_at is None or not 0 <= now - self._tried_at < _READ_SECONDS:
+                self._tried_at = now
+                try:
+                    self._read()
+                except TubeMQError as error:
+                    logger.log(logging.DEBUG if self._failed else logging.WARNING, "%s", error)
+                    self._failed = True
+                else:
+                    self._failed = False
+                    self.read_at = now
+            return dict(self._counts)
+
+    def _read(self) -> None:
+        # Arrow's file systems take a while to load.
+        from tubemq_spark.files.text_files import TextFiles
+
+        # All of it first: threads that read go on until the last file is taken.
+        files = list(TextFiles(self._place, "lossLedger", SUFFIX).read())
+        observations = [
+            observation
+            for name, text in files
+            for observation in observations_of(text, f"{self._place}/{name}")
+        ]
+        seen: dict[Kind, Count] = {}
+        for gap in gaps(observations):
+            kind = Kind(gap.origin.consumer_group, gap.loss.partition.topic, gap.loss.loss.value)
+            losses, rows = seen.get(kind, Count(0, 0))
+            seen[kind] = Count(losses + 1, rows + (gap.loss.rows or 0))
+        for kind, count in seen.items():
+            before = self._counts.get(kind, Count(0, 0))
+            self._counts[kind] = Count(max(before.losses, count.losses), max(before.rows, count.rows))
