@@ -4,7 +4,7 @@ from pathlib import Path
 
 from prometheus_client import Metric
 
-from tubemq_spark.gateway.server import GatewayServer
+from tubemq_spark.gateway.server import LIMITS, GatewayServer
 from tubemq_spark.gateway.session.sessions import ENDS
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
@@ -52,13 +52,18 @@ TAIL = """
 | `direction` | `read` or `published` |
 | `reason` | `session_unknown`, as at each gateway that a client comes to; `draining` |
 | `end` | {ends} |
+| `setting` | the [setting](gateway.md#settings) that is the limit: {limits} |
 | `kind` | why records are missing, as in the conditions `TUBEMQ_DATA_LOSS`, such as `EXPIRED` |
 
 ## What to watch
 
+These are alerts of `deploy/prometheus/rules.yml`, and a dashboard for Grafana shows all of it:
+[monitoring](../spark/monitoring.md#rules-and-dashboards) says how to use both.
+
 - **Refused calls.** `rate(tubemq_gateway_calls_total{{status="RESOURCE_EXHAUSTED"}}[5m]) > 0`: a limit is
   reached, and the log says which. Start another gateway, or raise the
-  [limit](gateway.md#limits-and-who-counts).
+  [limit](gateway.md#limits-and-who-counts). How near one is:
+  `tubemq_gateway_sessions / ignoring(setting) tubemq_gateway_limit{{setting="sessions"}}`.
 - **Calls that queue.** `tubemq_gateway_waiting_calls > 0` for minutes: brokers are slow, or `reads` is too
   small.
 - **No master.** `tubemq_gateway_degraded > 0` for minutes: no master answers, and the gateway uses what one
@@ -87,7 +92,8 @@ def page() -> str:
     metrics = GatewayServer(settings).metrics
     rows = [_row(metric, metrics.labels.get(metric.name, ())) for metric in metrics.registry.collect()]
     ends = "; ".join(f"`{end}`: {text}" for end, text in ENDS.items())
-    return HEAD + "".join(rows) + TAIL.format(ends=ends)
+    limits = ", ".join(f"`{limit}`" for limit in LIMITS)
+    return HEAD + "".join(rows) + TAIL.format(ends=ends, limits=limits)
 
 
 def _row(metric: Metric, labels: tuple[str, ...]) -> str:

@@ -69,6 +69,7 @@ class Metrics:
         # Memory, CPU time and open files, under Prometheus' own names.
         prometheus.ProcessCollector(registry=self.registry)
         self._hooks = self._metric(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
+        self._limits = self._metric(prometheus.Gauge, "limit", "What a setting allows at most", "setting")
         self._watched: dict[str, Callable[[], float]] = {}
         self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
         """How many messages and bytes have passed, by direction."""
@@ -84,6 +85,10 @@ class Metrics:
         self._metric(_prometheus().Gauge, name, text).set_function(value)
         if on_page:
             self._watched[text] = value
+
+    def limited(self, setting: str, most: int) -> None:
+        """Show what a setting allows, to compare with what there is."""
+        self._limits.labels(setting).set(most)
 
     def watched(self) -> dict[str, int]:
         """Return the numbers of the page as they are now, by their texts."""

@@ -60,6 +60,8 @@ _QUESTIONS_S: Final = 1.0
 """How long questions that are under way may take when the gateway stops."""
 _THREADS_S: Final = 3.0
 """How long threads whose calls were cut may take to notice."""
+LIMITS: Final = ("sessions", "reads", "publishes", "fetches", "waiting_calls", "total_bytes")
+"""The settings that metrics show beside what there is."""
 
 
 class GatewayServer:
@@ -145,7 +147,14 @@ class GatewayServer:
         watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: admission.bytes.used)
         watch("consumers", "Sessions that consume", lambda: len(self._consuming))
         watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
-        watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded))
+        # Of these two the page has the gateway's state in words.
+        watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded), on_page=False)
+        watch(
+            "draining",
+            "Whether the gateway is about to stop",
+            lambda: int(self._calls.draining),
+            on_page=False,
+        )
         watch("waiting_calls", "Calls that wait for a thread", lambda: admission.waiting)
         watch("endings", "What clients have left behind and is being closed", self._endings)
         watch(
@@ -159,7 +168,8 @@ class GatewayServer:
             lambda: self._certificates.expires_at if self._certificates else 0,
             on_page=False,
         )
-        watch("draining", "Whether the gateway is about to stop", lambda: int(self._calls.draining))
+        for name in LIMITS:
+            self.metrics.limited(name, getattr(self._settings, name))
 
     def _endings(self) -> int:
         return len(self._admission.endings) + self._consuming.endings

@@ -5,7 +5,7 @@ from tubemq_spark.gateway.operate.overview import Flow, Overview, report
 FLOWS = {"read": Flow(3_000, 2_000_000, 1_500.4, 1_000_000), "published": Flow(0, 0, 0, 0)}
 
 
-def overview(draining=False, **numbers):
+def overview(draining=False, degraded=False, **numbers):
     return Overview(
         name="g1",
         cluster="default",
@@ -14,7 +14,7 @@ def overview(draining=False, **numbers):
         masters=("m:8715",),
         uptime_ms=1_000,
         draining=draining,
-        degraded=False,
+        degraded=degraded,
         flows=FLOWS,
         history={},
         numbers=numbers,
@@ -32,3 +32,4 @@ def test_a_line_has_rates_and_what_there_is():
     )
     assert report(overview()).endswith("; idle")
     assert "about to stop" in report(overview(draining=True))
+    assert "serves at host:11911, but no master answers, 1 sessions" in report(overview(degraded=True))

@@ -108,6 +108,9 @@ def test_the_status_page_shows_sessions_routes_rates_and_waits(served):
     assert rates["read"][2] == "0"
     assert dict(page.tables["waits"][1:])["Open sessions"] == "1"
     assert dict(page.tables["waits"][1:])["Fetches that wait for messages"] == "0"
+    assert not [name for name, _ in page.tables["waits"] if name.startswith("Whether")], (
+        "a number is no answer"
+    )
 
 
 def test_the_status_page_needs_nothing_from_elsewhere(served):
@@ -128,6 +131,7 @@ def test_metrics_are_beside_the_status_page(served):
     status, headers, text = request(served, "/metrics")
     assert (status, headers["Content-Type"].split(";")[0]) == (200, "text/plain")
     assert "tubemq_gateway_waiting_calls 0.0" in text
+    assert 'tubemq_gateway_limit{setting="sessions"} 10000.0' in text
 
 
 def test_health_fails_while_the_gateway_drains(served):

@@ -247,7 +247,10 @@ class Observer:
 def report(overview: Overview) -> str:
     """Return everything but sessions and routes, in one line."""
     state = "about to stop" if overview.draining else "serves"
-    head = f"gateway {overview.name} {state} at {overview.address}, {overview.session_count:,} sessions"
+    alone = ", but no master answers" if overview.degraded else ""
+    head = (
+        f"gateway {overview.name} {state} at {overview.address}{alone}, {overview.session_count:,} sessions"
+    )
     flows = (f"{direction} {_flow(flow)}" for direction, flow in overview.flows.items())
     numbers = [f"{name}: {number:,}" for name, number in overview.numbers.items() if number]
     return "; ".join((head, *flows, *(numbers or ["idle"])))
