@@ -81,14 +81,17 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
         assert (offsets[0], offsets[-1]) == (one["firstOffset"], one["lastOffset"])
         assert all(first < second for first, second in itertools.pairwise(offsets))
 
-    where = ("offsets", topic, "--of-group", group, *web)
-    code, out = run(*where, "--json")
-    assert code == 1  # no broker knows the group before it has read
-    assert {one["committed"] for one in json.loads(out)["partitions"]} == {None}
+    where = ("groups", "describe", group, topic, *web)
+    assert run(*where, "--json") == (1, b"")  # no broker knows the group before it has read
     received = java_client.read_all(real_brokers.master, topic, group, expected=ROWS)
     assert_same_rows([message.body for message in received], lines)
+
+    def has_no_lag():
+        code, out = run(*where, "--json")
+        return code == 0 and all(one["lag"] == 0 for one in json.loads(out)["partitions"])
+
     wait_until(
-        lambda: all(one["lag"] == 0 for one in json.loads(run(*where, "--json")[1])["partitions"]),
+        has_no_lag,
         timeout_s=PATIENCE_S,
         what="the brokers to book the group's positions",
     )

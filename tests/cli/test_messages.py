@@ -153,14 +153,6 @@ def test_offsets_at_a_time(run, web, tmp_path):
     assert run("consume", "timed", "--partition", "3:0", "--from", "2026-01-01T00:03")[1] == b"a\nb\n"
 
 
-def test_a_group_without_offsets_has_no_lag(run, web):
-    code, out, err = run("offsets", "plain", "--of-group", "nobody", "--json", *web)
-    assert (code, err) == (1, "tubemq-spark: no broker has a position of the group 'nobody' in plain\n")
-    for row in json.loads(out)["partitions"]:
-        assert row["committed"] is None
-        assert row["lag"] is None
-
-
 def test_a_broker_that_is_away_leaves_the_others(run, server, web):
     server.faults.stop_broker(2)
     try:

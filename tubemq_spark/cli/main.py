@@ -13,10 +13,11 @@ import shtab
 from tubemq_spark import __version__
 from tubemq_spark.cli import consume, embedded, gateway, offsets, produce
 from tubemq_spark.cli.demo import command as demo
+from tubemq_spark.cli.groups import command as groups
 from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser
 from tubemq_spark.cli.receipts import command as receipts
 from tubemq_spark.cli.topics import command as topics
-from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.protocol import speedups
 
 
@@ -35,7 +36,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (embedded, gateway, demo, produce, consume, topics, offsets, receipts):
+    for command in (embedded, gateway, demo, produce, consume, topics, groups, offsets, receipts):
         command.add_command(commands)
     return parser
 
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return OUTPUT_CLOSED
     except (TubeMQError, OSError) as error:
         sys.stderr.write(f"tubemq-spark: {error}\n")
-        return WRONG_ARGUMENTS if isinstance(error, OptionError) else FAILED
+        return WRONG_ARGUMENTS if isinstance(error, OptionError | OffsetFormatError) else FAILED
 
 
 def run_gateway() -> int:

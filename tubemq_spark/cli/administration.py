@@ -1,0 +1,40 @@
+"""What commands ask of the masters' administration API, and how they wait for what it brings about."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import SLEEP, Wait, pause
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.metadata.admin import MasterAdmin
+    from tubemq_spark.cluster.config import ClusterConfig
+
+Answer = TypeVar("Answer")
+
+_LOOK_EVERY_MS: Final = 500
+
+
+def ask_a_master(
+    config: "ClusterConfig", ask: "Callable[[MasterAdmin], Answer]", condition: str, token: str | None = None
+) -> Answer:
+    """Ask whichever master answers.
+
+    Raises:
+        TubeMQConnectionError: none answers; with this condition.
+        AdminError: the master refuses.
+    """
+    from tubemq_spark.client.metadata import any_master
+
+    return any_master.ask_a_master(
+        config.web_servers, config.client.rpc_timeout_ms / 1000, ask, condition, token
+    )
+
+
+def await_until(is_so: Callable[[], bool], seconds: float, wait: Wait = SLEEP) -> bool:
+    """Look again and again whether something is so; return whether it was in time."""
+    deadline = Deadline.after_ms(int(seconds * 1000))
+    while not is_so():
+        if not pause(_LOOK_EVERY_MS, deadline, wait):
+            return False
+    return True
