@@ -193,7 +193,7 @@ dist: $(STAMP) ## dist/: sdist, wheel, and the zip for --py-files
 	$(BIN)/python tools/build_dist.py
 	@echo "built $$(ls dist | tr '\n' ' ')in dist/; to install: pip install \"$$(ls dist/*.whl)[spark]\""
 
-wheel-test: java $(STAMP) ## the wheel in fresh environments, on a Spark cluster, by Connect; ARGS=--short: README's blocks
+wheel-test: java $(STAMP) ## the wheel in fresh environments, on a Spark cluster, by Connect; ARGS=--short: README's blocks, examples
 	$(BIN)/python -m integration_tests.wheel $(ARGS)
 
 release-check: site dist $(STAMP_RELEASE) ## what is released: site, sdist, wheel, their metadata, wheel-test; TAG=v0.1.0 for a release

@@ -24,7 +24,6 @@ OUTSIDE: Final = {
     "CONTRIBUTING.md": "project/contributing.md",
     "CHANGELOG.md": "project/changelog.md",
     "benchmarks/README.md": "project/benchmarks.md",
-    "examples/README.md": "testing/examples.md",
 }
 """Files of the repository, and the pages that they are."""
 _LINK: Final = re.compile(r"(!?\[(?:[^\]]*)\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")

@@ -1,4 +1,4 @@
-"""Runs the notebook of ``examples/``; as a program it keeps what the notebook shows.
+"""Runs the notebook of the examples; as a program it keeps what the notebook shows.
 
     python -m integration_tests.rig.notebook
 
@@ -15,7 +15,7 @@ import nbformat
 from nbclient import NotebookClient
 
 ROOT: Final = Path(__file__).parents[2]
-NOTEBOOK: Final = ROOT / "examples" / "throughput_and_lag.ipynb"
+NOTEBOOK: Final = ROOT / "tubemq_spark" / "examples" / "throughput_and_lag.ipynb"
 PICTURE: Final = ROOT / "docs" / "spark" / "throughput-and-lag.png"
 _SECONDS: Final = 180
 """For one cell."""

@@ -1,8 +1,8 @@
 """Try the distributions as a new user would: ``python -m integration_tests.wheel``, or ``--short``.
 
 Everything is built, installed into fresh environments and run from another directory, without activating
-anything: README's blocks, a stand-alone cluster whose executors have the package, one that gets it by
-``--py-files``, and Spark Connect.
+anything: README's blocks, the examples, a stand-alone cluster whose executors have the package, one that
+gets it by ``--py-files``, and Spark Connect.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from typing import Final
 
 from integration_tests.wheel import readme
 from integration_tests.wheel.environment import Environment, FailedError, run, write_spark_settings
+from integration_tests.wheel.examples import run_examples
 from integration_tests.wheel.servers import spark_cluster, tubemq
 from testkit.compiler import can_compile
 from tools.build_dist import build
@@ -78,6 +79,17 @@ class Trial:
         if readme.DONE not in shown:
             raise FailedError(f"README's program ended early:\n{shown}")
 
+    def examples(self, environment: Environment) -> None:
+        """Run the examples of an environment.
+
+        Raises:
+            FailedError: one of them did not do what it says.
+        """
+        place = self.directory / f"examples-{environment.path.name}"
+        place.mkdir()
+        with self.step(f"the examples in the environment {environment.path.name}"):
+            run_examples(environment, place, self._settings)
+
     def serve_from(self, environment: Environment) -> None:
         """Take the TubeMQ server of later jobs from an environment that has the package."""
         self._server = environment
@@ -87,7 +99,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the trial; return 0 when all went well."""
     parser = argparse.ArgumentParser(prog="wheel-test", description=__doc__)
     parser.add_argument(
-        "--short", action="store_true", help="only README's blocks, in the oldest environment that is allowed"
+        "--short",
+        action="store_true",
+        help="only README's blocks and the examples, in the oldest environment that is allowed",
     )
     parsed = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="wheel-test-") as directory:
@@ -107,6 +121,7 @@ def _short(trial: Trial) -> None:
     _check_compiled(lowest, trial.directory)
     trial.serve_from(lowest)
     trial.readme("on one machine, everything as old as allowed", [lowest.python])
+    trial.examples(lowest)
 
 
 def _whole(trial: Trial) -> None:
@@ -122,6 +137,7 @@ def _whole(trial: Trial) -> None:
         newest.install(trial.distribution(WHEEL), SPARK_43.replace("pyspark", "pyspark[connect]"))
     trial.serve_from(newest)
     trial.readme("on one machine, everything new", [newest.python])
+    trial.examples(newest)
     _cluster(trial, newest)
     trial.readme("through Spark Connect", [newest.python], SPARK_REMOTE="local")
     old_spark = trial.environment("spark42", "pyspark>=4.2,<4.3", trial.distribution(WHEEL))

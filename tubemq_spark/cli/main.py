@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import consume, embedded, gateway, offsets, produce
+from tubemq_spark.cli import consume, embedded, examples, gateway, offsets, produce
 from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.cli.groups import command as groups
 from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser
@@ -36,7 +36,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (embedded, gateway, demo, produce, consume, topics, groups, offsets, receipts):
+    for command in (embedded, gateway, demo, produce, consume, topics, groups, offsets, receipts, examples):
         command.add_command(commands)
     return parser
 

@@ -1,4 +1,4 @@
-"""A Spark session of its own, for tests and examples: small, quiet, and not reachable from other machines."""
+"""A Spark session of its own, for tests: small, quiet, and not reachable from other machines."""
 
 import contextlib
 import importlib.metadata

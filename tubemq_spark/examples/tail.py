@@ -3,16 +3,16 @@
 No Spark. An assigned consumer of a group of its own sees all partitions, and disturbs no other consumer.
 """
 
+import sys
 import threading
 
-from local import tubemq
-
 from tubemq_spark.client import AssignedConsumer, ConsumePosition, ConsumerConfig, TubeMQClient
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 
-def main() -> None:
+def main(master: str) -> None:
     """Tail until three messages came."""
-    with tubemq("clicks") as master, TubeMQClient.connect(master, group="tail") as client:
+    with TubeMQClient.connect(master, group="tail") as client:
         send(master, "an old one")
         settings = ConsumerConfig(consume_position=ConsumePosition.LATEST)
         with client.assigned_consumer("clicks", settings=settings) as consumer:
@@ -44,4 +44,8 @@ def send(master: str, *pages: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:  # the address of a master, whose cluster has the topic
+        main(sys.argv[1])
+    else:
+        with EmbeddedTubeMQ(topics={"clicks": (2, 1)}) as server:  # two stores of one partition each
+            main(server.master)

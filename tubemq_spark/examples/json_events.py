@@ -5,32 +5,41 @@ when the watermark has passed its end: when an event has come that is ten minute
 """
 
 import json
-from pathlib import Path
+import os
+import sys
+import tempfile
 
-from local import check, folder, spark, tubemq
 from pyspark.sql import SparkSession, functions as F
 
 from tubemq_spark.client import TubeMQClient
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else Spark's workers take the PATH's python3
 
 
-def main() -> None:
+def main(master: str) -> None:
     """Count in two runs: the second one brings a late event and moves the watermark."""
-    with tubemq("visits") as master, spark() as session, folder() as place:
+    spark = (
+        SparkSession.builder.config("spark.sql.shuffle.partitions", 2)
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    with tempfile.TemporaryDirectory() as folder:
         send(master, ("10:01", "home"), ("10:03", "home"), ("10:04", "prices"), ("10:30", "home"))
-        count(session, master, place)
+        count(spark, master, folder)
         send(master, ("10:02", "home"), ("10:50", "end"))
-        count(session, master, place)
-        windows = session.read.parquet(str(place / "visits")).orderBy("from", "page").collect()
+        count(spark, master, folder)
+        windows = spark.read.parquet(f"{folder}/visits").orderBy("from", "page").collect()
         for row in windows:
             print(row["from"], row["page"], row["count"])
-        check("visits in time", sum(row["count"] for row in windows), 4)
+        print("visits in time:", sum(row["count"] for row in windows))
 
 
-def count(session: SparkSession, master: str, place: Path) -> None:
+def count(spark: SparkSession, master: str, folder: str) -> None:
     """Count what is in the topic now, and store the windows that are over."""
     visits = (
-        session.readStream.format("tubemq")
-        .schema("value binary")
+        spark.readStream.format("tubemq")
+        .schema("value binary")  # the columns that are needed
         .option("tubemq.master.servers", master)
         .option("subscribe", "visits")
         .option("startingOffsets", "earliest")
@@ -47,8 +56,8 @@ def count(session: SparkSession, master: str, place: Path) -> None:
     )
     query = (
         counts.writeStream.format("parquet")
-        .option("path", str(place / "visits"))
-        .option("checkpointLocation", str(place / "checkpoint"))
+        .option("path", f"{folder}/visits")
+        .option("checkpointLocation", f"{folder}/checkpoint")
         .trigger(availableNow=True)
         .start()
     )
@@ -63,4 +72,8 @@ def send(master: str, *visits: tuple[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:  # the address of a master, whose cluster has the topic
+        main(sys.argv[1])
+    else:
+        with EmbeddedTubeMQ(topics={"visits": (2, 1)}) as server:  # two stores of one partition each
+            main(server.master)

@@ -1,0 +1,94 @@
+"""The command ``tubemq-spark examples``: which examples the package has, and copies of them."""
+
+import argparse
+import ast
+import errno
+import json
+import os
+import sys
+from importlib import resources
+from pathlib import Path
+
+from tubemq_spark.cli.parser import Commands, add_group, new_command
+from tubemq_spark.cli.tables import print_json, print_table
+
+_PROGRAM = ".py"
+_NOTEBOOK = ".ipynb"
+
+
+def add_command(commands: Commands) -> None:
+    """Describe the command and the arguments of its actions."""
+    actions = add_group(
+        commands,
+        "examples",
+        summary="list examples, and copy them to a folder",
+        description="Examples of jobs and of programs without Spark, each complete in one file.",
+    )
+    listing = new_command(
+        actions,
+        "list",
+        run_list,
+        summary="list the examples, and what each shows",
+        description="List the examples, what each shows, and which need Spark.",
+        example="--json",
+    )
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
+    copying = new_command(
+        actions,
+        "copy",
+        run_copy,
+        summary="copy the examples to a folder",
+        description="Copy the examples to a folder, which is made if it does not exist. If one of the files "
+        "is there already, nothing is copied.",
+        example="trial",
+        failure="a file is there already, or the folder cannot be written",
+    )
+    copying.add_argument("folder", type=Path, metavar="DIR", help="the folder")
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """Print the examples and return 0."""
+    examples = [
+        {"file": name, "needsSpark": " pyspark" in text, "shows": _title(name, text)}
+        for name, text in _texts().items()
+    ]
+    if arguments.json:
+        print_json({"examples": examples})
+    else:
+        rows = [(row["file"], "Spark" if row["needsSpark"] else None, row["shows"]) for row in examples]
+        print_table(["file", "needs", "shows"], rows)
+    return 0
+
+
+def run_copy(arguments: argparse.Namespace) -> int:
+    """Copy the examples, print where they are, and return 0.
+
+    Raises:
+        OSError: a file is there already, or the folder cannot be written.
+    """
+    files = {arguments.folder / name: text for name, text in _texts().items()}
+    for path in files:
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"{path}\n")
+    return 0
+
+
+def _texts() -> dict[str, str]:
+    """Return the text of each example by the name of its file."""
+    files = sorted(resources.files("tubemq_spark.examples").iterdir(), key=lambda file: file.name)
+    return {
+        file.name: file.read_text(encoding="utf-8")
+        for file in files
+        if file.name.endswith((_PROGRAM, _NOTEBOOK)) and not file.name.startswith("_")
+    }
+
+
+def _title(name: str, text: str) -> str:
+    """Return the first line of a program or a notebook."""
+    if name.endswith(_NOTEBOOK):
+        return str(json.loads(text)["cells"][0]["source"][0]).strip("# \n")
+    return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]

@@ -1,0 +1,1 @@
+"""Programs to copy, each complete in one file; ``tubemq-spark examples`` lists and copies them."""
