@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from integration_tests.real.config_files import ADMIN_TOKEN
 from integration_tests.real.waiting import wait_until
 from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.cli import main as cli
@@ -122,3 +123,37 @@ def test_messages_are_followed_while_others_are_produced(real_brokers, run, tmp_
     finally:
         follower.kill()
         follower.communicate()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_topics_are_created_grow_and_are_deleted_with_their_data(
+    real_brokers, run, told, tmp_path, monkeypatch
+):
+    """A Java master takes its time: half a minute to publish something new, and as long to remove a topic."""
+    monkeypatch.setenv("TUBEMQ_ADMIN_TOKEN", ADMIN_TOKEN)
+    web, topic = ("--web", real_brokers.master_web), "made_by_command"
+
+    def shapes(answer):
+        return [(row["brokerId"], row["stores"], row["partitions"], row["ready"]) for row in answer["topics"]]
+
+    answer = told("topics", "create", topic, "--partitions", "2", "--brokers", "1,2", *web)
+    assert shapes(answer) == [(broker, 1, 2, True) for broker in (1, 2)]
+    assert run("topics", "create", topic, *web)[0] == 1
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"".join(b"%d\n" % number for number in range(100)))
+    assert told("produce", topic, str(file))["messages"] == 100
+
+    assert shapes(told("topics", "alter", topic, "--stores", "2", *web)) == [(b, 2, 2, True) for b in (1, 2)]
+    closed = told("topics", "alter", topic, "--accept-publish", "false", *web)
+    assert shapes(closed) == [(broker, 2, 2, True) for broker in (1, 2)]
+    stores = told("topics", "describe", topic, *web)["stores"]
+    assert [(one["brokerId"], one["store"]) for one in stores] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert {(one["publish"], one["subscribe"]) for one in stores} == {(False, True)}
+    assert sum(one["messages"] for one in stores) == 100
+    assert len(run("consume", topic)[1].splitlines()) == 100
+    code, _ = run("produce", topic, str(file), "--timeout", "3")
+    assert code == 1
+
+    assert told("topics", "delete", topic, "--yes", *web)["removed"]
+    assert topic not in told("topics", "list", *web)["topics"]

@@ -23,13 +23,14 @@ from tubemq_spark.protocol.constants import (
     DEFAULT_WEB_PORT,
     USUAL_WEB_PORTS,
 )
-from tubemq_spark.settings.fields import settings_of
+from tubemq_spark.settings.fields import bad_setting, settings_of
 from tubemq_spark.settings.kinds import BOOLEAN
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.config import ClusterConfig
 
 PASSWORD_VARIABLE: Final = "TUBEMQ_PASSWORD"  # noqa: S105 (the name of a variable)
+TOKEN_VARIABLE: Final = "TUBEMQ_ADMIN_TOKEN"  # noqa: S105
 KEY_PASSWORD_VARIABLE: Final = "TUBEMQ_TLS_KEY_PASSWORD"  # noqa: S105
 """Secrets are not arguments: any user of the machine can see those of a process."""
 TITLE: Final = "connection"
@@ -119,6 +120,46 @@ def add_connection_arguments(parser: argparse.ArgumentParser, group: str, *, rea
         help=f"TOML file with these settings, by the names of the arguments (default: what {FILE_VARIABLE} "
         f"in the environment says, or {FILE_NAME} in ~/.config or $XDG_CONFIG_HOME, if there is one)",
     )
+
+
+def add_token_argument(parser: argparse.ArgumentParser) -> None:
+    """Describe where the token is that changes of the cluster need."""
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="file with the cluster's token for changes, confModAuthToken (default: what "
+        f"{TOKEN_VARIABLE} in the environment says)",
+    )
+
+
+def admin_token(arguments: argparse.Namespace) -> str:
+    """Return the token: of the argument's file, the environment, or another file, in this order.
+
+    Raises:
+        OptionError: there is none.
+    """
+    file: Path | None = settled(arguments, _READERS).get("token-file")
+    if arguments.token_file is None and (token := os.environ.get(TOKEN_VARIABLE)):
+        return token
+    if file is None:
+        raise OptionError("TUBEMQ_COMMAND_NO_TOKEN", variable=TOKEN_VARIABLE)
+    return read_token(file)
+
+
+def read_token(file: Path) -> str:
+    """Return the token of the administration API in a file.
+
+    Raises:
+        OptionError: the file holds none.
+    """
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_setting("--token-file", f"{file} ({error})", "a file that can be read") from error
+    if not token:
+        raise bad_setting("--token-file", f"{file}, which is empty", "a file with a token")
+    return token
 
 
 def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tubemq_spark.cli.arguments import SECONDS, whole_number
+from tubemq_spark.cli.connection import TOKEN_VARIABLE, read_token
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
@@ -24,7 +25,6 @@ from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.constants import EMBEDDED_WEB_PORT
 from tubemq_spark.protocol.names import TOPIC_NAME
 from tubemq_spark.receipts import counted
-from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:
     from tubemq_spark.embedded.config.settings import EmbeddedSettings
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 TOPIC_TEXT: Final = re.compile(r"(?P<name>[^:]*):(?P<stores>[0-9]{1,4}):(?P<partitions>[0-9]{1,4})", re.ASCII)
 
-_TOKEN_VARIABLE: Final = "TUBEMQ_ADMIN_TOKEN"  # noqa: S105 (its name)
 _REFRESH_SECONDS: Final = 1.0
 _FILES_ON_MACOS: Final = 10_240
 """``OPEN_MAX``: setrlimit(2) refuses more there."""
@@ -112,7 +111,7 @@ def add_command(commands: Commands) -> None:
         type=Path,
         metavar="FILE",
         help="file with the token that calls of the master's HTTP administration must carry to change "
-        f"something (default: what {_TOKEN_VARIABLE} in the environment says, or TubeMQ's public default; "
+        f"something (default: what {TOKEN_VARIABLE} in the environment says, or TubeMQ's public default; "
         "required if other machines can reach the server)",
     )
     for option, what in (
@@ -228,25 +227,10 @@ def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
         index_segment_bytes=arguments.index_segment_entries * INDEX_ENTRY_BYTES,
         tls=_tls(arguments),
     )
-    token = _admin_token(arguments.token_file)
+    # Other users of the host see arguments.
+    file: Path | None = arguments.token_file
+    token = os.environ.get(TOKEN_VARIABLE) if file is None else read_token(file)
     return settings if token is None else dataclasses.replace(settings, admin_token=token)
-
-
-def _admin_token(file: Path | None) -> str | None:
-    """Return the token of the administration, if there is one; other users of the host see arguments.
-
-    Raises:
-        OptionError: the file holds none.
-    """
-    if file is None:
-        return os.environ.get(_TOKEN_VARIABLE)
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_setting("--token-file", f"{file} ({error})", "a file that can be read") from error
-    if not token:
-        raise bad_setting("--token-file", f"{file}, which is empty", "a file with a token")
-    return token
 
 
 def _tls(arguments: argparse.Namespace) -> "ServerTls | None":

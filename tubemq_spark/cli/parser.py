@@ -49,12 +49,18 @@ Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"  # noqa: SLF00
 """Where commands, or the actions of a command, are added."""
 
 
+_EXAMPLE: Final = "example: "
+
+
 class _Paragraphs(argparse.HelpFormatter):
-    """Fills each paragraph of a text on its own."""
+    """Fills each paragraph of a text on its own, and leaves an example in one line, as it is copied."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
-        return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
+        return "\n\n".join(
+            paragraph if paragraph.startswith(_EXAMPLE) else fill(paragraph, width, indent)
+            for paragraph in text.split("\n\n")
+        )
 
 
 def new_command(
@@ -90,7 +96,7 @@ def new_command(
     }
     parser.example = f"{parser.prog} {example}".rstrip()
     codes = "; ".join(f"{code} {meaning}" for code, meaning in parser.exit_codes.items())
-    parser.epilog = f"exit codes: {codes}\n\nexample: {parser.example}"
+    parser.epilog = f"exit codes: {codes}\n\n{_EXAMPLE}{parser.example}"
     parser.set_defaults(run=run)
     return parser
 

@@ -14,7 +14,7 @@ def print_json(data: object) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows in columns, numbers to the right; what is None is blank."""
-    cells = [[("" if cell is None else str(cell)) for cell in row] for row in rows]
+    cells = [[_shown(cell) for cell in row] for row in rows]
     numbers = [
         bool(cells) and all(row[place].lstrip("-").isdigit() or not row[place] for row in cells)
         for place in range(len(header))
@@ -28,6 +28,17 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
             for cell, width, number in zip(row, widths, numbers, strict=True)
         ]
         sys.stdout.write("  ".join(columns).rstrip() + "\n")
+
+
+def print_rows(rows: Sequence[Mapping[str, object]]) -> None:
+    """Print rows, at least one, in columns that their keys name."""
+    print_table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _shown(cell: object) -> str:
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return "" if cell is None else str(cell)
 
 
 def _heading(name: str) -> str:

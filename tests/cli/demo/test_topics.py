@@ -57,8 +57,8 @@ def test_messages_are_counted_by_store_and_not_by_partition():
         FakeCluster({}, error=rpc_error(431, "no such topic", peer="master", during="asking")),
     ],
 )
-def test_a_missing_topic_is_refused_with_the_call_that_makes_it(cluster):
-    with pytest.raises(OptionError, match=r"admin_add_new_topic_record&topicName=a&"):
+def test_a_missing_topic_is_refused_with_the_command_that_makes_it(cluster):
+    with pytest.raises(OptionError, match=r"tubemq-spark topics create a "):
         topic_ends(cluster, ["a"])
 
 

@@ -2,13 +2,19 @@
 
 import argparse
 import collections
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from tubemq_spark.cli.administration import ask_a_master
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.parser import Commands, new_command
-from tubemq_spark.cli.tables import complain, print_json, print_table
+from tubemq_spark.cli.tables import complain, print_json, print_rows
+from tubemq_spark.cli.topics.deployed import NOT_ANSWERED, READER, deployed
+from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.offsets.units import rows_between
 
-_GROUP: Final = "tubemq_spark_topics"
+if TYPE_CHECKING:
+    from tubemq_spark.cluster.config import ClusterConfig
 
 
 def add_action(actions: Commands) -> None:
@@ -18,13 +24,14 @@ def add_action(actions: Commands) -> None:
         "describe",
         run,
         summary="show the brokers and partitions of topics, and what they hold",
-        description="Show where the partitions of topics are, and how many messages their stores hold.",
+        description="Show where the partitions of topics are, how many messages their stores hold, and "
+        "whether clients may publish and subscribe.",
         example="clicks orders --master 10.1.2.3",
         failure="a broker does not answer",
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="topics to describe")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_connection_arguments(parser, _GROUP)
+    add_connection_arguments(parser, READER)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     layout = cluster.layout(arguments.topics)
     bounds = cluster.bounds(layout)
     partitions = collections.Counter(partition.store_id for partition in layout.partitions)
+    accepted = _accepted(config, arguments.topics)
     stores = []
     for store, endpoint in sorted(layout.stores.items()):
         span = bounds.by_store.get(store)
@@ -53,13 +61,25 @@ def run(arguments: argparse.Namespace) -> int:
                 "partitions": partitions[store],
                 "earliest": span and span.earliest,
                 "latest": span and span.latest,
-                "messages": span and (span.latest - span.earliest) // 28,
+                "messages": span and rows_between(*span),
+                "publish": accepted.get((store.topic, store.broker_id), (None, None))[0],
+                "subscribe": accepted.get((store.topic, store.broker_id), (None, None))[1],
             }
         )
     if arguments.json:
         print_json({"stores": stores})
     else:
-        print_table(list(stores[0]), [list(store.values()) for store in stores])
+        print_rows(stores)
     for store, error in bounds.failures.items():
         complain(f"{store}: {error}")
     return int(bool(bounds.failures))
+
+
+def _accepted(config: "ClusterConfig", topics: Sequence[str]) -> dict[tuple[str, int], tuple[bool, bool]]:
+    """Return whether topics accept publishing and subscribing, by topic and broker id, if a master says."""
+    try:
+        places = ask_a_master(config, lambda admin: deployed(admin, topics), NOT_ANSWERED)
+    except TubeMQConnectionError as error:
+        complain(f"whether clients may publish and subscribe is not known: {error}")
+        return {}
+    return {(place.topic, place.broker_id): (place.publish, place.subscribe) for place in places}

@@ -2,14 +2,12 @@
 
 import argparse
 import re
-from typing import Final
 
 from tubemq_spark.cli.arguments import PATTERN
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import print_json, print_table
-
-_GROUP: Final = "tubemq_spark_topics"
+from tubemq_spark.cli.topics.deployed import READER
 
 
 def add_action(actions: Commands) -> None:
@@ -30,7 +28,7 @@ def add_action(actions: Commands) -> None:
         help="regular expression that the whole name must match",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_connection_arguments(parser, _GROUP, reads=False)
+    add_connection_arguments(parser, READER, reads=False)
 
 
 def run(arguments: argparse.Namespace) -> int:

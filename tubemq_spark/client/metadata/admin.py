@@ -20,6 +20,8 @@ from tubemq_spark.offsets.units import rows_between
 
 _NO_PARTITION: Final = 99_999_999
 """A partition id beyond every store."""
+UNCHANGED: Final = 403
+"""The code with which a master answers to a change that changes nothing."""
 _NOT_DELETED: Final = 0
 """A topic's state on a broker, ``TopicStatus.STATUS_TOPIC_OK``."""
 _MOST_LIST_ITEMS: Final = 100
@@ -217,9 +219,14 @@ class MasterAdmin(_WebApi):
         )
 
     def delete_topic(self, topic: str, broker_ids: Iterable[int]) -> None:
-        """Close a topic and mark it deleted; its data stays until ``remove_topic``."""
+        """Close a topic if it is open, and mark it deleted; its data stays until ``remove_topic``."""
         broker_ids = tuple(broker_ids)
-        self.modify_topic(topic, broker_ids, acceptPublish=False, acceptSubscribe=False)
+        for broker_id in broker_ids:
+            try:
+                self.modify_topic(topic, [broker_id], acceptPublish=False, acceptSubscribe=False)
+            except AdminError as error:
+                if error.code != UNCHANGED:
+                    raise
         self._modify(
             "admin_delete_topic_info",
             topicName=topic,

@@ -1,0 +1,181 @@
+"""Topics are created, changed and deleted."""
+
+import io
+import json
+
+import pytest
+
+from tests.cases import in_one_test
+from tubemq_spark.cli import main as cli
+from tubemq_spark.client import MasterAdmin
+
+
+def shapes(report):
+    return [(row["topic"], row["brokerId"], row["stores"], row["partitions"]) for row in report["topics"]]
+
+
+def test_topics_are_created_on_all_brokers_or_some_with_their_properties(changeable, run, told):
+    report = told("create", "one", "two", "--stores", "2", "--partitions", "3")
+    assert shapes(report) == [(topic, broker, 2, 3) for topic in ("one", "two") for broker in (1, 2)]
+    assert {row["ready"] for row in report["topics"]} == {True}
+    code, out, err = run("create", "kept", "--brokers", "2", "--property", "deletePolicy=delete,24h")
+    assert (code, err) == (0, "")
+    assert [line.split() for line in out.splitlines()[1:]] == [["kept", "2", "1", "1", "yes", "yes", "yes"]]
+    (item,) = MasterAdmin(changeable.master_web).topic_info("kept")
+    assert [place["deletePolicy"] for place in item["topicInfo"]] == ["delete,24h"]
+
+
+def test_a_topic_that_exists_is_an_error_unless_that_is_allowed(run, told):
+    code, out, err = run("create", "new", "clicks")
+    assert (code, out) == (1, "")
+    assert "Topic 'clicks' exists, and nothing was created; " in err
+    assert told("list")["topics"] == ["clicks"]
+    report = told("create", "new", "clicks", "--if-not-exists")
+    assert shapes(report) == [
+        *[("clicks", broker, 2, 1) for broker in (1, 2)],
+        *[("new", broker, 1, 1) for broker in (1, 2)],
+    ]
+
+
+def test_topics_grow_and_close_and_open(told, run):
+    report = told("alter", "clicks", "--stores", "3", "--accept-publish", "false", "--brokers", "1")
+    assert shapes(report) == [("clicks", 1, 3, 1)]
+    rows = told("describe", "clicks")["stores"]
+    assert [(row["brokerId"], row["publish"], row["subscribe"]) for row in rows] == [
+        *[(1, False, True)] * 3,
+        *[(2, True, True)] * 2,
+    ]
+    assert shapes(told("alter", "clicks", "--stores", "3")) == [("clicks", 1, 3, 1), ("clicks", 2, 3, 1)]
+    assert run("alter", "clicks", "--accept-publish", "true")[0] == 0
+    assert {row["publish"] for row in told("describe", "clicks")["stores"]} == {True}
+
+
+@in_one_test(
+    ("arguments", "code", "complaint"),
+    [
+        (
+            ["alter", "clicks", "--stores", "1"],
+            2,
+            "'--stores' is '1', but must be 2 or more, which topic",
+        ),
+        (["alter", "clicks"], 2, "nothing is to be changed"),
+        (["alter", "nosuch", "--stores", "3"], 1, "Topic 'nosuch' does not exist"),
+        (["alter", "clicks", "--stores", "3", "--brokers", "7"], 1, "Topic 'clicks' does not exist"),
+        (["create", "x1", "--brokers", "7"], 2, "'--brokers' is '7', but must be one of 1, 2"),
+        (["create", "x1", "--property", "deletePolicy=7y"], 1, "[TUBEMQ_ADMIN_REFUSED]"),
+        (["delete", "clicks", "nosuch", "--yes"], 1, "Topic 'nosuch' does not exist"),
+        (["delete", "clicks"], 2, "there is no terminal to ask at; add --yes"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(run, told, arguments, code, complaint):
+    assert run(*arguments)[:2] == (code, "")
+    assert complaint in run(*arguments)[2]
+    assert [(row["brokerId"], row["store"]) for row in told("describe", "clicks")["stores"]] == [
+        (broker, store) for broker in (1, 2) for store in (0, 1)
+    ]
+    assert told("list")["topics"] == ["clicks"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["create", "x-1"], "'x-1' is not a topic name"),
+        (["create", "x1", "--stores", "0"], "'0' is not a number of stores; use 1 to 1000"),
+        (
+            ["create", "x1", "--property", "delPolicy=1"],
+            "of topics; did you mean 'deletePolicy'?",
+        ),
+        (["create", "x1", "--property", "deletePolicy"], "'deletePolicy' is not NAME=VALUE"),
+        (["create", "x1", "--brokers", "1;2"], "'1;2' is not a list of broker ids"),
+    ],
+)
+def test_wrong_arguments_are_exit_code_2(capsys, arguments, complaint):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["topics", *arguments, "--master", "m"])
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_topic_is_deleted_with_its_data_also_when_it_is_closed(run, told):
+    told("create", "other")
+    for what in "publish", "subscribe":
+        assert run("alter", "other", f"--accept-{what}", "false", "--brokers", "1")[0] == 0
+    code, out, err = run("delete", "clicks", "other", "--yes")
+    assert (code, out, err) == (0, "removed: clicks, other\n", "")
+    assert told("list")["topics"] == []
+    told("create", "clicks")
+    assert told("delete", "clicks", "--yes") == {"topics": ["clicks"], "brokers": [1, 2], "removed": True}
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
+def test_at_a_terminal_it_is_asked_first(run, told, monkeypatch, answer, code):
+    terminal = io.StringIO(answer)
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", terminal)
+    done, _, err = run("delete", "clicks")
+    assert done == code
+    assert "Delete 1 topic (clicks) on brokers 1, 2 with all data, which cannot be undone? [y/N] " in err
+    assert ("nothing was deleted" in err) == bool(code)
+    assert told("list")["topics"] == (["clicks"] if code else [])
+
+
+def test_the_token_is_that_of_a_file_or_of_the_environment(run, tmp_path, monkeypatch):
+    file = tmp_path / "token"
+    file.write_text("wrong\n")
+    code, _, err = run("create", "new", "--token-file", str(file))
+    assert code == 1
+    assert "[TUBEMQ_ADMIN_REFUSED]" in err
+    assert "wrong" not in err
+    monkeypatch.delenv("TUBEMQ_ADMIN_TOKEN")
+    code, _, err = run("create", "new")
+    assert code == 2
+    assert "name a file that holds it in --token-file, or set TUBEMQ_ADMIN_TOKEN" in err
+    file.write_text("abc\n")
+    assert run("create", "new", "--token-file", str(file))[0] == 0
+
+
+@pytest.fixture
+def hidden(monkeypatch):
+    """Let a master tell clients of no change for so many questions."""
+    monkeypatch.setattr("tubemq_spark.cli.administration._LOOK_EVERY_MS", 1)
+    ask, asked = MasterAdmin.topic_info, []
+
+    def hide(questions):
+        def topic_info(admin, topic=None):
+            asked.append(topic)
+            items = ask(admin, topic)
+            if len(asked) <= questions:
+                for item in items:
+                    for place in item["topicInfo"]:
+                        place["runInfo"] = dict.fromkeys(place["runInfo"], "-")
+            return items
+
+        monkeypatch.setattr(MasterAdmin, "topic_info", topic_info)
+        return asked
+
+    return hide
+
+
+def test_a_new_topic_is_waited_for_until_clients_are_told(run, hidden):
+    asked = hidden(5)
+    code, out, err = run("create", "new")
+    assert code == 0
+    assert err.startswith("tubemq-spark: waiting for up to 180 s until clients are told of it")
+    assert len(asked) == 6
+    assert out.splitlines()[1].split()[-1] == "yes"
+
+
+def test_the_wait_ends(run, hidden):
+    hidden(10**6)
+    code, out, err = run("create", "new", "--wait", "0.05", "--json")
+    assert code == 1
+    assert [row["ready"] for row in json.loads(out)["topics"]] == [False, False]
+    assert "clients were not told of all of it within 0.05 s; see topics describe later" in err
+
+
+def test_what_is_deleted_is_waited_for(run, monkeypatch):
+    monkeypatch.setattr("tubemq_spark.cli.administration._LOOK_EVERY_MS", 1)
+    monkeypatch.setattr(MasterAdmin, "remove_topic", lambda *_: None)
+    code, out, err = run("delete", "clicks", "--yes", "--wait", "0.05")
+    assert (code, out) == (1, "deleted, not removed: clicks\n")
+    assert "the brokers had not removed all data after 0.05 s; they go on" in err
