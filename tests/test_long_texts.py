@@ -150,7 +150,7 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "place, shown": (folder_uri.redacted, ("s3://", "s3://a:b", "s3://a?")),
     "manifest": (lambda text: manifests.manifest_of(text, "file"), ("{", '{"v":', '{"v":1,"queryId":"')),
     "ledger": (lambda text: ledger.observations_of(text, "file"), ("{", '{"v":')),
-    "checkpoint": (lambda text: checkpoint_log.read_log(f"v1\n{{}}\n{text}"), ("a:{",)),
+    "checkpoint": (lambda text: checkpoint_log.OffsetLog.parse(f"v2\n{{}}\n{text}"), ("a:{", "a")),
     "offsets": (lambda text: offset_spec.parse_offset_spec(text, "startingOffsets"), ("{", '{"t":{"1:')),
     "assignment": (subscription.parse_assignment, ("{", '{"t":["1:')),
     "context": (parse_context, ("1:t:", "1:t:0@")),

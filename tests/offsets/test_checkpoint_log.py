@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import OffsetFormatError
-from tubemq_spark.offsets.checkpoint_log import Progress, UnknownLogError, progress, read_log
+from tubemq_spark.offsets.checkpoint_log import OffsetLog, Progress, UnknownLogError, progress
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
 
@@ -19,6 +19,10 @@ KAFKA = '{"demo":{"0":17}}'
 
 def line(offset):
     return json.dumps(offset.to_json())
+
+
+def read_log(text):
+    return OffsetLog.parse(text).of_ours()
 
 
 def log(*lines, version="v1"):

@@ -4,8 +4,10 @@ import argparse
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 
+from tubemq_spark.files.folder_uri import EXPECTED, FolderUri, redacted
 from tubemq_spark.settings.kinds import MAX_LONG, TIME_ZONE, Kind, integer
 
 T = TypeVar("T")
@@ -19,7 +21,7 @@ def of_kind(kind: Kind[T], expected: str = "") -> Callable[[str], T]:
     def read(text: str) -> T:
         value = kind.parse(text)
         if value is None:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {expected or kind.expected}")
+            raise argparse.ArgumentTypeError(f"{kind.shown(text)!r} is not {expected or kind.expected}")
         return value
 
     return read
@@ -57,6 +59,13 @@ def _parse_pattern(text: str) -> re.Pattern[str] | None:
         return None
 
 
+def _parse_folder(text: str) -> FolderUri | None:
+    # A shell has a current directory, as a cluster has not.
+    is_relative = text.strip() and ":" not in text
+    return FolderUri.parse(str(Path(text).absolute()) if is_relative else text)
+
+
 COUNT: Final = of_kind(integer(1, MAX_LONG), "a positive whole number")
 SECONDS: Final = of_kind(Kind(f"a number of seconds from above 0 to {_LONGEST_S}", _parse_seconds))
 PATTERN: Final = of_kind(Kind("a regular expression", _parse_pattern))
+FOLDER: Final = of_kind(Kind(EXPECTED, _parse_folder, shown=redacted))

@@ -7,11 +7,13 @@ Spark and rich are imported only by the commands that need them, when they run.
 import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import shtab
 
 from tubemq_spark import __version__
 from tubemq_spark.cli import consume, embedded, examples, gateway, offsets, produce
+from tubemq_spark.cli.checkpoint import command as checkpoint
 from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.cli.groups import command as groups
 from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser
@@ -19,6 +21,21 @@ from tubemq_spark.cli.receipts import command as receipts
 from tubemq_spark.cli.topics import command as topics
 from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.protocol import speedups
+
+_COMMANDS: Final = (
+    embedded,
+    gateway,
+    demo,
+    produce,
+    consume,
+    topics,
+    groups,
+    offsets,
+    checkpoint,
+    receipts,
+    examples,
+)
+"""In the order in which help lists them."""
 
 
 def _version() -> str:
@@ -36,7 +53,7 @@ def build_parser() -> CommandParser:
     parser.add_argument("-V", "--version", action="version", version=_version())
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (embedded, gateway, demo, produce, consume, topics, groups, offsets, receipts, examples):
+    for command in _COMMANDS:
         command.add_command(commands)
     return parser
 

@@ -11,15 +11,15 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.notation import VERSION_KEY
 from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, read_stream_offset, start_of
 
-_HEAD_LINES: Final = 2
-_VERSIONS: Final = ("v1", "v2")
-_NAMED: Final = re.compile(r"([^{}\"]*):(\{.*)", re.DOTALL)
+_WITH_NAMES: Final = "v2"
+_VERSIONS: Final = ("v1", _WITH_NAMES)
+_NAMED: Final = re.compile(r"([^{}\":]*):(.*)", re.DOTALL)
 
 
 class UnknownLogError(Exception):
@@ -38,24 +38,67 @@ class Progress:
     """See ``SourceOffset``."""
 
 
-def read_log(text: str) -> dict[str, StreamOffset]:
-    """Return where a micro-batch ends, by the source's name, or its number in the query; only of our sources.
+@dataclasses.dataclass(frozen=True, slots=True)
+class OffsetLog:
+    """One file of offsets: where a micro-batch ends."""
 
-    Raises:
-        UnknownLogError: the text is not such a log.
-        OffsetFormatError: an offset is damaged, or has a newer format version.
-    """
-    lines = text.split("\n")
-    if lines[0].strip() not in _VERSIONS:
-        raise UnknownLogError(f"which begins with {lines[0][:20]!r}, not with {' or '.join(_VERSIONS)}")
-    ends = {}
-    for number, line in enumerate(lines[_HEAD_LINES:]):
-        named = _NAMED.fullmatch(line.strip())
-        name, offset = (str(number), line) if named is None else (named[1], named[2])
-        data = _ours(offset)
-        if data is not None:
-            ends[name] = read_stream_offset(data)
-    return ends
+    version: str
+    """That of the format."""
+    settings: Mapping[str, Any]
+    """What Spark keeps with it: the watermark, the time of planning, and settings of the session."""
+    ends: Mapping[str, str]
+    """The offset of each source as Spark wrote it, by the source's name, or its number in the query."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a file.
+
+        Raises:
+            UnknownLogError: the text is not such a log.
+        """
+        version, *lines = text.rstrip("\n").split("\n")
+        if version.strip() not in _VERSIONS:
+            raise UnknownLogError(f"which begins with {version[:20]!r}, not with {' or '.join(_VERSIONS)}")
+        settings = _object(lines[0]) if lines and lines[0].strip() else {}
+        if settings is None:
+            raise UnknownLogError(f"whose second line is {lines[0][:20]!r}, not Spark's settings as JSON")
+        ends = {}
+        for number, line in enumerate(lines[1:]):
+            named = _NAMED.fullmatch(line.strip()) if version.strip() == _WITH_NAMES else None
+            name, offset = (str(number), line) if named is None else (named[1], named[2])
+            ends[name] = offset
+        return cls(version.strip(), settings, ends)
+
+    @property
+    def text(self) -> str:
+        """The file, as Spark reads it."""
+        with_names = self.version == _WITH_NAMES
+        lines = [f"{name}:{end}" if with_names else end for name, end in self.ends.items()]
+        return "\n".join((self.version, json.dumps(self.settings, separators=(",", ":")), *lines))
+
+    @property
+    def planned_ms(self) -> int | None:
+        """When it was planned, in ms since 1970 in UTC; None if Spark does not say."""
+        time = self.settings.get("batchTimestampMs")
+        return time if isinstance(time, int) and time > 0 else None
+
+    def of_ours(self) -> dict[str, StreamOffset]:
+        """Return where it ends for the sources that read from TubeMQ.
+
+        Raises:
+            OffsetFormatError: an offset is damaged, or has a newer format version.
+        """
+        offsets = {name: _object(end) for name, end in self.ends.items()}
+        return {
+            name: read_stream_offset(data)
+            for name, data in offsets.items()
+            if data is not None and VERSION_KEY in data  # other sources have no such field
+        }
+
+    def without_watermark(self, time_ms: int) -> "OffsetLog":
+        """Return the same for a query that has seen no event time, as if planned at this time."""
+        fresh = {"batchWatermarkMs": 0, "batchTimestampMs": time_ms}
+        return dataclasses.replace(self, settings={**self.settings, **fresh})
 
 
 def progress(
@@ -82,10 +125,10 @@ def _progress(before: StreamOffset | None, end: StreamOffset, *, finished: bool)
     return Progress(reached, end.next_offsets, end.partial)
 
 
-def _ours(line: str) -> dict[str, Any] | None:
-    """Return the offset in a line if it is one of this source's; other sources have no such field."""
+def _object(line: str) -> dict[str, Any] | None:
+    """Return the JSON object in a line; None if it is something else."""
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) and VERSION_KEY in data else None
+    return data if isinstance(data, dict) else None

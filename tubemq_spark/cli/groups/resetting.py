@@ -9,7 +9,6 @@ would confirm from where it stood. Each position is read back from its broker, b
 import argparse
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.administration import await_until
@@ -17,21 +16,11 @@ from tubemq_spark.cli.arguments import add_time_zone_argument, of_kind
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.groups.standing import READER, members_of, positions_of
 from tubemq_spark.cli.parser import Commands, new_command
-from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
+from tubemq_spark.cli.places import PLACE, chosen_partitions, parse_partition, parse_place
+from tubemq_spark.cli.positions import OFFSETS_HELP, positions_at, positions_given, read_offsets
 from tubemq_spark.cli.tables import complain, print_json, print_table
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
-from tubemq_spark.offsets.notation import OffsetReader
-from tubemq_spark.offsets.offset_spec import (
-    Edge,
-    Specific,
-    Timestamp,
-    read_offset_spec,
-    resolve,
-    specific_offsets,
-    timestamps,
-)
-from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.receipts import counted
 from tubemq_spark.settings.kinds import GROUP
 
@@ -39,11 +28,10 @@ if TYPE_CHECKING:
     from tubemq_spark.cluster.base import Cluster
     from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.model import TopicPartition, TopicsLayout
-    from tubemq_spark.offsets.loss import LossRecord
+    from tubemq_spark.offsets.offset_spec import Specific
 
 _STORED_WITHIN_S: Final = 30.0
 """Brokers write positions to their disks every five seconds."""
-_ADVICE: Final = 'write for example {"clicks":{"1:0":280,"2:0":-2},"orders":"latest"}'
 
 
 def add_action(actions: Commands) -> None:
@@ -67,8 +55,7 @@ def add_action(actions: Commands) -> None:
     where.add_argument(
         "--offsets",
         metavar="JSON|FILE",
-        help="offsets of single partitions, as JSON or in a file, in the form of the option startingOffsets "
-        "or of a checkpoint; topics need not be named then",
+        help=f"{OFFSETS_HELP}; topics need not be named then",
     )
     parser.add_argument(
         "--partition",
@@ -97,7 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
     cluster, group = open_cluster(config), arguments.name
     spec = None if arguments.offsets is None else _specific(arguments)
     layout = cluster.layout(sorted(spec.topics) if spec is not None else _topics(arguments))
-    then = _at_place(cluster, layout, arguments) if spec is None else _at_offsets(cluster, layout, spec)
+    if spec is None:
+        partitions = chosen_partitions(layout, arguments.partition)
+        then = positions_at(cluster, layout, partitions, arguments.to, arguments.message_time_zone)
+    else:
+        then = positions_given(cluster, layout, spec)
     before = positions_of(cluster, group, {place.topic for place in then})
     for broker_id in sorted({place.broker_id for place in then} & before.failures.keys()):
         raise TubeMQError("TUBEMQ_COMMAND_BROKER", broker=broker_id, cause=before.failures[broker_id])
@@ -115,51 +106,11 @@ def _topics(arguments: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(arguments.topics))
 
 
-def _specific(arguments: argparse.Namespace) -> Specific:
+def _specific(arguments: argparse.Namespace) -> "Specific":
     """Return the offsets of single partitions that are given."""
     if arguments.topics or arguments.partition:
         raise _wrong("--offsets names the topics and partitions itself", "leave them out elsewhere")
-    text, source = arguments.offsets.strip(), "--offsets"
-    if not text.startswith("{"):
-        text, source = Path(text).read_text(encoding="utf-8").strip(), f"The file {text}"
-    reader = OffsetReader(source, text, _ADVICE)
-    spec = read_offset_spec(reader.load(), reader)
-    if not isinstance(spec, Specific) or timestamps(spec, ()):
-        reader.fail("it does not name offsets")
-    return spec
-
-
-def _at_place(
-    cluster: "Cluster", layout: "TopicsLayout", arguments: argparse.Namespace
-) -> "dict[TopicPartition, int]":
-    """Return where one place is in each partition that is meant."""
-    partitions = chosen_partitions(layout, arguments.partition)
-    bounds = cluster.bounds(layout, {place.store_id for place in partitions}).complete()
-    if isinstance(arguments.to, int):
-        offset = require_aligned(arguments.to, "--to")
-        spec = specific_offsets(dict.fromkeys(partitions, offset))
-        return resolve(spec, partitions, bounds, option="--to", on_loss=_go_on)
-    offsets = offsets_at(cluster, layout, bounds, arguments.to, "--to", arguments.message_time_zone)
-    return {partition: offsets[partition] for partition in partitions}
-
-
-def _at_offsets(cluster: "Cluster", layout: "TopicsLayout", spec: Specific) -> "dict[TopicPartition, int]":
-    """Return the offset of each partition that is named."""
-    named: dict[TopicPartition, int | Edge] = {}
-    for topic, value in spec.topics.items():
-        if isinstance(value, Edge):
-            named |= {partition: value for partition in layout.partitions if partition.topic == topic}
-        else:
-            named |= {place: at for place, at in value.items() if not isinstance(at, Timestamp)}
-    if unknown := sorted(named.keys() - layout.partitions.keys()):
-        known = ", ".join(map(str, sorted(layout.partitions)))
-        raise _wrong(f"--offsets names {unknown[0]}, which does not exist", f"these do: {known}")
-    bounds = cluster.bounds(layout, {partition.store_id for partition in named}).complete()
-    return resolve(specific_offsets(named), named, bounds, option="--offsets", on_loss=_go_on)
-
-
-def _go_on(loss: "LossRecord") -> None:
-    complain(f"{loss.partition}: there is no message at offset {loss.start} any more, but from {loss.end} on")
+    return read_offsets(arguments.offsets)
 
 
 def _refuse_members(config: "ClusterConfig", group: str) -> None:

@@ -22,7 +22,7 @@ from tubemq_spark.offsets.loss import Loss, LossRecord, data_loss
 from tubemq_spark.offsets.subscription import Subscription, Topics
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ViewOptions
-from tubemq_spark.source.views.checkpoint import read_checkpoint
+from tubemq_spark.source.checkpoints.files import read_checkpoint
 from tubemq_spark.source.views.next_message import Next, next_messages
 from tubemq_spark.source.views.places import DETAILS, PLACE, Places, look
 from tubemq_spark.source.views.view import Row

@@ -1,0 +1,192 @@
+"""A new checkpoint with which a stream goes on elsewhere than with its old one, which stays as it is.
+
+When a query starts, Spark (``MicroBatchExecution`` of PySpark 4.2 and 4.3) takes the last file of
+``offsets``, with the one before it as its beginning, and runs that micro-batch again unless ``commits`` has
+it. So the new checkpoint has one micro-batch that is planned, not finished, and empty: it begins and ends at
+the new offsets. Spark runs it, and goes on from there.
+
+- **Numbers go on behind the old ones.** Sinks pass over a micro-batch whose number they know: Spark's file
+  sink, and Delta tables with an application id of the user's. Only a query without its state begins at 0
+  again, since its state store cannot begin with another version.
+- **The query's id is new.** Spark refuses two running queries with one id. Receipts and the ids of messages
+  are named by it, so what is read again is written again.
+- **The watermark is left out**: what is read again would be late.
+- What other sources of the query keep is copied. They go on where the last finished micro-batch ended.
+"""
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from tubemq_spark.errors import FolderError, OptionError
+from tubemq_spark.files.folder_uri import FolderUri
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.checkpoint_log import OffsetLog
+from tubemq_spark.offsets.source_offset import SourceOffset
+from tubemq_spark.source.checkpoints.files import METADATA, OFFSETS, CheckpointFiles
+
+_NOT_BEGUN: Final = "-"
+"""The offset of a source that has none yet."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a source of a query stands, and with it the others."""
+
+    source: str
+    """Its name, or its number in the query."""
+    offsets: Mapping[TopicPartition, int]
+    """Where the last finished micro-batch ended, in index bytes."""
+    partial: bool
+    """See ``SourceOffset``."""
+    log: OffsetLog
+    """Where all sources stood then; the offset of this one may be missing."""
+
+
+def stand_of(files: CheckpointFiles, named: str | None) -> Stand:
+    """Return where the source stands that is named, or the only one.
+
+    Raises:
+        OptionError: there is no such source, there are several and none is named, or the query keeps state.
+        OffsetFormatError: an offset is damaged, or has a newer format version.
+    """
+    checkpoint = files.progress()
+    last = files.log(files.last)
+    ours = list(checkpoint.sources)
+    if named is None and len(last.ends) == 1:
+        named = ours[0]
+    if named not in ours:
+        raise OptionError(
+            "TUBEMQ_OPTION_VALUE",
+            option="--source",
+            value=named or "",
+            expected=f"the source that is meant of this query's {len(last.ends)}; these read from TubeMQ: "
+            f"{', '.join(ours)}",
+        )
+    progress = checkpoint.sources[named]
+    if checkpoint.finished is None:
+        log = dataclasses.replace(last, ends=dict.fromkeys(last.ends, _NOT_BEGUN))
+    else:
+        log = files.log(checkpoint.finished)
+    return Stand(named, progress.reached, progress.partial, log)
+
+
+def stand_after(files: CheckpointFiles, source: str, number: int) -> Stand:
+    """Return where a source stood when a micro-batch had finished.
+
+    Raises:
+        OptionError: the checkpoint has no such micro-batch, or it has not finished.
+        OffsetFormatError: an offset is damaged, or has a newer format version.
+    """
+    finished = [planned for planned in files.planned if files.is_finished(planned)]
+    end = files.log(number).of_ours().get(source) if number in finished else None
+    if not isinstance(end, SourceOffset):
+        expected = f"{finished[0]} to {finished[-1]}" if finished else "none has finished"
+        raise OptionError(
+            "TUBEMQ_OPTION_VALUE",
+            option="--batch",
+            value=number,
+            expected=f"a finished micro-batch that the checkpoint still has: {expected}",
+        )
+    return Stand(source, end.next_offsets, end.partial, files.log(number))
+
+
+class NewCheckpoint:
+    """A checkpoint that is about to be written."""
+
+    def __init__(self, old: CheckpointFiles, target: FolderUri, *, drop_state: bool) -> None:
+        """See that it can be written.
+
+        Args:
+            old: the checkpoint that it stands for from now on.
+            target: where it will be.
+            drop_state: whether the query's state may be left out.
+
+        Raises:
+            OptionError: the query keeps state, and may not lose it, or has other sources besides; or the
+                target is not empty, or in the old checkpoint.
+            FolderError: the target cannot be read.
+        """
+        self._old = old
+        self._target = target
+        self.query_id = str(uuid.uuid4())
+        self.without_state = old.keeps_state()
+        """Whether there is state, which is left out."""
+        if self.without_state and not drop_state:
+            raise OptionError("TUBEMQ_CHECKPOINT_STATE", checkpoint=old.location)
+        if self.without_state and len(old.log(old.last).ends) > 1:
+            raise OptionError("TUBEMQ_CHECKPOINT_STATE_OF_SOURCES", checkpoint=old.location)
+        self.first = 0 if self.without_state else old.last + 1
+        """The number of its micro-batch, which is empty."""
+        self._refuse_other_than_empty()
+
+    def write(self, stand: Stand, offsets: SourceOffset, time_ms: int) -> None:
+        """Write it.
+
+        Args:
+            stand: where the sources stand.
+            offsets: where one of them stands from now on, instead.
+            time_ms: the time, in ms since 1970 in UTC.
+
+        Raises:
+            FolderError: a file cannot be written. What was written until then stays.
+            OptionError: a file of the old one cannot be read.
+        """
+        system, root = self._opened()
+        for place, content in self._files(stand, offsets, time_ms):
+            try:
+                system.create_dir(f"{root}/{place}".rpartition("/")[0], recursive=True)
+                with system.open_output_stream(f"{root}/{place}", compression=None) as stream:
+                    stream.write(content)
+            except (OSError, pa.ArrowException) as error:
+                raise self._unusable("written to", error) from None
+
+    def _files(self, stand: Stand, offsets: SourceOffset, time_ms: int) -> Iterator[tuple[str, bytes]]:
+        """Yield the path of each file, and what is in it."""
+        log = stand.log.without_watermark(time_ms)
+        # Spark needs the last two, so the checkpoint is whole when the last one is written.
+        if self.first:
+            before = dataclasses.replace(offsets, first_offsets={})
+            yield f"{OFFSETS}/{self.first - 1}", _with_end(log, stand.source, before)
+        else:
+            offsets = dataclasses.replace(offsets, first_offsets=offsets.next_offsets)
+        yield METADATA, json.dumps({"id": self.query_id}).encode()
+        yield from self._old.files_of_sources()
+        yield f"{OFFSETS}/{self.first}", _with_end(log, stand.source, offsets)
+
+    def _refuse_other_than_empty(self) -> None:
+        try:
+            system, root = self._opened()
+            old_system, old_path = fs.FileSystem.from_uri(self._old.location.text)
+            infos = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        except (OSError, pa.ArrowException) as error:
+            raise self._unusable("read", error) from None
+        within = old_system.equals(system) and f"{root}/".startswith(f"{old_path.rstrip('/')}/")
+        if infos or within:
+            raise OptionError(
+                "TUBEMQ_OPTION_VALUE",
+                option="NEW_DIR",
+                value=self._target,
+                expected="a folder that is not there, or is empty, and not a part of the old checkpoint",
+            )
+
+    def _opened(self) -> tuple[fs.FileSystem, str]:
+        system, path = fs.FileSystem.from_uri(self._target.text)
+        return system, path.rstrip("/")
+
+    def _unusable(self, done: str, error: Exception) -> FolderError:
+        cause = self._target.hide_in(" ".join(str(error).split()))
+        return FolderError(
+            "TUBEMQ_FOLDER_UNUSABLE", folder=self._target, option="NEW_DIR", done=done, cause=cause
+        )
+
+
+def _with_end(log: OffsetLog, source: str, offsets: SourceOffset) -> bytes:
+    """Return a file of offsets in which a source ends elsewhere."""
+    line = json.dumps(offsets.to_json())  # as PySpark writes them: Spark compares offsets as text
+    return dataclasses.replace(log, ends={**log.ends, source: line}).text.encode()
