@@ -49,6 +49,7 @@ INSTALL := $(BIN)/python -m pip install $(PIP_QUIETLY) -c constraints.txt --conf
 # In the same environment: what few need.
 STAMP_DOCS := $(VENV)/.docs-installed
 STAMP_RELEASE := $(VENV)/.release-installed
+STAMP_FRAMES := $(VENV)/.frames-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
@@ -120,7 +121,7 @@ fuzz: $(STAMP) ## damaged frames against the embedded server for a minute; ARGS=
 fuzz-speedups: $(STAMP) ## the compiled module under ASan and UBSan for a minute, guided by coverage; ARGS="--seconds 1800"
 	$(BIN)/python -m fuzz.speedups $(ARGS)
 
-nightly: java artifacts $(STAMP42) ## everything in its long form, for more than two hours: more kills, more random calls, more fuzzing
+nightly: java artifacts $(STAMP_FRAMES) $(STAMP42) ## everything in its long form, for more than two hours: more kills, more random calls, more fuzzing
 	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
 
 nightly-unit: $(STAMP)
@@ -133,7 +134,7 @@ nightly-mutants: $(STAMP)
 nightly-parity: $(STAMP)
 	$(BIN)/python -m tools.mutants --rows
 
-nightly-integration: java artifacts
+nightly-integration: java artifacts $(STAMP_FRAMES)
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
 		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)
 
@@ -215,6 +216,10 @@ $(STAMP_DOCS): $(STAMP)
 
 $(STAMP_RELEASE): $(STAMP)
 	$(INSTALL) '.[release]'
+	@touch $@
+
+$(STAMP_FRAMES): $(STAMP)
+	$(INSTALL) '.[frames]'
 	@touch $@
 
 $(STAMP42): setup.cfg pyproject.toml constraints.txt $(COMPILED)

@@ -182,6 +182,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
     "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
     "TUBEMQ_OPTION_VALUE": "Option '{option}' is '{value}', but must be {expected}.",
+    "TUBEMQ_OPTION_OF_CLIENT": "Option '{option}' is about the connection, which is the client's; give it to TubeMQClient.connect or TubeMQClient.from_url.",
+    "TUBEMQ_ARROW_READER_CLOSED": "The reader of read_arrow is closed; call read_arrow again to read more.",
     "TUBEMQ_OPTION_MISSING": "Option '{option}' must be specified for {mode}; for example {option}={example}{hint}.",
     "TUBEMQ_OPTION_ALONE": "Option '{option}' is given without '{other}'; give both or neither.",
     "TUBEMQ_OPTION_NEEDED": "Option '{option}' must be specified, since '{other}' is about it.",

@@ -30,6 +30,7 @@ from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_
 from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:
+    from tubemq_spark.arrow import ArrowReader
     from tubemq_spark.client.remote.client import RemoteClient
 
 
@@ -68,7 +69,7 @@ class TubeMQClient:
         self.subscription = subscription
         self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)
-        self._open: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Producer | Consumer | ArrowReader] = weakref.WeakSet()
 
     @classmethod
     def connect(
@@ -367,6 +368,45 @@ class TubeMQClient:
         if self._remote is not None:
             return records(self._remote.read_range(request, on_loss), exact_offsets=alone)
         return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
+
+    def read_arrow(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        columns: Iterable[str] | None = None,
+        options: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> "ArrowReader":
+        """Return a ``pyarrow.RecordBatchReader`` of messages, with the columns and options of Spark's source.
+
+        Where the read begins and ends is fixed by this call, and ``latest`` is the end of now. A batch, of
+        some 8 MiB or 40,000 messages, is read when it is asked for. To close the reader, which is a context
+        manager, ends the read. Its ``losses`` are what ``failOnDataLoss=false`` has passed over.
+
+        For example ``client.read_arrow("clicks", columns=["value", "timestamp"], startingTimestamp=day)``.
+
+        Args:
+            topics: the topics; one text is one topic. None with the options ``subscribePattern`` and
+                ``assign``.
+            columns: the columns to read, in their order; no other one is decoded. By default those that a
+                frame in Spark has.
+            options: options of a batch read by name, those with a dot among them. Those about the connection
+                are the client's. A bool, a number, an aware ``datetime`` for a time, a dict for JSON and a
+                list for commas do instead of text.
+            **more: further options.
+
+        Raises:
+            OptionError: an option or a column is not known, or cannot be used.
+            TubeMQError: as in Spark: a topic does not exist, a store had no answer, records are gone. What
+                happens later is raised by the reader.
+        """
+        # The one import that runs up: all that is above the client, and PyArrow, for this call only.
+        from tubemq_spark.arrow import read_arrow
+
+        all_options = {**(options or {}), **more}
+        reader = read_arrow(self._config, self._pool, self._remote, topics, columns, all_options)
+        self._open.add(reader)
+        return reader
 
     @staticmethod
     def admin(web_address: str, *, token: str | None = None) -> MasterAdmin:

@@ -82,8 +82,15 @@ _ABOUT_TLS: Final = (
     ("tubemq.tls.minVersion", "tubemq.tls.enabled"),
 )
 """Options of TLS, each with the one that it needs: to leave them unused in silence would be dangerous."""
+_BESIDE_A_CLIENT: Final = frozenset(
+    {_GROUP, "tubemq.master.web", "tubemq.rpcTimeoutMs", "tubemq.fetchTimeoutMs"}
+)
+"""The options of the connection that a read through an open client may have: the client has the others."""
 _VIEWS: Final = frozenset(view.mode for view in View) - {Mode.BATCH_READ}
 _CONNECTION_PREFIX: Final = "tubemq."
+_OF_A_CLIENT: Final = frozenset(
+    name for name in NAMED if name.startswith(_CONNECTION_PREFIX) and name not in _BESIDE_A_CLIENT
+)
 _GROUP_PREFIX: Final = "tubemq_spark"
 _MAX_LABEL: Final = 200
 _TABLE_HINT: Final = (
@@ -101,14 +108,20 @@ class OptionSet:
     """Values by the option's name."""
     _ignored: tuple[str, ...] = ()
     """Keys of Spark's own that the user may have meant as something."""
+    _of_client: ClusterConfig | None = None
+    """The settings of the open client that reads; None: the options say how to connect."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> Self:
+    def parse(cls, options: Mapping[str, str], of_client: ClusterConfig | None = None) -> Self:
         """Read the user's options; keys may have any case.
 
+        Args:
+            options: the texts by key.
+            of_client: the settings of the open client that reads: what no option says is as there.
+
         Raises:
-            OptionError: an option is not known, not supported, has a wrong value or does not go
-                together with another.
+            OptionError: an option is not known, not supported, has a wrong value, does not go
+                together with another, or belongs to the client.
             OffsetFormatError: the text is not an offset spec.
         """
         values: dict[str, Any] = {}
@@ -117,13 +130,15 @@ class OptionSet:
         for key, text in options.items():
             option = find(key)
             if option is not None:
+                if of_client is not None and option.name in _OF_A_CLIENT:
+                    raise OptionError("TUBEMQ_OPTION_OF_CLIENT", option=option.name)
                 values[option.name] = option.read(text)
                 masters = text if option.name == _MASTERS else masters
             elif key.lower() in ("path", "paths"):
                 ignored.append(key.lower())
         if masters and values.get("tubemq.tls.enabled"):
             values[_MASTERS] = _MASTERS_OVER_TLS.read(masters)
-        parsed = cls(values, tuple(ignored))
+        parsed = cls(values, tuple(ignored), of_client)
         parsed._check_pairs()
         return parsed
 
@@ -282,9 +297,14 @@ class OptionSet:
         return self._given.get("lossLedger")
 
     def _cluster(self, mode: Mode, client: ClientConfig) -> ClusterConfig:
-        return self._filled(ClusterConfig, mode, client=client).validate()
+        if self._of_client is None:
+            return self._filled(ClusterConfig, mode, client=client).validate()
+        web = self._given.get("tubemq.master.web", self._of_client.web)
+        return dataclasses.replace(self._of_client, client=client, web=web).validate()
 
     def _reading_client(self, mode: Mode, subscription: Subscription | None) -> ClientConfig:
+        if self._of_client is not None:
+            return self._changed_client(self._of_client.client, mode)
         group = self._given.get(_GROUP) or _default_group(subscription)
         size = self._choices.reader_groups
         groups = self._given.get("readerGroups") or default_reader_groups(group, size)
@@ -294,6 +314,14 @@ class OptionSet:
         return self._filled(
             ClientConfig, mode, masters=self._given.get(_MASTERS, ()), tls=self._tls(), **derived
         )
+
+    def _changed_client(self, client: ClientConfig, mode: Mode) -> ClientConfig:
+        """Return a client's settings with those that the options give."""
+        changes = self._values_of(ClientConfig, mode)
+        group = changes.get("group", client.group)
+        if not self._given.keys().isdisjoint((_GROUP, "readerGroups.size")):
+            changes.setdefault("reader_groups", default_reader_groups(group, self._choices.reader_groups))
+        return dataclasses.replace(client, **changes)
 
     def _tls(self) -> TlsConfig | None:
         """Return how to speak TLS; None where it is off."""
@@ -307,12 +335,15 @@ class OptionSet:
             mode: what Spark does: options without effect in it are left at their defaults.
             derived: values of other fields, or of these, which they take the place of.
         """
-        values = {
+        return owner(**{**self._values_of(owner, mode), **derived})
+
+    def _values_of(self, owner: type, mode: Mode | None) -> dict[str, Any]:
+        """Return the values by field that the user gave for a dataclass."""
+        return {
             field: self._given[option.name]
             for field, option in FIELDS[owner].items()
             if option.name in self._given and (mode is None or mode in option.modes)
         }
-        return owner(**{**values, **derived})
 
     def _value(self, name: str) -> Value:
         """Return an option's value or default."""
@@ -322,8 +353,8 @@ class OptionSet:
         """Demand what the mode needs; name what has no effect in it, and refuse that in a view."""
         for name, option in NAMED.items():
             is_set = name in self._given
-            through_gateways = name == _MASTERS and _GATEWAYS in self._given
-            if mode in option.modes and option.example and not is_set and not through_gateways:
+            elsewhere = name == _MASTERS and (_GATEWAYS in self._given or self._of_client is not None)
+            if mode in option.modes and option.example and not is_set and not elsewhere:
                 hint = self._table_hint(mode, name, option.example)
                 raise OptionError(
                     "TUBEMQ_OPTION_MISSING", option=name, mode=mode.value, example=option.example, hint=hint
@@ -342,7 +373,7 @@ class OptionSet:
 
     def _table_hint(self, mode: Mode, option: str, example: str) -> str:
         """Return how SQL passes options, for a user of whose options none reached us."""
-        if self._given:
+        if self._given or self._of_client is not None:
             return ""
         statement = _WRITE_WITH if mode is Mode.WRITE else _READ_WITH
         return _TABLE_HINT.format(statement=statement.format(option=option, example=example))
@@ -359,7 +390,7 @@ class OptionSet:
             if login[0] in values and login[1] not in values:
                 raise OptionError("TUBEMQ_OPTION_ALONE", option=login[0], other=login[1])
         for name, value in (("commitOffsetsToGroup", True), ("startingOffsets", Stored.GROUP)):
-            if values.get(name) is value:
+            if values.get(name) is value and self._of_client is None:
                 self._require(_GROUP, name)
         if "onReplayDiffers" in values:
             self._require("receiptsPath", "onReplayDiffers")

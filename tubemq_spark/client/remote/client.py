@@ -36,11 +36,12 @@ class RemoteClient:
             OptionError: a setting makes no sense through gateways, or gRPC is not installed.
         """
         check_access(config, token)
-        self._addresses = addresses
-        self._token = token
+        self.addresses = addresses
+        self.token = token
         self._gateways = Gateways(addresses, config, token)
         self._queries = Queries(self._gateways)
         self._closed = False
+        self._of_settings = {config: self._gateways}
         self._of_others: weakref.WeakSet[Gateways] = weakref.WeakSet()
 
     def close(self) -> None:
@@ -57,12 +58,23 @@ class RemoteClient:
         """
         if config == self._gateways.config:
             return remote_sending(self._gateways, name)
-        check_access(config, self._token)
+        check_access(config, self.token)
         return remote_sending(self.own_gateways(config), name, own=True)
+
+    def gateways_of(self, config: ClientConfig) -> Gateways:
+        """Return gateways to read with some settings, which have one session until the client is closed.
+
+        Raises:
+            OptionError: a setting makes no sense through gateways.
+        """
+        check_access(config, self.token)
+        if config not in self._of_settings:
+            self._of_settings[config] = self.own_gateways(config)
+        return self._of_settings[config]
 
     def own_gateways(self, config: ClientConfig, kind: str = "Pull") -> Gateways:
         """Return gateways with a session of their own."""
-        gateways = Gateways(self._addresses, config, self._token, kind=kind)
+        gateways = Gateways(self.addresses, config, self.token, kind=kind)
         self._of_others.add(gateways)
         if self._closed:
             gateways.end()

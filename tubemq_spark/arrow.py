@@ -1,0 +1,229 @@
+"""Messages as Arrow's record batches without Spark: what ``TubeMQClient.read_arrow`` does.
+
+It stands on Spark's source: the options, the plan, the ranges and the columns are the same. Only there are no
+tasks. The ranges are read one after the other, in the thread of who asks for a batch, and nothing is fetched
+before it is asked for.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import threading
+import uuid
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.offsets.ledger import Origin, batch_read
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, LossRecorder
+from tubemq_spark.options import OptionSet, ReadOptions
+from tubemq_spark.source.arrow import schema_of
+from tubemq_spark.source.batch_driver import plan_batch
+from tubemq_spark.source.columns import default_columns, message_columns, unknown_column
+from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
+from tubemq_spark.source.task import builder, ranges
+from tubemq_spark.source.work import Work
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.remote.client import RemoteClient
+
+_NOTHING: Final = memoryview(b"")
+
+
+class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # PyArrow has no types
+    """Messages as record batches, each of which is read when it is asked for; a ``RecordBatchReader``.
+
+    It belongs to a ``with`` block, or is closed: that ends the read, gives back its lease at the broker, and
+    makes it an error to ask for more. The end of its client closes it too. Threads must not share it.
+
+    PyArrow's own reader of an iterator cannot be closed, and one that goes through Arrow's C interface
+    loses the types of errors. A stream of messages has neither fault, and costs one copy of each batch.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        batches: Generator[pa.RecordBatch, None, None],
+        end: "_End",
+        policy: LossPolicy,
+    ) -> None:
+        """Read these batches until ``end``; ``policy`` has taken, and takes, what is lost."""
+        self._batches = batches
+        self._end = end
+        self._policy = policy
+        super().__init__(_Stream(schema, batches, end))
+
+    @property
+    def losses(self) -> list[LossRecord]:
+        """What ``failOnDataLoss=false`` has passed over so far, at most the last thousand gaps."""
+        return self._policy.records if isinstance(self._policy, LossRecorder) else []
+
+    def close(self) -> None:
+        """End the read; it may have ended already, and another thread may be waiting for a batch."""
+        self._end.come()
+        with contextlib.suppress(ValueError):  # another thread is in it, and ends it
+            self._batches.close()
+
+
+class _End:
+    """How a read waits for brokers, which ends when the read does."""
+
+    def __init__(self) -> None:
+        self._has_come = threading.Event()
+
+    def come(self) -> None:
+        """End all waits, and those that begin."""
+        self._has_come.set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long.
+
+        Raises:
+            TubeMQError: the read has ended.
+        """
+        if self._has_come.wait(seconds):
+            raise TubeMQError("TUBEMQ_ARROW_READER_CLOSED")
+
+    def check(self) -> None:
+        """Raise the same if the read has ended."""
+        self.pause(0)
+
+
+class _Stream:
+    """Record batches as a file: each is read, and written down, when a byte of it is asked for."""
+
+    closed = False
+    """PyArrow asks files for it."""
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], end: _End) -> None:
+        self._batches = batches
+        self._end = end
+        self._left = memoryview(schema.serialize())
+
+    def read(self, size: int) -> memoryview:
+        """Return so many bytes, or none at the end; PyArrow asks for no more than a message has."""
+        self._end.check()
+        if not self._left:
+            batch = next(self._batches, None)
+            self._left = _NOTHING if batch is None else memoryview(batch.serialize())
+        part, self._left = self._left[:size], self._left[size:]
+        return part
+
+
+def read_arrow(
+    config: ClientConfig,
+    pool: ChannelPool,
+    remote: "RemoteClient | None",
+    topics: str | Iterable[str] | None,
+    columns: Iterable[str] | None,
+    options: Mapping[str, object],
+) -> ArrowReader:
+    """Return a reader of messages; see ``TubeMQClient.read_arrow``.
+
+    Args:
+        config: the client's settings.
+        pool: its connections.
+        remote: its gateways; None: it has none.
+        topics: the topics; None: the options say what to read.
+        columns: the columns to read, in their order; None: the usual ones.
+        options: those of Spark's source, by name.
+    """
+    access = ClusterConfig(config)
+    if remote is not None:
+        through = dataclasses.replace(config, masters=())
+        access = ClusterConfig(through, gateways=remote.addresses, gateway_token=remote.token)
+    texts = {name: _text(name, value) for name, value in options.items() if value is not None}
+    if topics is not None:
+        if "subscribe" in map(str.lower, texts):
+            raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="topics", other="subscribe")
+        texts["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
+    parsed = OptionSet.parse(texts, of_client=access)
+    if not parsed.of_messages:
+        expected = "messages, since other views are read with Spark"
+        raise OptionError("TUBEMQ_OPTION_VALUE", option="view", value=parsed.view.value, expected=expected)
+    # Ranges are cut for tasks, and here is none.
+    read = dataclasses.replace(
+        parsed.for_batch_read(), min_partitions=None, max_records_per_partition=None, max_ranges_per_task=None
+    )
+    schema = _schema(parsed, columns)
+    cluster: Cluster
+    if remote is None:
+        cluster = DirectCluster(read.cluster.client, pool, web=lambda: read.cluster.web_servers)
+    else:
+        from tubemq_spark.cluster.remote import RemoteCluster
+
+        changed = dataclasses.replace(read.cluster.client, masters=remote.addresses)
+        cluster = RemoteCluster(remote.gateways_of(changed))
+    origin, policy = batch_read(read.cluster.client.group, uuid.uuid4().hex), loss_policy(read)
+    tasks = plan_batch(read, schema.names, origin, policy, cluster)
+    end = _End()
+    return ArrowReader(schema, _batches(tasks, read, schema, cluster, policy, origin, end), end, policy)
+
+
+def _batches(
+    tasks: Iterable[Work],
+    options: ReadOptions,
+    schema: pa.Schema,
+    cluster: Cluster,
+    policy: LossPolicy,
+    origin: Origin,
+    wait: Wait,
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the messages of all tasks."""
+    ledger, rows = LossLedger(options), builder(options, schema)
+    for task in tasks:
+        ledger.write(task.lost, origin)
+    requests = [request for task in tasks for request in task.requests]
+    losses = LossesOfTask(policy, ledger, origin)
+    with contextlib.closing(ranges(requests, options, cluster, losses, wait)) as each:
+        for fetches, exact_offsets in each:
+            for fetched in fetches:
+                yield from rows.add(fetched, exact_offsets=exact_offsets)
+    yield from rows.finish()
+
+
+def _schema(options: OptionSet, names: Iterable[str] | None) -> pa.Schema:
+    """Return the columns to read.
+
+    Raises:
+        OptionError: there is no such column, or none is named.
+    """
+    if names is None:
+        return schema_of(
+            default_columns(include_attributes=options.include_attributes, payload=options.payload)
+        )
+    columns = message_columns(options.payload)
+    chosen = [names] if isinstance(names, str) else list(names)
+    if not chosen:
+        raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(columns))
+    for name in chosen:
+        if name not in columns:
+            raise unknown_column(name, columns)
+    options.warn_of_schema(chosen)
+    return schema_of(columns[name] for name in chosen)
+
+
+def _text(name: str, value: object) -> str:
+    """Return a value as the text that Spark's option has."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case datetime.datetime():
+            if value.tzinfo is None:
+                expected = "a time with its zone, such as datetime(2026, 1, 1, tzinfo=timezone.utc)"
+                raise OptionError("TUBEMQ_OPTION_VALUE", option=name, value=value, expected=expected)
+            return str(round(value.timestamp() * 1000))
+        case Mapping():
+            return json.dumps(value)
+        case list() | tuple():
+            return ",".join(map(str, value))
+    return str(value)
