@@ -9,8 +9,8 @@ from setuptools import Extension, setup
 # What it reads comes from a network.
 _HARDENED = ["-O2", "-Wall", "-Wextra", "-Wconversion", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2"]
 
-# [text](path): the package index has no such file, so a link to it would be dead.
-_LINK_INSIDE = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)]+)\)")
+# [text](path), and pictures: the package index has no such file, so a link to it would be dead.
+_LINK_INSIDE = re.compile(r"!?\[([^\]]+)\]\((?!\w+:)([^)]+)\)")
 _README = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
 
 setup(

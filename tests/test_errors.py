@@ -146,19 +146,25 @@ def test_the_page_of_errors_is_up_to_date(generator):
 
 
 def test_the_page_says_what_happened_and_what_to_do(generator):
-    rows = generator.page().splitlines()
+    blocks = generator.page().split("\n## `")[1:]
     told = {
-        row.split("`")[1]: [cell.strip() for cell in row.split(" | ")[1:]] for row in rows if "`TUBEMQ" in row
+        name: text.strip().split("\n\n*What to do:* ")
+        for name, _, text in (block.partition("`\n") for block in blocks)
     }
     assert told.keys() == CONDITIONS.keys()
-    assert told["TUBEMQ_CLIENT_CLOSED"] == ["The client is closed.", "Make a new one. |"]
+    assert told["TUBEMQ_CLIENT_CLOSED"] == ["The client is closed.", "Make a new one."]
     assert told["TUBEMQ_GROUP_CONFLICT.TOPICS"] == [
         "The group reads other topics.",
         (
             "Set topics (in Spark: subscribe) to what the other members of the group have, or use another"
-            " group. [More](troubleshooting.md#tubemq_group_conflict). |"
+            " group. [More](troubleshooting.md#tubemq_group_conflict)."
         ),
     ]
+
+
+def test_each_condition_has_an_anchor_of_its_own():
+    anchors = [name.replace(".", "").lower() for name in CONDITIONS]
+    assert len(set(anchors)) == len(anchors)
 
 
 def test_a_condition_that_says_nothing_to_do_gets_no_row(generator, monkeypatch):

@@ -23,9 +23,6 @@ the classes are in the [reference](api/errors.md). Messages of other software ar
 [troubleshooting](troubleshooting.md).
 
 Words in *italics* stand for the values of a message.
-
-| condition | what happened | what to do |
-|---|---|---|
 """
 
 _END_OF_CAUSE: Final = re.compile(r"(?:;|\.|\{suggestion\}) (?=[\w'{])")
@@ -40,11 +37,11 @@ _NAMED: Final = re.compile(r"\[(TUBEMQ_\w+(?:\.[A-Z_]+)*)(\.{3})?\]")
 def page() -> str:
     """Return the whole page."""
     places = _places()
-    rows = [_row(condition, text, places) for condition, text in sorted(CONDITIONS.items())]
-    return f"{HEAD}{''.join(rows)}"
+    blocks = [_block(condition, text, places) for condition, text in sorted(CONDITIONS.items())]
+    return f"{HEAD}{''.join(blocks)}"
 
 
-def _row(condition: str, text: str, places: list[tuple[str, str]]) -> str:
+def _block(condition: str, text: str, places: list[tuple[str, str]]) -> str:
     cause, cure = _halves(condition, text)
     place = next(
         (anchor for named, anchor in places if condition == named or condition.startswith(f"{named}.")), ""
@@ -54,7 +51,7 @@ def _row(condition: str, text: str, places: list[tuple[str, str]]) -> str:
         raise ValueError(
             f"the text of {condition} does not say what to do, and troubleshooting.md does not either"
         )
-    return f"| `{condition}` | {cause} | {' '.join(filter(None, (cure, more)))} |\n"
+    return f"\n## `{condition}`\n\n{cause}\n\n*What to do:* {' '.join(filter(None, (cure, more)))}\n"
 
 
 def _halves(condition: str, text: str) -> tuple[str, str]:
@@ -69,10 +66,10 @@ def _halves(condition: str, text: str) -> tuple[str, str]:
 
 
 def _sentence(template: str) -> str:
-    """Return the text for a table in Markdown, with its values in italics."""
+    """Return the text in Markdown, with its values in italics."""
     parts = []
     for words, name, _, _ in string.Formatter().parse(template):
-        parts.append(words.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*"))
+        parts.append(words.replace("<", "&lt;").replace("*", "\\*"))
         if name is not None:
             parts.append(f"*{name.replace('_', ' ')}*")
     text = "".join(parts).strip().rstrip(".")

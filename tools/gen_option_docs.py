@@ -1,5 +1,7 @@
 """Write docs/reference/options.md from the table of options; a unit test compares the two."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 from tubemq_spark.options.names import ENGINE_KEYS, REFUSED
@@ -34,9 +36,23 @@ source.
 - An option that has no effect causes a warning: one for reading in a write, or one for streams in a batch
   read. In a view it is an error.
 - *In* says where an option has an effect: a batch read, a stream read, a write of either kind, or one of the
-  [views](../spark/views.md) by its name. An option in **bold** is required there.
+  [views](../spark/views.md) by its name.
+
+All of them, by what they are about:
 
 """
+
+POSITION = re.compile(r"starting|ending|timestampSearch|availableNow")
+LIMIT = re.compile(r"(?:min|max)(?:Offsets|Bytes|Partitions|Records|Ranges|Trigger)")
+SECTIONS: dict[str, Callable[[Option], object]] = {
+    "TLS": lambda option: option.name.startswith("tubemq.tls."),
+    "Connection": lambda option: option.name.startswith("tubemq."),
+    "Writing": lambda option: option.modes <= {Mode.WRITE, Mode.RECEIPTS_VIEW},
+    "Sizes of micro-batches and tasks": lambda option: LIMIT.match(option.name),
+    "Where a query begins and ends": lambda option: POSITION.match(option.name),
+    "Topics and messages": lambda _: True,
+}
+"""Which options a section has that none before it has; the page has them from the last one to the first."""
 
 OFFSETS = """
 ## Offsets
@@ -86,17 +102,31 @@ def page() -> str:
 
 
 def _options() -> str:
-    rows = ["| option | value | default | in | meaning |", "|---|---|---|---|---|"]
-    rows += [_row(option) for option in NAMED.values()]
-    return "\n".join(rows) + "\n"
+    members: dict[str, list[Option]] = {title: [] for title in reversed(SECTIONS)}
+    for option in NAMED.values():
+        members[next(title for title, has in SECTIONS.items() if has(option))].append(option)
+    overview = "".join(f"- **{title}**: {', '.join(map(_link, some))}\n" for title, some in members.items())
+    sections = (f"\n## {title}\n{''.join(map(_block, some))}" for title, some in members.items())
+    return f"{overview}{''.join(sections)}"
 
 
-def _row(option: Option) -> str:
-    name = f"**`{option.name}`**" if option.example else f"`{option.name}`"
+def _link(option: Option) -> str:
+    return f"[`{option.name}`](#{anchor(option)})"
+
+
+def anchor(option: Option) -> str:
+    """Return the anchor of an option's heading, on the site and where the repository is looked at."""
+    return option.name.replace(".", "").lower()
+
+
+def _block(option: Option) -> str:
     where = ", ".join(word for mode, word in MODES.items() if mode in option.modes)
     where = where.replace(ALL_VIEWS, "views")
     meaning = f"{option.doc} For example `{option.example}`." if option.example else option.doc
-    return f"| {name} | {option.kind.expected} | {_default(option)} | {where} | {meaning} |"
+    default = "**required**" if option.example else f"*default:* {_default(option)}"
+    return (
+        f"\n### `{option.name}`\n\n{meaning}\n\n*Value:* {option.kind.expected} · {default} · *in:* {where}\n"
+    )
 
 
 def _default(option: Option) -> str:

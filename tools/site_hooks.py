@@ -1,9 +1,10 @@
-"""What mkdocs does not do by itself: pages from outside ``docs``, and a look at generated pages.
+"""What mkdocs does not do by itself: pages from outside ``docs``, wide tables, and a look at what is built.
 
 README, the design and others are where readers of the repository look for them. The site has them too, as
 pages whose links are those of the site.
 """
 
+import html as escaping
 import importlib
 import posixpath
 import re
@@ -27,6 +28,17 @@ OUTSIDE: Final = {
 }
 """Files of the repository, and the pages that they are."""
 _LINK: Final = re.compile(r"(!?\[(?:[^\]]*)\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
+_TABLE: Final = re.compile(r"<table>.*?</table>", re.DOTALL)
+_HEADING: Final = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
+_ROW: Final = re.compile(r"<tr>.*?</tr>", re.DOTALL)
+_CODE: Final = re.compile(r"<code>.*?</code>")
+_TAG: Final = re.compile(r"<[^>]*>")
+_WIDE: Final = 4
+"""Columns of a table that a phone cannot show side by side."""
+_FETCHED: Final = re.compile(
+    r"<(?:script|img|iframe)\b[^>]*\bsrc=\"?(?:https?:)?//[^>]*>"
+    r"|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect)\b[^>]*\bhref=\"?(?:https?:)?//[^>]*>"
+)
 _NOT_ON_THE_SITE: Final = (".csv", ".ipynb", ".proto")
 
 
@@ -58,6 +70,32 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri in OUTSIDE.values():
         return markdown
     return with_links_of_the_site(markdown, f"docs/{page.file.src_uri}")
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Return a page whose wide tables say in each cell which column it is; docs/stylesheets shows that."""
+    return _TABLE.sub(lambda table: _with_columns(table[0]), html)
+
+
+def _with_columns(table: str) -> str:
+    columns = [escaping.escape(_TAG.sub("", heading)) for heading in _HEADING.findall(table)]
+    if len(columns) < _WIDE:
+        return table
+
+    def named(row: re.Match[str]) -> str:
+        names = iter(columns)
+        cells = re.sub(r"<td\b", lambda _: f'<td data-column="{next(names)}"', row[0])
+        return _CODE.sub(lambda code: code[0].replace("_", "_<wbr>"), cells)  # may break there
+
+    return _ROW.sub(named, table).replace("<table>", "<table data-wide>", 1)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
+    """Refuse a page that would fetch something from elsewhere."""
+    fetched = _FETCHED.search(output)
+    if fetched:
+        raise PluginError(f"{page.file.src_uri} would fetch {fetched[0]}")
+    return output
 
 
 def with_links_of_the_site(markdown: str, source: str) -> str:

@@ -26,6 +26,17 @@ def test_the_reference_page_is_up_to_date():
     assert tool.PAGE.read_text(encoding="utf-8") == tool.page()
 
 
+def test_each_option_has_a_heading_and_a_link_to_it():
+    tool = load_tool("gen_option_docs")
+    page = tool.page()
+    headings = re.findall(r"^###? (.*)$", page, re.MULTILINE)
+    anchors = [re.sub(r"[^\w\s-]", "", heading).replace(" ", "-").lower() for heading in headings]
+    assert len(anchors) == len(set(anchors)) > len(NAMED)
+    for option in NAMED.values():
+        assert headings.count(f"`{option.name}`") == 1, option.name
+        assert f"[`{option.name}`](#{anchors[headings.index(f'`{option.name}`')]})" in page
+
+
 each_option = in_one_test("option", NAMED.values())
 
 
