@@ -12,7 +12,7 @@ from typing import Final
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import consume, embedded, examples, gateway, offsets, produce
+from tubemq_spark.cli import consume, embedded, examples, gateway, lag, losses, offsets, produce
 from tubemq_spark.cli.checkpoint import command as checkpoint
 from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.cli.groups import command as groups
@@ -31,7 +31,9 @@ _COMMANDS: Final = (
     topics,
     groups,
     offsets,
+    lag,
     checkpoint,
+    losses,
     receipts,
     examples,
 )

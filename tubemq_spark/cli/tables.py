@@ -14,6 +14,11 @@ def print_json(data: object) -> None:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows in columns, numbers to the right; what is None is blank."""
+    sys.stdout.writelines(f"{line}\n" for line in table_lines(header, rows))
+
+
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of rows in columns, numbers to the right; what is None is blank."""
     cells = [[_shown(cell) for cell in row] for row in rows]
     numbers = [
         bool(cells) and all(row[place].lstrip("-").isdigit() or not row[place] for row in cells)
@@ -22,12 +27,13 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     widths = [
         max([len(_heading(name)), *(len(row[place]) for row in cells)]) for place, name in enumerate(header)
     ]
-    for row in [[_heading(name) for name in header], *cells]:
-        columns = [
+    return [
+        "  ".join(
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(row, widths, numbers, strict=True)
-        ]
-        sys.stdout.write("  ".join(columns).rstrip() + "\n")
+        ).rstrip()
+        for row in [[_heading(name) for name in header], *cells]
+    ]
 
 
 def print_rows(rows: Sequence[Mapping[str, object]]) -> None:

@@ -1,0 +1,183 @@
+"""``tubemq-spark lag`` says how far a query or a group is behind, once or again and again."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.stored_checkpoint import offset, store_checkpoint
+from tests.waiting import wait_until
+from tubemq_spark.cli import lag as lag_command, main as cli
+from tubemq_spark.client import ClientConfig
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.testing.client import TopicClient
+
+MESSAGES = {("clicks", 1, 0): 10, ("clicks", 2, 0): 20, ("orders", 1, 0): 3, ("orders", 1, 1): 3}
+
+
+@pytest.fixture
+def server():
+    """Two brokers; the partitions of a topic share a store."""
+    with EmbeddedTubeMQ(topics={"clicks": (1, 1), "orders": (1, 2)}, brokers=2) as running:
+        with TopicClient(running.master, "sender") as client:
+            for (topic, *partition), count in MESSAGES.items():
+                client.send(
+                    topic, *("x" * 100,) * count, partition=tuple(partition), message_time="202601010000"
+                )
+        yield running
+
+
+@pytest.fixture
+def run(server, capsys):
+    def command(*arguments):
+        capsys.readouterr()
+        code = cli.main(["lag", *arguments, "--master", server.master, "--web", server.master_web])
+        return code, *capsys.readouterr()
+
+    return command
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A query that has read half of one topic, and of another one unevenly what shares a store."""
+    clicks = offset("clicks", {"b1_0": 0, "b2_0": 0}, b1_0=140, b2_0=560)
+    orders = offset("orders", {"b1_0": 0, "b1_1": 0, "b2_0": 0, "b2_1": 0}, b1_0=56, b1_1=112, b2_0=0, b2_1=0)
+    return str(store_checkpoint(tmp_path / "query", (clicks, orders)))
+
+
+def test_each_partition_has_its_lag_and_each_store_counts_once(run, checkpoint):
+    code, out, err = run("--checkpoint", checkpoint, "--json")
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    lags = {(one["topic"], one["brokerId"], one["partition"]): one["lag"] for one in told["partitions"]}
+    assert lags[("clicks", 1, 0)] == 5
+    assert lags[("clicks", 2, 0)] == 0
+    assert (lags[("orders", 1, 0)], lags[("orders", 1, 1)]) == (4, 2)
+    assert told["lag"] == 5 + 4
+    assert told["messagesExpired"] == 0
+    assert told["time"].endswith("Z")
+    first = told["partitions"][0]
+    assert first["source"] == "0"
+    assert (first["offset"], first["earliest"], first["latest"], first["messagesUntilExpiry"]) == (
+        140,
+        0,
+        280,
+        5,
+    )
+    assert first["bytes"] > 5 * 100
+    assert first["nextTime"] == "2026-01-01T00:00:00Z"
+    assert "error" not in first
+
+
+def test_people_get_bars_and_totals(run, checkpoint):
+    code, out, _ = run("--checkpoint", checkpoint)
+    lines = out.splitlines()
+    assert code == 0
+    assert lines[0].split() == [
+        *("SOURCE", "TOPIC", "BROKER", "ID", "PARTITION", "LAG", "BYTES", "AGE", "LEFT", "EXPIRED", "STATE")
+    ]
+    assert lines[1].split()[:6] == ["0", "clicks", "1", "0", "5", "#" * 20]
+    assert next(line.split()[4:6] for line in lines if " orders " in line) == ["4", "#" * 16]
+    assert "#" not in lines[2]
+    assert "  9 messages unread (" in lines[-1]
+
+
+def test_topics_are_chosen(run, checkpoint):
+    _, out, _ = run("orders", "--checkpoint", checkpoint, "--json")
+    assert {one["topic"] for one in json.loads(out)["partitions"]} == {"orders"}
+    code, out, err = run("other", "--checkpoint", checkpoint)
+    assert (code, err) == (1, "tubemq-spark: none of these topics is read\n")
+
+
+def test_the_exit_code_tells_of_too_much(run, checkpoint):
+    assert run("--checkpoint", checkpoint, "--max-rows", "9")[0] == 0
+    code, _, err = run("--checkpoint", checkpoint, "--max-rows", "8", "--json")
+    assert (code, err) == (1, "tubemq-spark: 9 messages are unread, more than 8\n")
+    code, _, err = run("--checkpoint", checkpoint, "--max-rows", "8", "--watch")
+    assert code == 2
+    assert "Only one of the options '--watch' and '--max-rows'" in err
+
+
+def test_a_group_is_behind_what_it_has_committed(server, run):
+    cluster = open_cluster(ClusterConfig(ClientConfig((Endpoint.parse(server.master),), "etl")))
+    layout = cluster.layout(["clicks"])
+    assert not cluster.move_group(
+        layout, {TopicPartition("clicks", 1, 0): 28, TopicPartition("clicks", 2, 0): 56}
+    )
+    wait_until(lambda: run("--group", "etl")[0] == 0)
+    told = json.loads(run("--group", "etl", "--json")[1])
+    assert told["lag"] == 9 + 18
+    assert "source" not in told["partitions"][0]
+    assert run("--group", "etl")[1].split()[0] == "TOPIC", "a group has no sources"
+    code, _, err = run("--group", "nosuch")
+    assert (code, "The group 'nosuch' has no members" in err) == (1, True)
+
+
+def test_what_expired_and_what_is_not_known_is_exit_code_1(server, run, checkpoint):
+    server.apply_retention("clicks", older_than_ms=0)
+    code, out, err = run("clicks", "--checkpoint", checkpoint)
+    assert code == 1
+    assert "clicks/1:0: [TUBEMQ_DATA_LOSS.EXPIRED]" in err
+    assert out.splitlines()[-1].endswith("0 messages unread (0 B); 5 expired unread")
+    server.faults.stop_broker(2)
+    code, out, err = run("clicks", "--checkpoint", checkpoint)
+    assert code == 1
+    assert "clicks/2:0: [TUBEMQ_CONNECT" in err
+    assert out.splitlines()[-1].endswith("5 expired unread; unknown in 1 of 2 partitions")
+
+
+def test_what_is_watched_is_a_line_each_time_where_no_terminal_is(server, checkpoint):
+    for as_json in False, True:
+        watching = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tubemq_spark", "lag", "--checkpoint", checkpoint, "--watch", "0.05"),
+                *("--master", server.master, *(["--json"] if as_json else [])),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with watching:
+            lines = [watching.stdout.readline() for _ in range(2)]
+            watching.kill()
+        for line in lines:
+            assert json.loads(line)["lag"] == 9 if as_json else "  9 messages unread (" in line
+
+
+def test_a_terminal_shows_the_table_again_and_again(run, checkpoint, monkeypatch):
+    shown = []
+
+    def pause(_):
+        if len(shown) == 2:
+            raise KeyboardInterrupt
+
+    class Screen:
+        def __enter__(self):
+            return lambda text: shown.append(text.plain)
+
+        def __exit__(self, *_):
+            return None
+
+    monkeypatch.setattr("tubemq_spark.cli.embedded_screen.live", Screen)
+    monkeypatch.setattr(lag_command.time, "sleep", pause)
+    monkeypatch.setattr(lag_command.sys.stdout, "isatty", lambda: True, raising=False)
+    assert run("--checkpoint", checkpoint, "--watch")[0] == 130
+    assert len(shown) == 2
+    assert "#" * 20 in shown[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(None, None), (0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1_234_567, "1.23 MB")]
+)
+def test_sizes_are_short(size, text):
+    assert lag_command._size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, None), (59, "0m"), (60, "1m"), (3_900, "1h 5m"), (90_000, "1d 1h")]
+)
+def test_ages_are_short(seconds, text):
+    assert lag_command._age(seconds) == text
