@@ -54,7 +54,7 @@ def test_a_line_has_traffic_and_clients():
     assert text == (
         "in 10 messages/s, 0.0 MB/s (20 messages, 0.0 MB in total); "
         "out 5 messages/s, 0.0 MB/s (10 messages, 0.0 MB in total); "
-        "4 connections, 1 producers, 2 consumers, 3 partitions being read"
+        "4 connections, 1 producer, 2 consumers, 3 partitions being read"
     )
 
 

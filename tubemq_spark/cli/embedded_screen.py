@@ -14,6 +14,7 @@ from rich.text import Text
 from tubemq_spark.embedded.overview import Overview
 from tubemq_spark.model import OffsetBounds, StoreId
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.receipts import counted
 
 _MEGABYTE: Final = 1_000_000
 _SHOWN_STORES: Final = 4
@@ -80,8 +81,8 @@ def live(console: Console | None = None) -> Iterator[Callable[[RenderableType], 
 
 def _clients(overview: Overview) -> str:
     return (
-        f"{overview.connections} connections, {overview.producers} producers, "
-        f"{overview.consumers} consumers, {overview.leases} partitions being read"
+        f"{counted(overview.connections, 'connection')}, {counted(overview.producers, 'producer')}, "
+        f"{counted(overview.consumers, 'consumer')}, {counted(overview.leases, 'partition')} being read"
     )
 
 

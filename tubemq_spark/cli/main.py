@@ -4,6 +4,7 @@ Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted, 141 the ou
 Spark and rich are imported only by the commands that need them, when they run.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.cli.groups import command as groups
 from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser
 from tubemq_spark.cli.receipts import command as receipts
+from tubemq_spark.cli.tables import complain
 from tubemq_spark.cli.topics import command as topics
+from tubemq_spark.cli.wording import LogFormatter
 from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.protocol import speedups
 
@@ -67,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: the arguments are wrong (2), or help or the version was asked for (0).
     """
     parsed = build_parser().parse_args(arguments)
+    if logging.lastResort is not None:  # where warnings go unless a command sends its log elsewhere
+        logging.lastResort.setFormatter(LogFormatter())
     try:
         return int(parsed.run(parsed))
     except KeyboardInterrupt:
@@ -76,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OUTPUT_CLOSED
     except (TubeMQError, OSError) as error:
-        sys.stderr.write(f"tubemq-spark: {error}\n")
+        complain(error)
         return WRONG_ARGUMENTS if isinstance(error, OptionError | OffsetFormatError) else FAILED
 
 

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tubemq_spark.cli.wording import in_words_of_commands
+
 
 def print_json(data: object) -> None:
     """Print one line of JSON."""
@@ -53,8 +55,8 @@ def _heading(name: str) -> str:
 
 
 def complain(text: object) -> None:
-    """Print something that is wrong, which does not end the command."""
-    sys.stderr.write(f"tubemq-spark: {text}\n")
+    """Print something that is wrong or worth knowing, in the words of the command line."""
+    sys.stderr.write(f"tubemq-spark: {in_words_of_commands(text)}\n")
 
 
 def without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:

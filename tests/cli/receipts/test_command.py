@@ -21,7 +21,7 @@ def told(capsys, *arguments):
 def test_a_folder_that_is_no_uri_is_refused(capsys, uri):
     code, said = told(capsys, uri, "--master", "m:1")
     assert code == 2
-    assert f"Option 'URI' is '{uri}', but must be an absolute path, or a URI" in said
+    assert f"URI is '{uri}', but must be an absolute path, or a URI" in said
 
 
 def test_a_folder_that_is_not_there_is_told(capsys, tmp_path):
@@ -34,7 +34,7 @@ def test_a_relative_path_is_one_of_the_shell(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, said = told(capsys, "receipts", "--master", "m:1")
     assert code == 1
-    assert f"The folder {tmp_path / 'receipts'} of option" in said
+    assert f"The folder {tmp_path / 'receipts'} cannot be" in said
 
 
 def test_a_file_that_is_no_manifest_is_named(capsys, tmp_path):

@@ -107,14 +107,14 @@ def test_people_read_a_table_of_what_is_not_intact_and_a_sentence(server, writer
     at = ["receipts", "verify", str(writer.folder), "--master", server.master]
     writer.write("plain", *bodies(10), partition=(1, 0))
     assert cli.main(at) == 0
-    assert "1 manifests, 10 messages in 1 ranges: 1 intact" in capsys.readouterr().out
+    assert "1 manifest, 10 messages in 1 range: 1 intact" in capsys.readouterr().out
 
     server.faults.lose_messages("plain", 4)
     assert cli.main(at) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "Not intact" in said
     assert re.search(r"plain/1:0 .* 10 .* 6 .* missing", said)
-    assert "10 messages in 1 ranges: 1 missing" in said
+    assert "10 messages in 1 range: 1 missing" in said
 
 
 def test_messages_that_a_crash_took_are_missing(server, writer, verify):

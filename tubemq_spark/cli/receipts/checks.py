@@ -20,7 +20,7 @@ from tubemq_spark.files.manifests import Manifest, Outcome
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange
 from tubemq_spark.offsets.ledger import coalesced
 from tubemq_spark.offsets.loss import Loss, LossRecord
-from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
+from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt, counted
 
 
 class Verdict(enum.Enum):
@@ -159,8 +159,8 @@ class Finding:
             whose = _WHOSE[contents.copies is None]
             parts.append(f"{contents.count - check.count} more than were acknowledged: {whose}")
         parts += _losses_in_words(contents.losses)
-        parts += [f"{contents.copies} copies"] if contents.copies else []
-        parts += [f"{contents.others} messages of others"] if contents.others else []
+        parts += [counted(contents.copies, "copy", "copies")] if contents.copies else []
+        parts += [f"{counted(contents.others, 'message')} of others"] if contents.others else []
         return "; ".join(parts)
 
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.receipts.checks import SOUND, Finding, Verdict
+from tubemq_spark.receipts import counted
 
 if TYPE_CHECKING:
     from tubemq_spark.cli.demo.screen import Screen
@@ -53,8 +54,9 @@ class Report:
             return
         counts = ", ".join(f"{count} {verdict.value}" for verdict, count in self._counts().items())
         messages = sum(finding.check.count for finding in self.findings)
-        ranges = f"{messages:,} messages in {len(self.findings)} ranges"
-        text = f"{self.writes} manifests, {ranges}{counts and f': {counts}'}"
+        sent = f"{messages:,} {'message' if messages == 1 else 'messages'}"
+        ranges = f"{sent} in {counted(len(self.findings), 'range')}"
+        text = f"{counted(self.writes, 'manifest')}, {ranges}{counts and f': {counts}'}"
         if self.sound:
             screen.success(text)
         else:

@@ -13,6 +13,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
+from tubemq_spark.receipts import counted
 
 _US: Final = 1_000_000
 _STEPS_BITS: Final = 2
@@ -202,7 +203,7 @@ class ProducerStatistics:
     def __str__(self) -> str:
         """Say in one line what was sent, what was waited for and how long that took."""
         parts = [
-            f"{self.requests} requests, {self.retries} of them retries",
+            f"{counted(self.requests, 'request')}, {self.retries} of them retries",
             f"waited {self.room_wait_s:.1f} s for room",
         ]
         if (slowest := self.slowest) is not None:

@@ -1,0 +1,70 @@
+"""Errors and warnings in the words of the command line.
+
+Their texts name options of Spark, where most are read. What a command prints names arguments instead: the
+one table is here, and a test goes through all texts that there are.
+"""
+
+import logging
+import re
+from typing import Final
+
+_ARGUMENTS: Final = {
+    "tubemq.master.servers": "--master",
+    "tubemq.master.web": "--web",
+    "tubemq.group": "--group",
+    "tubemq.username": "--username",
+    "tubemq.password": "--password-file",
+    "tubemq.fetchTimeoutMs": "--timeout",
+    "tubemq.tls.caFile": "--tls-ca",
+    "tubemq.tls.certFile": "--tls-cert",
+    "tubemq.tls.keyFile": "--tls-key",
+    "tubemq.tls.serverName": "--tls-server-name",
+    "tubemq.tls.keyPassword": "the variable TUBEMQ_TLS_KEY_PASSWORD",
+    "tubemq.tls.minVersion": "the version of TLS, 1.2 or newer here,",
+    "tubemq.tls.enabled=true": "--tls",
+    "tubemq.tls.enabled": "--tls",
+}
+"""Options of Spark, and the arguments that stand for them."""
+_SETTINGS: Final = {"masters": "--master", "web": "--web", "group": "--group", "username": "--username"}
+"""Settings of the client, likewise."""
+_PHRASES: Final = (
+    (r", or the topics in 'subscribe'", ""),
+    (r" \(for all who use a gateway its operator sets master_web\)", ""),
+    (r"raise tubemq\.rpcTimeoutMs or ", ""),
+    (r"set tubemq\.tls\.enabled=false", "leave out --tls"),
+    (r"raise readerGroups\.size, or ", ""),
+    (r", or raise fetchOffset\.numRetries", ""),
+    (r", or set startingOffsetsByTimestampStrategy=latest", ""),
+    (r" \(in Spark: (?:subscribe|messageTypes)\)", ""),
+    (r" \(in Spark, onError=deadLetter does\)", ""),
+    (r" Set failOnDataLoss=false [^.]*\.", ""),
+    (r" of option '(?:receiptsPath|lossLedger|checkpointLocation)'", ""),
+    (r" in the option '(?:receiptsPath|lossLedger)'", ""),
+    (r"correct the option 'tubemq\.group'", "correct its name"),
+    (r"\(in Spark: ([^)]*)\)", r"(\1)"),
+    (r"\b(?:the )?[Oo]ption '([\w.-]+)'", r"\1"),
+    (r"\bthe options '([\w.-]+)' and '([\w.-]+)'", r"\1 and \2"),
+    (r"\bsince '(--[\w-]+)' is", r"since \1 is"),
+    (r"is given without '(--[\w-]+)'", r"is given without \1"),
+    (r"The setting (--[\w-]+)", r"\1"),
+)
+"""What is left out, or said otherwise: patterns, in the order in which they count."""
+_NAMES: Final = re.compile("|".join(map(re.escape, sorted(_ARGUMENTS, reverse=True))))
+
+
+def in_words_of_commands(text: object) -> str:
+    """Return a text that names arguments where it named options of Spark."""
+    words = str(text)
+    for pattern, instead in _PHRASES:
+        words = re.sub(pattern, instead, words)
+    for name, argument in _SETTINGS.items():
+        words = words.replace(f"The setting {name} ", f"{argument} ")
+    return _NAMES.sub(lambda match: _ARGUMENTS[match[0]], words)
+
+
+class LogFormatter(logging.Formatter):
+    """Writes warnings of a command as it writes its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return f"tubemq-spark: {in_words_of_commands(super().format(record))}"
