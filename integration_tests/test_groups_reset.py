@@ -89,10 +89,15 @@ def test_a_group_goes_on_exactly_where_it_is_reset_to(spark, server, told, tmp_p
     )
     assert {row["then"] for row in shown()} == {1400}
     assert told("reset", group, topic, "--to", "1400", "--execute")["executed"]
-    goes_on_with([number for number, offset in offsets.items() if offset >= 1400], "offset")
+    beyond = [number for number, offset in offsets.items() if offset >= 1400]
+    goes_on_with(beyond, "offset")
 
     told("reset", group, topic, "--to", "2026-01-02T03:05", "--execute")
     goes_on_with(late, "time")
+
+    new = f"new_{group}"  # which has read nothing before
+    told("reset", new, topic, "--to", "1400", "--execute")
+    assert_same_rows(consume(server, new, topic, all_there_is), beyond)
 
     places = {partition: 28 * number for number, partition in enumerate(("1:0", "1:10000", "1:20000"), 1)}
     told("reset", group, "--offsets", json.dumps({topic: places}), "--execute")

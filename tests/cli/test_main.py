@@ -87,6 +87,7 @@ def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
     ):
         assert part in text
     assert '.option("subscribe", "clicks")' in text
+    assert "--web" not in describe(addresses._replace(master_web="h:8780"), {}, tmp_path)
 
 
 def test_the_commands_load_what_they_need():

@@ -1,1 +1,1 @@
-"""The command line: ``tubemq-spark embedded`` and ``tubemq-spark demo``."""
+"""The command line, ``tubemq-spark``: a module or a folder for each command, and what they share."""

@@ -22,7 +22,7 @@ from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.constants import EMBEDDED_WEB_PORT
+from tubemq_spark.protocol.constants import EMBEDDED_WEB_PORT, USUAL_WEB_PORTS
 from tubemq_spark.protocol.names import TOPIC_NAME
 from tubemq_spark.receipts import counted
 
@@ -300,7 +300,7 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
         f"master            {addresses.master}",
         *(f"broker            {address}" for address in addresses.brokers.values()),
         f"administration    {', '.join(webs)}",
-        f"                  for lists: tubemq.master.web={addresses.master_web}, or --web of a command",
+        *_web_hint(addresses.master_web),
         f"data              {data if data is not None else 'temporary, deleted at the end'}",
         *(
             f"topic             {name}: {counted(stores, 'store')} of {counted(partitions, 'partition')}"
@@ -314,6 +314,13 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
         "Stop with Ctrl-C.",
     ]
     return "\n".join(lines)
+
+
+def _web_hint(master_web: str) -> list[str]:
+    """Return how to name the masters' administration where clients do not look for it by themselves."""
+    if int(master_web.rpartition(":")[2]) in USUAL_WEB_PORTS:
+        return []
+    return [f"                  for lists: tubemq.master.web={master_web}, or --web of a command"]
 
 
 def snippet(master: str, topic: str) -> str:

@@ -106,6 +106,8 @@ def test_a_reset_shows_what_it_would_do_and_writes_nothing(run, told, member):
         (["clicks", "--to", "84"], clicks(3, 3)),
         (["clicks", "--to", "84", "--partition", "2:0"], clicks(10, 3)),
         (["clicks", "--to", "2020-01-01"], clicks(0, 0)),
+        (["clicks", "--to", "2020-01-01", "--partition", "1:0"], clicks(0, 20)),
+        (["clicks", "--to", "2999-01-01"], Counter()),
         (["--offsets", '{"clicks":{"1:0":28,"2:0":-1}}'], clicks(1, 20)),
         (["--offsets", '{"v":1,"topics":{"clicks":{"2:0":532}}}'], clicks(10, 19)),
         (["--offsets", '{"clicks":"earliest"}'], clicks(0, 0)),
