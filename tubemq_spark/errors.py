@@ -196,7 +196,8 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_LAG_OF_WHAT": "The view 'lag' needs the option 'checkpointLocation' of a streaming query, or 'tubemq.group' of consumers; specify one of them.",
     "TUBEMQ_GROUP_UNKNOWN": "No broker has an offset of the group '{group}'; correct the option 'tubemq.group', or try again some seconds after its first consumer came.",
     "TUBEMQ_OPTION_IN_VIEW": "Option '{option}' has no effect in {mode}; leave it out.",
-    "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now.",
+    "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now, and its option availableNowUntil to stop before.",
+    "TUBEMQ_UNTIL_WITHOUT_AVAILABLE_NOW": "Option '{option}' is the end of a run of the trigger availableNow, and this query has another trigger; use trigger(availableNow=True), or leave the option out.",
     "TUBEMQ_EXACT_IN_STREAM": "Option '{option}' is 'exact', which only a batch read can be: it reads every message there is. A stream that begins at a time leaves out earlier messages with where(\"timestamp >= ...\").",
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
     "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",

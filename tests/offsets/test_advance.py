@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -134,6 +136,21 @@ def test_available_now_stops_at_its_target():
     end = next_offset(start, [ZERO, ONE], grown, on_loss=fail_on_loss, target=target)
     assert end == SourceOffset({ZERO: 336, ONE: 0})
     assert next_offset(end, [ZERO, ONE], grown, on_loss=fail_on_loss, target=target) is end
+
+
+@pytest.mark.parametrize("max_rows", [None, 1, 2, 3, 5])
+def test_partitions_of_one_store_stop_at_offsets_of_their_own(max_rows):
+    target = {TWIN: 504, ZERO: 336}
+    end, ends = SourceOffset({ZERO: 280, TWIN: 420}), []
+    while not ends or end is not ends[-1]:
+        ends.append(end)
+        end = next_offset(end, [ZERO, TWIN], BOUNDS, on_loss=fail_on_loss, target=target, max_rows=max_rows)
+    assert end.next_offsets == target
+    moved = [
+        sum(later.next_offsets[one] - sooner.next_offsets[one] for one in target)
+        for sooner, later in itertools.pairwise(ends)
+    ]
+    assert max(moved) <= 28 * (max_rows + 1 if max_rows else 5)
 
 
 def test_available_now_reads_up_to_its_target_where_a_broker_is_away_since():

@@ -23,6 +23,7 @@ SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
 
 NAME = "2 to 64 letters, digits or _, the first a letter"
 GROUP = "2 to 1024 letters, digits, _ or -, the first a letter"
+UNTIL = "a time in milliseconds since 1970, or JSON with offsets, or -1 for latest"
 POSITIVE_LONG = "a whole number from 1 to 9223372036854775807"
 POSITIVE_INT = "a whole number from 1 to 2147483647"
 MS = "a whole number from 1 to 86400000"
@@ -38,6 +39,7 @@ LOCATION = (
 )
 
 OFFSETS_EXAMPLE = 'earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}'
+UNTIL_EXAMPLE = 'milliseconds since 1970 or for example {"demo":{"1:0":280,"1:10000":-1}}'
 ENDS_EXAMPLE = 'latest or for example {"demo":{"1:0":280,"1:10000":-1}}'
 TIMES_EXAMPLE = 'for example {"demo":{"1:0":1767225600000}}'
 ASSIGN_EXAMPLE = 'for example {"demo":["1:0","1:10000"]}'
@@ -95,7 +97,8 @@ def in_stream(option, text):
     """An end, for a stream."""
     sentence = (
         f"Option '{option}' is not valid in a streaming read, which has no end; "
-        "use the trigger availableNow to stop at what is there now."
+        "use the trigger availableNow to stop at what is there now, and its option availableNowUntil to stop "
+        "before."
     )
     return Wrong(STREAM, {option: text}, "TUBEMQ_ENDING_IN_STREAM", sentence)
 
@@ -176,6 +179,11 @@ WRONG = [
     in_stream("endingOffsets", '{"demo":{"1:0":28}}'),
     in_stream("endingTimestamp", "5"),
     in_stream("endingOffsetsByTimestamp", '{"demo":{"1:0":5}}'),
+    value(STREAM, "availableNowUntil", "group", UNTIL),
+    value(STREAM, "availableNowUntil", "earliest", UNTIL),
+    value(STREAM, "availableNowUntil", '{"demo":{"1:0":-2}}', UNTIL),
+    value(STREAM, "availableNowUntil", str(2**63), UNTIL),
+    malformed(STREAM, "availableNowUntil", "tomorrow", "it is not JSON", UNTIL_EXAMPLE),
     # How much at a time, and how.
     value(STREAM, "maxOffsetsPerTrigger", "0", POSITIVE_LONG),
     value(STREAM, "maxOffsetsPerTrigger", str(2**63), POSITIVE_LONG),

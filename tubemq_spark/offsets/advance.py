@@ -1,5 +1,6 @@
 """One trigger of a stream as a function of values: from its current offset to the end of its micro-batch."""
 
+import math
 from collections.abc import Collection, Mapping
 
 from tubemq_spark.errors import DataLossError
@@ -43,9 +44,10 @@ def next_offset(
         ends: where reading stops in some stores, in index bytes, before the log's end; a partition that is
             beyond that stays there. None where it goes on to the log's end.
         target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every partition
-            that existed then. Stores that did not exist then are not read; those whose broker does not answer
-            now are read nevertheless: their tasks wait for it. What it includes must still be there,
-            under any policy: otherwise the run could not do what it began to. None for the other triggers.
+            that existed then; those of one store may stop at different offsets. Stores that did not exist
+            then are not read; those whose broker does not answer now are read nevertheless: their tasks wait
+            for it. What it includes must still be there, under any policy: otherwise the run could not do
+            what it began to. None for the other triggers.
         chosen_one_by_one: whether the user names each partition.
         partial: whether there may be others than ``partitions``: they were asked for before ``bounds``.
 
@@ -62,12 +64,19 @@ def next_offset(
     for loss in comparison.losses:
         on_loss(loss)
     latest = {store: span.latest if ends is None else ends[store] for store, span in bounds.items()}
+    positions = comparison.positions
     if target is not None:
         _check_target(target, set(partitions), latest)
-        ends = {partition.store_id: end for partition, end in target.items()}
+        ends = {}
+        for partition, end in target.items():
+            ends[partition.store_id] = max(end, ends.get(partition.store_id, 0))
+        positions = {one: offset for one, offset in positions.items() if offset < target.get(one, math.inf)}
         # Including stores without bounds: the run is not over before it has read them too.
         latest = {store: min(end, latest.get(store, end)) for store, end in ends.items()}
-    next_offsets = admit(comparison.positions, latest, max_rows, min_rows, max_bytes, row_bytes)
+    admitted = admit(positions, latest, max_rows, min_rows, max_bytes, row_bytes)
+    if target is not None:
+        admitted = {one: min(offset, target.get(one, offset)) for one, offset in admitted.items()}
+    next_offsets = {**comparison.positions, **admitted}
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
     # A partition whose broker does not answer now is still to come, and was there before.

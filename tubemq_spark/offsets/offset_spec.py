@@ -18,6 +18,7 @@ from tubemq_spark.offsets.notation import OPTIONAL_KEYS, VERSION_KEY, OffsetRead
 
 _ADVICE: Final = {
     "startingOffsets": 'write earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}',
+    "availableNowUntil": 'write milliseconds since 1970 or for example {"demo":{"1:0":280,"1:10000":-1}}',
     "endingOffsets": 'write latest or for example {"demo":{"1:0":280,"1:10000":-1}}',
 }
 """What the options take; a batch read cannot end at the earliest offset."""
@@ -239,6 +240,26 @@ def resolve(
     }
 
 
+def ends_of(
+    spec: OffsetSpec, partitions: Collection[TopicPartition], ends: Mapping[StoreId, int], *, option: str
+) -> dict[TopicPartition, int]:
+    """Return where reading ends in every partition: where a spec says, and no later than its store ends.
+
+    Args:
+        spec: what the user asks for; it has no times.
+        partitions: all partitions of the topics that are read.
+        ends: where their stores end, in index bytes.
+        option: the option that the spec comes from, for errors.
+
+    Raises:
+        OptionError: the spec names partitions that do not exist, or not all that do.
+    """
+    values = _spread(spec, sorted(partitions), option)
+    offsets = {partition: value for partition, value in values.items() if isinstance(value, int)}
+    latest = {partition: ends[partition.store_id] for partition in values}
+    return {partition: min(end, offsets.get(partition, end)) for partition, end in latest.items()}
+
+
 def refuse_other_partitions(spec: OffsetSpec, partitions: Collection[TopicPartition], option: str) -> None:
     """Refuse a spec that names partitions that do not exist, or not all that do.
 
@@ -337,7 +358,7 @@ def _spread(
 def _how_to_add(spec: OffsetSpec, option: str) -> str:
     if timestamps(spec, ()):
         return "each with its time"
-    return "with -1 for latest" if option == "endingOffsets" else "with -2 for earliest or -1 for latest"
+    return "with -2 for earliest or -1 for latest" if option == "startingOffsets" else "with -1 for latest"
 
 
 def _of_object(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:

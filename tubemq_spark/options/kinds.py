@@ -46,6 +46,17 @@ def offset_spec(option: str) -> Kind[OffsetSpec]:
     return Kind("earliest, latest or JSON", lambda text: parse_offset_spec(text, option), format_offset_spec)
 
 
+def until(option: str) -> Kind[OffsetSpec]:
+    """Return the kind of ends of a run: a time or an offset spec; wrong JSON raises as in ``offset_spec``."""
+
+    def parse(text: str) -> OffsetSpec | None:
+        return TIMESTAMP.parse(text) if text.strip().isdecimal() else parse_offset_spec(text, option)
+
+    return Kind(
+        "a time in milliseconds since 1970, or JSON with offsets, or -1 for latest", parse, format_offset_spec
+    )
+
+
 def timestamps_of(option: str) -> Kind[Specific]:
     """Return the kind of times of partitions; wrong text raises an OffsetFormatError."""
     return Kind("JSON", lambda text: parse_timestamps(text, option), format_timestamps)

@@ -59,6 +59,7 @@ _BY_TIME: Final = (
     "endingTimestamp",
     "startingOffsetsByTimestamp",
     "endingOffsetsByTimestamp",
+    "availableNowUntil",
 )
 """What names a time at which a read begins or ends."""
 _STARTS_BY_TIME: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -208,6 +209,11 @@ class OptionSet:
                 raise OptionError("TUBEMQ_ENDING_IN_STREAM", option=name)
         if self._given.get("timestampSearch") is TimestampSearch.EXACT:
             raise OptionError("TUBEMQ_EXACT_IN_STREAM", option="timestampSearch")
+        until = self._given.get("availableNowUntil")
+        if until is Stored.GROUP or (until is not None and mentions(until, Edge.EARLIEST)):
+            declared = NAMED["availableNowUntil"]
+            value, expected = declared.show(until), declared.kind.expected
+            raise OptionError("TUBEMQ_OPTION_VALUE", option=declared.name, value=value, expected=expected)
         self._enter(Mode.STREAM_READ)
         return self._read_options(Mode.STREAM_READ, self._filled(Positions).start(Edge.LATEST), None)
 

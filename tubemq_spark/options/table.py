@@ -24,6 +24,7 @@ from tubemq_spark.options.kinds import (
     offset_spec,
     size,
     timestamps_of,
+    until,
 )
 from tubemq_spark.options.option import Option, named, option, options_for
 from tubemq_spark.options.values import (
@@ -180,6 +181,14 @@ class ReadOptions:
         "Whether a stream starts although a topic of `subscribe` or `assign` does not exist yet. It is read "
         "from its beginning once it is there. With `false` the query fails.",
         default=False,
+    )
+    until: OffsetSpec | None = option("availableNowUntil", STREAM, until("availableNowUntil"))(
+        "Where a run of the trigger `availableNow` ends at the latest: before the first record of a time, in "
+        "milliseconds since 1970, or at [offsets as JSON](#offsets). The place of a time is found as "
+        "`timestampSearch=probe` says. The next run goes on from there, with a later end or with none. With "
+        "any other trigger the query fails. See [a stretch of history](../spark/reading.md"
+        "#a-stretch-of-history).",
+        default_doc="where the topics end when the run begins",
     )
     max_offsets_per_trigger: int | None = option("maxOffsetsPerTrigger", STREAM, integer(1, MAX_LONG))(
         "The most rows in a micro-batch, divided among the topics' stores in proportion to their backlog. A "

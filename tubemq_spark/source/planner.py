@@ -210,13 +210,16 @@ class Planner:
         lifted = {place.store_id: span._replace(earliest=offsets[place]) for place, span in begins.items()}
         return {**snapshot.bounds, **lifted}
 
-    def with_offsets(self, spec: OffsetSpec, snapshot: Snapshot, *, edge: str) -> OffsetSpec:
+    def with_offsets(
+        self, spec: OffsetSpec, snapshot: Snapshot, *, edge: str, option: str | None = None
+    ) -> OffsetSpec:
         """Return a spec with offsets in place of times, and of the group's positions; brokers are asked.
 
         Args:
             spec: what the user asks for.
             snapshot: all partitions.
             edge: ``starting`` or ``ending``; the options that say where to do so are named after it.
+            option: the option that the spec comes from, if it is none of these.
 
         Raises:
             OptionError: the spec has times for other partitions than these, or see ``TimeSearch.begin``.
@@ -225,7 +228,7 @@ class Planner:
         if spec is Stored.GROUP:
             positions = self._with_retries(lambda: self.cluster.group_positions(snapshot.layout))
             return specific_offsets(positions)
-        option = option_of(spec, edge)
+        option = option or option_of(spec, edge)
         if timestamps(spec, ()):
             refuse_other_partitions(spec, snapshot.layout.partitions, option)
         if self._options.timestamp_search is TimestampSearch.EXACT:

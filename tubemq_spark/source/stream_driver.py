@@ -25,7 +25,7 @@ from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
 from tubemq_spark.offsets.ledger import planning
 from tubemq_spark.offsets.notation import listed
-from tubemq_spark.offsets.offset_spec import stores_started_at_earliest
+from tubemq_spark.offsets.offset_spec import Edge, ends_of, stores_started_at_earliest
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.reported import ReportedEnd
 from tubemq_spark.offsets.source_offset import (
@@ -117,6 +117,8 @@ class StreamDriver:
                 belongs to a query that read other topics.
             FolderError: a loss could not be written to the ledger.
         """
+        if self._options.until is not None and self._target is None:
+            raise OptionError("TUBEMQ_UNTIL_WITHOUT_AVAILABLE_NOW", option="availableNowUntil")
         offset = self._parsed(start)
         snapshot = self._snapshot_for(offset)
         limits = _UNLIMITED if max_rows is None else self._limits(max_rows, start)
@@ -176,15 +178,18 @@ class StreamDriver:
     def fix_target(self) -> None:
         """Fix where ``Trigger.AvailableNow`` stops: where what may be read of every store ends now.
 
+        With ``availableNowUntil`` it stops there, where that is before.
+
         Raises:
+            OptionError: the end that the user asks for does not fit the partitions, or their messages.
             TubeMQError: a store had no answer in ``fetchOffset.numRetries`` attempts.
         """
         # A restart is likely: this trigger is for runs that stop and start again. The topics of a new query
         # must exist when its start is resolved.
         snapshot = self._planner.complete_snapshot(resumed=True)
-        self._target = {
-            partition: snapshot.ends[partition.store_id] for partition in snapshot.layout.partitions
-        }
+        option, until = "availableNowUntil", self._options.until or Edge.LATEST
+        spec = self._planner.with_offsets(until, snapshot, edge="ending", option=option)
+        self._target = ends_of(spec, snapshot.layout.partitions, snapshot.ends, option=option)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Work]:
         """Plan a micro-batch: a function of its two offsets, except for where the brokers are now.
