@@ -3,13 +3,14 @@
 import collections
 import concurrent.futures
 import contextlib
+import datetime
 
 import pytest
 
 from integration_tests.real.java_client import Subscription
 from integration_tests.rig.produce import client_config
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
-from tubemq_spark.errors import RpcError
+from tubemq_spark.errors import ConsumeError, RpcError
 
 NODES = 2
 MESSAGES = 3_000
@@ -96,6 +97,40 @@ def test_two_consumers_split_twelve_partitions_and_begin_where_they_are_told(rea
         last = produce(client, topic, 60, 2 * MESSAGES)
         with nodes(client, topic, FIRST) as consumers:
             assert sorted([value for one in consumers for value in read_for(one)]) == sorted(last)
+
+
+def test_a_consumer_reads_on_elsewhere_and_the_group_stands_there(real_brokers):
+    topic = "assigned_elsewhere"
+    with TubeMQClient(client_config(real_brokers.master, topic)) as client:
+        before = datetime.datetime.now(datetime.UTC)
+        produce(client, topic, 240)
+        with client.assigned_consumer(topic, settings=FIRST) as consumer:
+            where = consumer.share()[0]
+            begin = consumer.connect(where, 0).offset
+            old = read_for(consumer)
+            middle = consumer.committed()[where]
+            produce(client, topic, 240, 240)
+            batch = consumer.fetch(30_000)
+            lag = consumer.lag()[where]
+            assert old
+            assert lag >= len(batch) > 0
+            assert consumer.seek(where, begin).offset == begin
+            with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_SOUGHT"):
+                consumer.confirm(batch)
+            everything = read_for(consumer)
+            assert everything[: len(old)] == old
+            assert consumer.lag() == {where: 0}
+            end = consumer.committed()[where]
+            assert end == middle + lag * 28
+            assert consumer.seek_to_beginning()[where].offset == begin
+            assert read_for(consumer) == everything
+            assert consumer.seek_to_time(before)[where].offset == begin
+            assert consumer.seek_to_end()[where].offset == end
+            assert read_for(consumer, 1_000) == []
+            consumer.seek(where, middle)
+        with client.assigned_consumer(topic, settings=FIRST) as consumer:
+            assert consumer.connect(where).offset == middle
+            assert read_for(consumer) == everything[len(old) :]
 
 
 def test_a_java_consumer_continues_where_ours_has_confirmed_and_the_other_way_round(

@@ -146,3 +146,34 @@ def test_a_bound_group_begins_at_the_offsets_that_its_members_name(real_brokers)
                     read += [int(record.value) for record in batch]
                     member.confirm(batch)
     assert sorted(read) == list(range(2 * PARTITIONS, per_partition * PARTITIONS))
+
+
+def test_a_member_moves_the_group_back_and_on(real_brokers):
+    """A broker takes the new position from the member that holds the partition."""
+    config = client_config(real_brokers.master, "moved_members")
+    with TubeMQClient(dataclasses.replace(config, heartbeat_period_ms=1_000)) as client:
+        produce(client, 240)
+        with client.group_consumer(TOPIC, settings=FIRST) as member:
+            wait_until(lambda: len(member.connected) == PARTITIONS, timeout_s=SECONDS, what="all partitions")
+            counts = member.lag()
+            where = max(counts, key=lambda one: counts[one])
+            begin = member.committed()[where]
+            assert counts[where] > 0
+            member.pause(set(member.connected) - {where})
+            batch = member.fetch(30_000)
+            middle = member.confirm(batch).offset
+            produce(client, 240, 240)
+            later = member.fetch(30_000)
+            assert member.seek(where, begin).offset == begin
+            with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_SOUGHT"):
+                member.confirm(later)
+            assert member.fetch(30_000).records[: len(batch)] == batch.records
+            lag = member.lag(where)[where]
+            end = begin + lag * 28
+            assert member.seek_to_end(where)[where].offset == end
+            assert member.lag(where) == {where: 0}
+            assert member.seek_to_beginning(where)[where].offset == begin
+            member.seek(where, middle)
+        with client.group_consumer(TOPIC, settings=FIRST) as member:
+            wait_until(lambda: where in member.connected, timeout_s=SECONDS, what="the partition")
+            assert member.committed(where) == {where: middle}

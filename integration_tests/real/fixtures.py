@@ -27,7 +27,15 @@ MATRIX_STORES: Final = 3
 """Further topics of `real_brokers`, with so many stores on each broker."""
 FRAMES_TOPICS: Final = ("frames_100", "frames_1024")
 """Further topics of `real_brokers`, which take messages at full speed."""
-CONSUMER_TOPICS: Final = ("assigned", "assigned_in_turn", "awaited", "bound", "grouped", "grouped_over_time")
+CONSUMER_TOPICS: Final = (
+    "assigned",
+    "assigned_elsewhere",
+    "assigned_in_turn",
+    "awaited",
+    "bound",
+    "grouped",
+    "grouped_over_time",
+)
 """Further topics of `real_brokers`, with six partitions on each broker, of which two share a store."""
 
 JavaClients: TypeAlias = Callable[[str], JavaClient]

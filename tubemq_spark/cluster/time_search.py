@@ -6,29 +6,18 @@ import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from tubemq_spark.client.reader.times import times_of
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.peek import peek
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import (
-    INDEX_ENTRY_BYTES,
-    MSG_TIME_KEY,
-    OffsetBounds,
-    OffsetRange,
-    StoreId,
-    TopicPartition,
-    TopicsLayout,
-)
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.side_by_side import all_of
-from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, timestamps, with_timestamps_resolved
-from tubemq_spark.offsets.time_search import Look, PartitionTimes, Timed
-from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.offsets.time_search import PartitionTimes
 
 logger = logging.getLogger(__name__)
 
-_MOST_ENTRIES: Final = 65_536
-"""How much of a store one look passes over that has no record of its partition: about sixteen fetches."""
 _USUAL_MINUTES: Final = 1
 """Clocks differ, and messages wait to be sent: times that go back by so much are in order."""
 
@@ -109,8 +98,9 @@ class TimeSearch:
     def _search(self, partition: TopicPartition) -> PartitionTimes:
         """Return what is known of a partition; what one search has seen is known to the next."""
         if partition not in self._searches:
-            look = functools.partial(self._look, partition)
-            self._searches[partition] = PartitionTimes(self._bounds[partition.store_id], look)
+            read = functools.partial(peek, self._cluster, self._layout)
+            bounds = self._bounds[partition.store_id]
+            self._searches[partition] = times_of(partition, bounds, read, self._zone)
         return self._searches[partition]
 
     def _untimed(self, partition: TopicPartition, option: str, if_untimed: Edge | None) -> Edge:
@@ -170,28 +160,3 @@ class TimeSearch:
             sum(search.fetches for search in searches.values()),
             self._advice,
         )
-
-    def _look(self, partition: TopicPartition, begin: int, end: int, until: int, most_fetches: int) -> Look:
-        at, seen, fetches = begin, False, 0
-        while True:
-            fetches += 1
-            stop = min(end, at + _MOST_ENTRIES * INDEX_ENTRY_BYTES)
-            with peek(self._cluster, self._layout, OffsetRange(partition, at, stop)) as batches:
-                batch = next(batches, None)
-            timed = [] if batch is None else self._timed(batch)
-            if batch is not None and timed:
-                return Look(batch.start, batch.next, timed, seen=True, fetches=fetches)
-            seen |= batch is not None and len(batch.columns) > 0
-            at = stop if batch is None else batch.next
-            if at >= min(end, until) or fetches >= most_fetches:
-                return Look(at, at, (), seen, fetches)
-
-    def _timed(self, batch: FetchedBatch) -> list[Timed]:
-        """Return the records that carry a time."""
-        columns = batch.columns
-        meanings = {text: minutes_of(text, self._zone) for text in set(columns.each(MSG_TIME_KEY))}
-        return [
-            Timed(*minutes, batch.start + INDEX_ENTRY_BYTES * ordinal if batch.dense else None)
-            for ordinal, text in zip(columns.ordinals.tolist(), columns.each(MSG_TIME_KEY), strict=True)
-            if (minutes := meanings[text]) is not None
-        ]

@@ -13,7 +13,7 @@ from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_ni
 from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, DataLossError, RpcError
+from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 
@@ -540,3 +540,43 @@ async def test_a_client_closes_all_also_when_a_consumer_cannot_be_closed(server)
     assert client._workers.closed
     await client.close()
     await asyncio.to_thread(first._inner.close)
+
+
+@coroutine
+async def test_it_reads_on_elsewhere(server):
+    produce(server, numbered(30), where=partition(1))
+    async with assigned(server) as consumer:
+        where = partition(1)
+        await consumer.connect(where, 0)
+        batch = await consumer.fetch()
+        assert (await consumer.seek(where, 20 * ROW)).offset == 20 * ROW
+        with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_SOUGHT"):
+            await consumer.confirm(batch)
+        assert await take(consumer, 10) == numbered(10, 20)
+        assert (await consumer.lag(), consumer.committed()) == ({where: 0}, {where: 30 * ROW})
+        assert (await consumer.seek_to_beginning())[where].offset == 0
+        assert await consumer.lag() == {where: 30}
+        assert (await consumer.seek_to_end([where]))[where].offset == 30 * ROW
+        assert (await consumer.seek_to_time(0))[where].offset == 0
+        assert await take(consumer, 30) == numbered(30)
+        with pytest.raises(ConsumeError, match="TUBEMQ_NOT_HELD"):
+            await consumer.seek(partition(2), 0)
+        with pytest.raises(OffsetFormatError):
+            await consumer.seek(where, 1)
+
+
+@only_direct
+@coroutine
+async def test_a_move_that_is_cancelled_is_carried_out(server):
+    produce(server, numbered(30), where=partition(1))
+    async with assigned(server) as consumer:
+        where = partition(1)
+        await consumer.connect(where, 0)
+        with server.faults.hold(Method.PARTITION_REGISTER):
+            moving = asyncio.create_task(consumer.seek(where, 20 * ROW))
+            await asyncio.sleep(0.1)
+            moving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await moving
+            assert consumer.committed() == {where: 0}
+        assert await take(consumer, 10) == numbered(10, 20)

@@ -41,6 +41,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.held = set()
         self.paused = set()
         self.leaving = set()
+        self.seeking = collections.Counter()
         self.booked = {}
         self.delivered_at = {}
         self.confirmed = collections.defaultdict(bool)
@@ -97,7 +98,7 @@ class CacheMachine(RuleBasedStateMachine):
         partition = booking.partition
         assert partition in self.held
         assert partition not in self.booked
-        assert partition not in self.paused | self.leaving
+        assert partition not in self.held_back()
         assert self.rests.get(partition, 0.0) <= self.now
         assert self.idle_since[partition] == min(self.idle_since.values()), "one has waited longer"
         assert confirms is self.confirmed[partition]
@@ -195,6 +196,40 @@ class CacheMachine(RuleBasedStateMachine):
         self.leaving |= set(places(chosen)) & self.held
         assert set(in_use) == self.leaving & self.delivered_at.keys()
 
+    def held_back(self):
+        return self.paused | self.leaving | {p for p, calls in self.seeking.items() if calls}
+
+    @rule(info=st.sampled_from(INFOS))
+    def begin_seek(self, info):
+        partition = info.partition
+        if partition not in self.held:
+            return
+        if partition in self.delivered_at:
+            self.confirmed[partition] = not self.rollback
+        self.cache.begin_seek(partition)
+        self.seeking[partition] += 1
+        ended = self.booked.get(partition)
+        self.forget_booking(partition)
+        assert ended is None or self.cache.was_sought(ended)
+        assert ended is None or not self.cache.is_current(ended)
+
+    @rule(info=st.sampled_from(INFOS), is_moved=st.booleans())
+    def end_seek(self, info, is_moved):
+        partition = info.partition
+        if not self.seeking[partition]:
+            return
+        self.cache.end_seek(partition, Position(280, 560) if is_moved else None)
+        self.seeking[partition] -= 1
+        if is_moved and partition in self.held:
+            assert self.cache.position(partition).offset == 280
+            self.confirmed[partition] = False
+            if self.cache.state(partition) is not PartitionState.RESTING:
+                self.rests.pop(partition, None)
+
+    def forget_booking(self, partition):
+        for kept in (self.booked, self.delivered_at):
+            kept.pop(partition, None)
+
     @invariant()
     def each_partition_is_in_one_place(self):
         sets = list(self.cache._sets.values())
@@ -218,8 +253,8 @@ class CacheMachine(RuleBasedStateMachine):
     def nothing_is_idle_that_is_held_back(self):
         idle = {p for p in self.held if self.cache.state(p) is PartitionState.IDLE}
         paused = {p for p in self.held if self.cache.state(p) is PartitionState.PAUSED}
-        assert not idle & (self.paused | self.leaving)
-        assert paused <= self.paused | self.leaving
+        assert not idle & self.held_back()
+        assert paused <= self.held_back()
         self.step += 1
         self.idle_since = {p: self.idle_since.get(p, self.step) for p in idle}
 

@@ -6,8 +6,9 @@ Here its partitions are fetched, and its batches are confirmed, by the same engi
 """
 
 import asyncio
+import datetime
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Generic, Self, TypeVar
 
 from tubemq_spark.client.aio.home import Changes, HomeLoop
@@ -29,6 +30,8 @@ from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.subscription import Node
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.errcodes import ErrCode
 
 Inner = TypeVar("Inner", bound=Consumer)
@@ -126,6 +129,71 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         except TimeoutError:
             return False
         return True
+
+    # Where it reads.
+
+    async def seek(self, partition: TopicPartition, offset: int) -> ConsumedPosition:
+        """Go on elsewhere in a partition that is held; as ``Consumer.seek``, also when it is cancelled.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek``.
+        """
+        self._enter()
+        require_aligned(offset, str(partition))
+        return await self._coroutines.seek(partition, offset)
+
+    async def seek_to_beginning(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Go on with the first messages that are kept; as ``Consumer.seek_to_beginning``.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek_to_beginning``.
+        """
+        return await self._seek_all(dict.fromkeys(self.committed(partitions), Edge.EARLIEST))
+
+    async def seek_to_end(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Go on behind the last messages; as ``Consumer.seek_to_end``.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek_to_end``.
+        """
+        return await self._seek_all(dict.fromkeys(self.committed(partitions), Edge.LATEST))
+
+    async def seek_to_time(
+        self,
+        time: datetime.datetime | int,
+        partitions: TopicPartition | Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Go on with the messages of a time and later; as ``Consumer.seek_to_time``.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek_to_time``.
+        """
+        self._enter()
+        find = functools.partial(self._inner.offsets_of_time, time, partitions)
+        return await self._seek_all(await self._workers.run(find))
+
+    async def lag(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return how many messages follow the group's position in partitions; as ``Consumer.lag``.
+
+        Raises:
+            TubeMQError: as ``Consumer.lag``.
+        """
+        self._enter()
+        return await self._workers.run(functools.partial(self._inner.lag, partitions))
+
+    async def _seek_all(
+        self, targets: Mapping[TopicPartition, int | Edge]
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        self._enter()
+        return {
+            partition: await self._coroutines.seek(partition, target) for partition, target in targets.items()
+        }
 
     # Messages.
 

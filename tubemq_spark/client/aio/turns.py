@@ -5,12 +5,17 @@ All of it happens in the event loop. Other threads change what can be fetched, a
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.client.consumer.fetching import Booked, Fetching
 from tubemq_spark.client.consumer.turns import Seat, Turns
-from tubemq_spark.client.consumer.values import Batch, Confirmed, parse_context
+from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, parse_context
+from tubemq_spark.client.steps import Steps
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.offset_spec import Edge
+
+Value = TypeVar("Value")
 
 _LOOK_S: Final = 0.01
 """How often one whose time is over looks whether the partitions that it waits for on have answered."""
@@ -66,9 +71,21 @@ class FetchingCoroutines:
         Raises:
             TubeMQError: as ``Consumer.confirm``.
         """
-        ended: asyncio.Future[Confirmed] = self._home.enter().create_future()
+        steps = self._fetching.end_batch(context, consumed=consumed)
+        return await self._carry_out(steps, parse_context(context).partition)
 
-        def tell(outcome: Confirmed | BaseException | None) -> None:
+    async def seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
+        """Move a partition; that is carried out also when its caller waits no more.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek``.
+        """
+        return await self._carry_out(self._fetching.seeking(partition, target), partition)
+
+    async def _carry_out(self, steps: Steps[Value], partition: TopicPartition) -> Value:
+        ended: asyncio.Future[Value] = self._home.enter().create_future()
+
+        def tell(outcome: Value | BaseException | None) -> None:
             if ended.cancelled() or outcome is None:  # abandoned: the loop has ended
                 return
             if isinstance(outcome, BaseException):
@@ -76,8 +93,7 @@ class FetchingCoroutines:
             else:
                 ended.set_result(outcome)
 
-        steps = self._fetching.end_batch(context, consumed=consumed)
-        self.turns.carry_out(steps, parse_context(context).partition, tell)
+        self.turns.carry_out(steps, partition, tell)
         return await ended
 
     async def _wait(self, loop: asyncio.AbstractEventLoop, at: float | None) -> Booked | BaseException | None:

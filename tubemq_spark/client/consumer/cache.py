@@ -11,7 +11,8 @@ idle      waits for its turn to be fetched; those that have waited longest come 
 fetching  *booked*: a fetch is under way, or its answer waits to be taken by the user
 in use    *booked*: the user has its batch, until ``release``, or until the time to confirm has passed
 resting   nothing is fetched until a moment that flow control or an error has set
-paused    would be idle, but its user paused it, or it is about to be given up (``hold_back``)
+paused    would be idle, but its user paused it, it is about to be given up (``hold_back``), or it is being
+          moved to another offset (``begin_seek``)
 ========  ====================================================================================================
 
 ::
@@ -21,7 +22,8 @@ paused    would be idle, but its user paused it, or it is about to be given up (
                      | v hold_back       v
                     paused            resting or idle
 
-``remove`` leads from every state to absent.
+``remove`` leads from every state to absent. ``begin_seek`` leads from fetching and in use to paused, and ends
+the booking; ``end_seek`` leads from paused, and from a rest at the end of the log, to idle.
 
 Invariants:
 
@@ -32,12 +34,15 @@ Invariants:
 - At the broker, a fetch may confirm what was fetched before it. That is asked for only if the last batch
   counts as consumed, and never again before the next one does: what an answer that was lost has brought is
   served again. ``rollback`` decides in one place, ``deliver``, what a batch counts as until its user says it.
+- While a partition is being moved nothing of it is selected, and no batch of it is out. Behind that, nothing
+  that was fetched before counts as consumed: the broker has forgotten it.
 - The sets keep the order of arrival, so every idle partition is selected before any is selected twice, unless
   its broker is not to be asked now (``brokers``).
 - ``registered`` only grows: a partition that comes back resumes at the group's position, wherever new ones
   start.
 """
 
+import collections
 import dataclasses
 import heapq
 import itertools
@@ -81,6 +86,8 @@ class _Entry:
     """When the rest, or the time to confirm, ends."""
     consumed: bool = False
     """Whether the last batch counts as consumed, and the broker may not know it yet."""
+    sought: int = 0
+    """The number of the last booking that a move to another offset has ended."""
 
 
 class PartitionCache:
@@ -124,6 +131,8 @@ class PartitionCache:
         self._numbers = itertools.count(first_number or secrets.randbits(_NUMBER_BITS))
         self._paused: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
+        self._seeking: collections.Counter[TopicPartition] = collections.Counter()
+        """By how many calls partitions are being moved to another offset, held or not."""
         self._registered: set[TopicPartition] = set()
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -320,6 +329,37 @@ class PartitionCache:
         self._make_idle(entry)
         return True
 
+    # Moving to another offset.
+
+    def begin_seek(self, partition: TopicPartition) -> None:
+        """Select nothing of a held partition until ``end_seek``, and end its booking, if there is one."""
+        entry = self._held[partition]
+        self._seeking[partition] += 1
+        if entry.state in _BOOKED:
+            entry.sought = entry.number
+            self._make_idle(entry)
+        self._sort_out()
+
+    def end_seek(self, partition: TopicPartition, position: Position | None) -> None:
+        """End what one ``begin_seek`` has begun.
+
+        Args:
+            partition: the partition, which may have been given up.
+            position: where it stands now; None: it was not moved.
+        """
+        self._seeking[partition] -= 1
+        entry = self._held.get(partition)
+        if entry is not None and position is not None:
+            entry.position = self._consumed_position(position)
+            entry.consumed = False
+            self.hasten(partition)
+        self._sort_out()
+
+    def was_sought(self, booking: Booking) -> bool:
+        """Whether a booking has ended because its partition was moved to another offset."""
+        entry = self._held.get(booking.partition)
+        return entry is not None and entry.sought == booking.number
+
     # Pausing.
 
     @property
@@ -437,7 +477,7 @@ class PartitionCache:
                     self._make_idle(self._held[partition])
 
     def _is_held_back(self, partition: TopicPartition) -> bool:
-        return partition in self._paused or partition in self._leaving
+        return partition in self._paused or partition in self._leaving or self._seeking[partition] > 0
 
     def _current(self, booking: Booking) -> _Entry | None:
         entry = self._held.get(booking.partition)

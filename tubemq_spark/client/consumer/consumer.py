@@ -17,18 +17,20 @@ collected, and its upkeep closes what is left of it.
 """
 
 import abc
+import datetime
 import logging
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import ClassVar, Final, Protocol, Self
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.fetching import Fetching
+from tubemq_spark.client.consumer.fetching import Fetching, not_held
 from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.questions import Questions, offsets_of_time
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer.waiting import FetchingThreads
@@ -36,10 +38,13 @@ from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.reentry import called_from_inside
 from tubemq_spark.client.registry import process_registry
+from tubemq_spark.client.steps import run
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.offsets.units import require_aligned, rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.settings.fields import bad_setting
 
@@ -118,7 +123,7 @@ class ConsumerBase:
         """
         if consumed and isinstance(error, DataLossError):
             raise error
-        if not self.closed:
+        if not self.closed and error.condition != "TUBEMQ_CONFIRM_SOUGHT":
             logger.warning("a batch of %s comes again: %s", batch.partition, error)
 
     @property
@@ -151,6 +156,30 @@ class ConsumerBase:
         self.check_process()
         with self._state.changed:
             return self._state.cache.positions()
+
+    def committed(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return where the group stands in partitions that are held, in index bytes; by default in all.
+
+        A reader that takes over begins there. No server is asked: only the one that holds a partition moves
+        its position, but for an administrator, of whom the next fetch tells. With ``confirm_locally`` brokers
+        hear of a confirmation with the next fetch, and until then it does not count here.
+
+        Raises:
+            ConsumeError: a partition is not held.
+            OptionError: something else than partitions was given.
+        """
+        positions = self.positions()
+        names = positions if partitions is None else _several(partitions)
+        for partition in names:
+            if partition not in positions:
+                raise not_held(partition)
+        return {partition: positions[partition].offset for partition in names}
+
+    def _held(self, partitions: TopicPartition | Iterable[TopicPartition] | None) -> list[TopicPartition]:
+        """Return some of the partitions that are held; by default all."""
+        return list(self.committed(partitions))
 
     def missed_heartbeats(self) -> dict[Endpoint, int]:
         """Return the brokers that do not renew leases now, each with how many heartbeats in a row it missed.
@@ -208,6 +237,7 @@ class Consumer(ConsumerBase, abc.ABC):
     kind: ClassVar[str]
     closes_at_exit: ClassVar[bool] = True
     _upkeep: Keeping
+    _questions: Questions
 
     def __init__(
         self,
@@ -334,6 +364,128 @@ class Consumer(ConsumerBase, abc.ABC):
                 state.check_running()
             state.check_running()
             return bool(state.connected)
+
+    # Where it reads.
+
+    def seek(self, partition: TopicPartition, offset: int) -> ConsumedPosition:
+        """Go on elsewhere in a partition that is held; the group's position is there from then on.
+
+        A batch of it that is out cannot be confirmed any more (``TUBEMQ_CONFIRM_SOUGHT``), which ``run`` and
+        ``messages`` pass over. After an error the partition goes on where it stood, and that batch comes
+        again; a member of a group whose broker did not answer may have been moved all the same.
+
+        May be called by any thread at any time, but not by ``on_loss`` or a signal handler.
+
+        Args:
+            partition: a partition that is held.
+            offset: where to go on, in index bytes.
+
+        Returns:
+            Where it stands now.
+
+        Raises:
+            ConsumeError: the partition is not held (404); the consumer is not open (420), or is a member of a
+                group through gateways, whose protocol has no such call.
+            OffsetFormatError: the offset is negative or not a multiple of 28.
+            DataLossError: the offset is not in the log, by ``on_loss``.
+            TubeMQError: the broker does not answer, or refuses.
+        """
+        require_aligned(offset, str(partition))
+        return self._seek(partition, offset)
+
+    def seek_to_beginning(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Go on with the first messages that are kept; by default in all partitions that are held.
+
+        They are moved one after the other: after an error, those before it have been.
+
+        Raises:
+            TubeMQError: as ``seek``.
+            OptionError: something else than partitions was given.
+        """
+        return self._seek_all(dict.fromkeys(self._held(partitions), Edge.EARLIEST))
+
+    def seek_to_end(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Go on behind the last messages; see ``seek_to_beginning``."""
+        return self._seek_all(dict.fromkeys(self._held(partitions), Edge.LATEST))
+
+    def seek_to_time(
+        self,
+        time: datetime.datetime | int,
+        partitions: TopicPartition | Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Go on with the messages of a time and later, or behind the last one if there are none.
+
+        Messages carry the minute that their producer gave them, in ``message_time_zone``. All messages before
+        the position are earlier, as far as some looks into the log tell; behind it there may be earlier ones.
+        It takes some 25 fetches per partition.
+
+        Args:
+            time: with a time zone, or in milliseconds since 1970.
+            partitions: where; by default in all that are held.
+
+        Raises:
+            OptionError: the time is not one, or the messages of a partition carry none.
+            TubeMQError: as ``seek_to_beginning``.
+        """
+        return self._seek_all(self.offsets_of_time(time, partitions))
+
+    def offsets_of_time(
+        self,
+        time: datetime.datetime | int,
+        partitions: TopicPartition | Iterable[TopicPartition] | None = None,
+    ) -> dict[TopicPartition, int | Edge]:
+        """Return where ``seek_to_time`` goes; what the asynchronous form shares, not for users."""
+        self.check_open()
+        places = self._places(partitions)
+        return offsets_of_time(self._questions, places, time, self.config.message_time_zone)
+
+    def lag(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return how many messages follow the group's position in partitions that are held; by default all.
+
+        Brokers are asked where their logs end now. Where partitions share a store, those of the others count
+        too.
+        None: the broker does not answer.
+
+        Raises:
+            ConsumeError: a partition is not held, or the consumer is not open.
+            OptionError: something else than partitions was given.
+            TubeMQError: no gateway answered.
+        """
+        self.check_open()
+        places, positions = self._places(partitions), self.committed()
+        ends = self._questions.bounds(
+            {partition.store_id: endpoint for partition, endpoint in places.items()}
+        ).by_store
+        return {
+            partition: rows_between(
+                positions[partition], max(positions[partition], ends[partition.store_id].latest)
+            )
+            if partition in positions and partition.store_id in ends
+            else None
+            for partition in places
+        }
+
+    def _places(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, Endpoint]:
+        """Return the brokers of partitions that are held."""
+        brokers = {partition: self._state.endpoint_of(partition) for partition in self._held(partitions)}
+        return {partition: endpoint for partition, endpoint in brokers.items() if endpoint is not None}
+
+    def _seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
+        self.check_open()
+        return run(self.fetching.seeking(partition, target))
+
+    def _seek_all(
+        self, targets: Mapping[TopicPartition, int | Edge]
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        return {partition: self._seek(partition, target) for partition, target in targets.items()}
 
     # Messages.
 

@@ -5,8 +5,20 @@ it is fetched outside of the lock (``take_turn``), and what that brought is hand
 (``hand_out``) or the partition rests. Until it is handed out no user has seen it: if the partition is given
 up or paused before that, it comes again.
 
-``take_turn`` and ``end_batch`` are ``Steps``: they do not say how to wait. ``turns`` says when they are
-carried out. A thread that confirms waits for its own broker only, and so carries ``end_batch`` out itself.
+``take_turn``, ``end_batch`` and ``seeking`` are ``Steps``: they do not say how to wait. ``turns`` says when
+they are carried out. A thread that confirms or seeks waits for its own broker only, and so carries that out
+itself.
+
+**Moving a partition** (``seeking``) may come at any time. What it meets:
+
+- a fetch under way, or a batch that none has taken: forgotten, and its booking ends;
+- a batch that the user has: its booking ends, so that confirming it is refused (``TUBEMQ_CONFIRM_SOUGHT``);
+- a confirmation under way: it ends first, since it holds the partition's lock;
+- a partition that is being given up, or was: the move is refused;
+- another move: they follow each other, and the last one counts.
+
+Only when the broker has answered the partition is at its new position, here and for the group. Until then
+nothing of it is fetched. After an error it goes on where it stood, and what was out comes again.
 
 What goes wrong with one partition holds up no other:
 
@@ -18,7 +30,9 @@ What goes wrong with one partition holds up no other:
 - The broker refuses for good: the partition is given up, and ``fetch`` raises.
 """
 
+import functools
 import logging
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -28,7 +42,14 @@ from tubemq_spark.client.consumer.brokers import PATIENCE_S
 from tubemq_spark.client.consumer.flow_control import FetchOutcome
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
-from tubemq_spark.client.consumer.values import Batch, Booking, Confirmed, PartitionState, parse_context
+from tubemq_spark.client.consumer.values import (
+    Batch,
+    Booking,
+    Confirmed,
+    ConsumedPosition,
+    PartitionState,
+    parse_context,
+)
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
 from tubemq_spark.errors import (
@@ -42,6 +63,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
+from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
@@ -156,6 +178,29 @@ class Fetching:
             return (yield from self._end(booking, partition, latest, consumed=consumed))
         finally:
             partition.lock.release(booking)
+
+    def seeking(self, where: TopicPartition, target: int | Edge) -> Steps[ConsumedPosition]:
+        """Move a partition that is held to an offset, or to an end of its log; see ``Consumer.seek``."""
+        state, mover = self.state, object()
+        with state.guard:
+            state.check_open()
+            partition = state.connected.get(where)
+            if partition is None:
+                raise not_held(where)
+            state.cache.begin_seek(where)
+        position: Position | None = None
+        try:
+            state.abandon(where)
+            yield from partition.lock.take(mover)
+            if partition.standing is Standing.RELEASED:
+                raise not_held(where)
+            position = yield from wait_for(Blocking(functools.partial(partition.seek, target)))
+        finally:
+            with state.guard:
+                state.cache.end_seek(where, position)
+                state.changed.notify_all()
+            partition.lock.release(mover)
+        return ConsumedPosition(position.current, position.latest, time.time())
 
     def _fetch_from(self, turn: Turn) -> Steps[Booked | None]:
         booking, confirms, partition = turn
@@ -287,6 +332,8 @@ class Fetching:
             cache.expire()
             in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
             if partition.standing is Standing.RELEASED or not in_use:
+                if cache.was_sought(booking):
+                    raise sought(booking)
                 what = "it was confirmed before, or not in time, or its partition was given up"
                 raise _late(booking, ErrCode.BAD_REQUEST, what)
             return cache.position(booking.partition).latest
@@ -319,6 +366,16 @@ class Fetching:
             raise loss
         offset = None if locally else partition.position
         return Confirmed(booking.partition, booking.context, offset, latest)
+
+
+def not_held(partition: TopicPartition) -> ConsumeError:
+    """Return the error of a call about a partition that the consumer does not hold."""
+    return ConsumeError("TUBEMQ_NOT_HELD", code=int(ErrCode.NOT_FOUND), partition=partition)
+
+
+def sought(booking: Booking) -> ConsumeError:
+    """Return the error of confirming a batch whose partition was moved to another offset since."""
+    return ConsumeError("TUBEMQ_CONFIRM_SOUGHT", code=int(ErrCode.BAD_REQUEST), partition=booking.partition)
 
 
 def _late(booking: Booking, code: ErrCode, what: str) -> ConsumeError:

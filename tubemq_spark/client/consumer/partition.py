@@ -10,7 +10,7 @@ RELEASED   given up, also at the broker unless another consumer has taken it: no
 
 ::
 
-    UNPLACED --connect, fetch--> PLACED --unplace--> UNPLACED
+    UNPLACED --connect, fetch, seek--> PLACED --unplace--> UNPLACED
     UNPLACED, PLACED --release, abandon--> RELEASED
 
 Invariants:
@@ -18,14 +18,15 @@ Invariants:
 - Only the holder of the partition's ``lock`` asks anything or changes the state. So requests follow each
   other, and a confirmation at the last moment comes either before the next fetch or too late. ``fetch``,
   ``confirm`` and ``roll_back`` are ``Steps``: the lock is held from the first to the last of them.
-- ``position`` is where the last confirmed batch ended. Only ``connect``, a confirmation, a reset and a loss
-  that ``on_loss`` tolerates move it. After any error the partition is registered there again, so nothing is
-  lost, and at most the batch that was not confirmed comes again.
+- ``position`` is where the last confirmed batch ended. Only ``connect``, a confirmation, ``seek``, a reset
+  and a loss that ``on_loss`` tolerates move it. After any error the partition is registered there again, so
+  nothing is lost, and at most the batch that was not confirmed comes again.
 - A lease keeps the consumer's name: the broker knows it again after a lost connection, and refuses others.
 - That an administrator wants the group to continue at the end (``reset``) is no state: it may be said at any
   time, without the lock, and counts once, with the next fetch.
 """
 
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -41,6 +42,7 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.client.steps import Blocking, PartitionLock, Steps, wait_for
 from tubemq_spark.errors import (
+    DataLossError,
     RemoteProtocolError,
     RpcError,
     TubeMQConnectionError,
@@ -50,14 +52,15 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
-_BEHIND_EVERYTHING: Final = ((1 << 62) // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES
-"""An offset that the broker moves back to the end of the store."""
+_EDGES: Final = {Edge.EARLIEST: 0, Edge.LATEST: ((1 << 62) // INDEX_ENTRY_BYTES) * INDEX_ENTRY_BYTES}
+"""Offsets that a broker moves to the beginning and to the end of a store."""
 _RELEASE_ATTEMPTS: Final = 2
 _RELEASE_CONNECT_MS: Final = 1_000
 """Giving a partition back does not wait long for a broker that is away: the lease ends by itself."""
@@ -268,6 +271,36 @@ class ConsumerPartition:
             return self._place_at_position()
         return self._resume(read_status)
 
+    def seek(self, target: int | Edge) -> Position:
+        """Register the partition elsewhere; the broker forgets what was fetched and not confirmed.
+
+        After an error the partition goes on where it stood.
+
+        Args:
+            target: an offset, or an end of the store.
+
+        Returns:
+            Where it stands.
+
+        Raises:
+            DataLossError: the offset is not in the store, and ``on_loss`` does not tolerate it.
+            TubeMQError: as ``BrokerSession.register``. A member of a group goes on where the group stands,
+                which the broker may have moved.
+        """
+        before = self.position
+        self.unplace()
+        try:
+            answer = self._place_at(target)
+        except DataLossError:
+            # The broker stands elsewhere now, by this call.
+            self._place_at_once(before)
+            raise
+        except BaseException:
+            self._cursor.position = before
+            raise
+        self._reset_wanted = False
+        return answer
+
     def unplace(self) -> None:
         """Register again before anything else: something went wrong."""
         if self.standing is Standing.PLACED:
@@ -289,7 +322,7 @@ class ConsumerPartition:
         """
         cursor = self._cursor
         if self._reset_wanted:
-            yield from wait_for(Blocking(self._go_to_the_end))
+            yield from wait_for(Blocking(self._follow_reset))
         elif self.standing is Standing.UNPLACED:
             yield from wait_for(Blocking(self._place))
         elif confirms and cursor.unconfirmed is not None:
@@ -367,10 +400,25 @@ class ConsumerPartition:
         self.standing = Standing.PLACED
         return answer
 
-    def _go_to_the_end(self) -> None:
+    def _place_at(self, target: int | Edge) -> Position:
+        if not isinstance(target, Edge):
+            self._cursor.position = target
+            return self._place_at_position()
+        answer = self._cursor.seek(_EDGES[target])
+        self.standing = Standing.PLACED
+        return answer
+
+    def _place_at_once(self, offset: int) -> None:
+        """Register at an offset where the partition stood; if that fails, the next fetch does."""
+        self._cursor.position = offset
+        with contextlib.suppress(TubeMQError):
+            self._cursor.seek(offset)
+            self.standing = Standing.PLACED
+
+    def _follow_reset(self) -> None:
         before = self._cursor.position
-        self._cursor.seek(_BEHIND_EVERYTHING)
-        self.standing, self._reset_wanted = Standing.PLACED, False
+        self._place_at(Edge.LATEST)
+        self._reset_wanted = False
         logger.warning(
             "%s continues at offset %d, not at %d, as an administrator wants",
             self.partition,

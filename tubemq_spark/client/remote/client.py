@@ -100,8 +100,9 @@ class RemoteClient:
         self, config: ClientConfig, subscription: Subscription, on_loss: LossPolicy
     ) -> GroupConsumer:
         """Return a new member of a group."""
+        gateways = self.own_gateways(config, "Balance")
         return RemoteGroupConsumer(
-            config, self.own_gateways(config, "Balance"), subscription, on_loss=on_loss
+            config, gateways, subscription, on_loss=on_loss, queries=self._other_queries(config)
         )
 
     def assigned_consumer(
@@ -109,10 +110,13 @@ class RemoteClient:
     ) -> AssignedConsumer:
         """Return a new consumer of partitions that its user names."""
         gateways = self.own_gateways(config, "Balance")
-        queries = None
-        if node is not None:  # a question without a number would not fit the group's members
-            probing = dataclasses.replace(config, group=config.probe_groups[0], reader_groups=())
-            queries = Queries(self.own_gateways(probing))
+        # A question without a number would not fit the group's members.
+        queries = None if node is None else self._other_queries(config)
         return RemoteAssignedConsumer(
             config, gateways, subscription, node=node, on_loss=on_loss, queries=queries
         )
+
+    def _other_queries(self, config: ClientConfig) -> Queries:
+        """Return questions under another group than that of the consumer, whose members they need not fit."""
+        probing = dataclasses.replace(config, group=config.probe_groups[0], reader_groups=())
+        return Queries(self.own_gateways(probing))

@@ -6,8 +6,11 @@ and what the gateway tells (``upkeep``). The way of a batch to its user is that 
 (``client/consumer/turns.py``).
 """
 
+import contextlib
+import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar, cast
 
 from google.protobuf.message import Message
@@ -16,6 +19,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer, statuses
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.consumer.questions import pass_over
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.values import (
     ConsumedPosition,
@@ -28,13 +32,26 @@ from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.fetching import RemoteFetching
 from tubemq_spark.client.remote.link import Link
 from tubemq_spark.client.remote.queries import Queries
+from tubemq_spark.client.remote.ranges import read_remote_range
 from tubemq_spark.client.remote.upkeep import Partitions, RemoteUpkeep
-from tubemq_spark.client.steps import Steps, run
+from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
 from tubemq_spark.client.subscription import Node, Subscription
-from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.model import (
+    Endpoint,
+    OffsetRange,
+    RangeRequest,
+    Route,
+    StoreBounds,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import SLEEP
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.failures import from_proto
 
@@ -162,6 +179,7 @@ class RemoteGroupConsumer(GroupConsumer):
         subscription: Subscription,
         *,
         on_loss: LossPolicy = fail_on_loss,
+        queries: Queries | None = None,
     ) -> None:
         """Reach no gateway; ``TubeMQClient.group_consumer`` makes consumers.
 
@@ -170,11 +188,14 @@ class RemoteGroupConsumer(GroupConsumer):
             gateways: those of this consumer alone.
             subscription: the topics, with the message types that are wanted, and where a bound group starts.
             on_loss: what to do about records that are gone or damaged. It is told when they were passed over.
+            queries: asks about logs, under another group; by default ``gateways``, while no member is there.
         """
         Consumer.__init__(self, config, subscription, RemoteFetching)
         fetching = cast("RemoteFetching", self.fetching)
         self._parts = _Parts(self._state, fetching, gateways, on_loss, _subscribe, _nothing_more)
+        self._parts.queries = queries or self._parts.queries
         self._upkeep = self._parts.upkeep
+        self._questions = GatewayQuestions(self._parts.queries)
 
     @property
     def consume_status(self) -> ConsumeStatus:
@@ -240,6 +261,9 @@ class RemoteAssignedConsumer(AssignedConsumer):
         self._parts.keeps_partitions = True
         self._parts.queries = queries or self._parts.queries
         self._upkeep = self._parts.upkeep
+        self._questions = GatewayQuestions(self._parts.queries)
+        # Not a method: threads hold the parts, and must not hold a consumer that its user has dropped.
+        fetching.move = functools.partial(attaching.moving, self._parts)
 
     @property
     def consume_status(self) -> ConsumeStatus:
@@ -359,6 +383,32 @@ class _Attaching:
         self._rest = set()
         self._take(parts, offsets, answer)
 
+    def moving(self, parts: _Parts, where: TopicPartition, target: int | Edge) -> Steps[int]:
+        """Detach a partition and attach it elsewhere; return where it stands.
+
+        Raises:
+            AwayError: the gateway was lost; the next one has the partition where it stood.
+            TubeMQError: the gateway has refused. The next heartbeat attaches it where it stood.
+        """
+        if isinstance(target, Edge):
+            target = yield from wait_for(Blocking(functools.partial(_edge, parts.queries, where, target)))
+        request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(where)])
+        yield from parts.ask("DetachPartitions", request, pb.DetachPartitionsResponse)
+        stay = parts.link.stay
+        attaching = self.request(parts, {where: target})
+        try:
+            answer = yield from parts.link.ask(
+                "AttachPartitions", attaching, pb.AttachPartitionsResponse, parts.timeout_s, stay
+            )
+            if answer.partitions[0].HasField("error"):
+                raise from_proto(answer.partitions[0].error)
+        except TubeMQError:
+            self._rest.add(where)
+            raise
+        finally:
+            parts.upkeep.hasten()  # to hear what was lost, or to attach it again
+        return answer.partitions[0].offset
+
     def attach_rest(self, parts: _Parts, stay: int) -> Steps[None]:
         """Try again to take what could not be attached."""
         with parts.state.guard:
@@ -385,6 +435,29 @@ class _Attaching:
                     parts.state.troubles[partition] = error
             else:
                 parts.partitions.remove(partition, error)
+
+
+class GatewayQuestions:
+    """Asks gateways about logs."""
+
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    def bounds(self, stores: Mapping[StoreId, Endpoint]) -> StoreBounds:
+        """See ``Questions``."""
+        return self._queries.bounds(list(stores))
+
+    def peek(
+        self, _endpoint: Endpoint, records: OffsetRange
+    ) -> AbstractContextManager[Iterator[FetchedBatch]]:
+        """See ``Questions``."""
+        request = RangeRequest(records, Route(_endpoint, 0), own_store=False)
+        return contextlib.closing(read_remote_range(self._queries.gateways, request, pass_over, SLEEP))
+
+
+def _edge(queries: Queries, where: TopicPartition, edge: Edge) -> int:
+    bounds = queries.bounds([where.store_id]).complete()[where.store_id]
+    return bounds.earliest if edge is Edge.EARLIEST else bounds.latest
 
 
 def _filters(subscription: Subscription) -> list[pb.TopicFilter]:

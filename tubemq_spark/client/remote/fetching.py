@@ -11,17 +11,18 @@ So does everything that was not confirmed when a stay at a gateway is over (``li
 import collections
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.broker.session import Position
-from tubemq_spark.client.consumer.fetching import Booked, Fetching, Turn
+from tubemq_spark.client.consumer.fetching import Booked, Fetching, Turn, not_held, sought
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.values import (
     Batch,
     Booking,
     Confirmed,
+    ConsumedPosition,
     PartitionState,
     parse_context,
 )
@@ -33,6 +34,7 @@ from tubemq_spark.errors import ConsumeError, RemoteProtocolError, TubeMQConnect
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.net.retry import MOVED_REST_MS
+from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
@@ -77,6 +79,8 @@ class RemoteFetching(Fetching):
         """Called when a fetch has failed since a partition was given up."""
         self.refused: TubeMQError | None = None
         """Why a fetch failed while nothing was held."""
+        self.move: Callable[[TopicPartition, int | Edge], Steps[int]] = self._refuse_to_move
+        """Moves a partition at the gateway, of which nothing is out, and returns where it stands."""
         self.commits = 0
         """How many batches are being confirmed or rolled back; they are not in ``_out`` any more."""
         self._clock = clock
@@ -88,6 +92,8 @@ class RemoteFetching(Fetching):
         """What was paused when each call began that waits, by the number of its turn."""
         self._nothing_until = 0.0
         self._looks = False
+        self._moves: collections.Counter[TopicPartition] = collections.Counter()
+        """How many moves of partitions have begun."""
 
     # What turns ask.
 
@@ -141,6 +147,7 @@ class RemoteFetching(Fetching):
             stay = self.link.stay
             with self.state.guard:
                 paused = self._paused[number] = self.state.cache.paused
+                moves = dict(self._moves)
             request = pb.FetchRequest(wait_ms=_WAIT_MS, paused=map(values.partition_to_proto, sorted(paused)))
             answer = yield from self.link.ask("Fetch", request, pb.FetchResponse, _WAIT_MS / 1000, stay)
         except AwayError as error:
@@ -151,7 +158,7 @@ class RemoteFetching(Fetching):
             raise
         finally:
             self._paused.pop(number, None)
-        return self._book(answer, stay)
+        return self._book(answer, stay, moves)
 
     def look(self) -> None:
         """Ask once whether the gateway refuses: everything was taken from this consumer."""
@@ -168,7 +175,9 @@ class RemoteFetching(Fetching):
         self.refused = error
         self.on_news()
 
-    def _book(self, answer: pb.FetchResponse, stay: int) -> Booked | None:  # type: ignore[override]
+    def _book(  # type: ignore[override]
+        self, answer: pb.FetchResponse, stay: int, moves: Mapping[TopicPartition, int]
+    ) -> Booked | None:
         if answer.draining and not self.link.is_draining:
             self.link.is_draining = True
             self.on_news()
@@ -183,7 +192,9 @@ class RemoteFetching(Fetching):
         with self.state.guard:
             if self.link.stay != stay or self.link.gateway is None:
                 return None  # it comes again, at the next gateway
-            if partition not in cache or self.state.life is not Life.OPEN:
+            # What was fetched before a move may come behind it.
+            is_moved = self._moves[partition] != moves.get(partition, 0)
+            if partition not in cache or self.state.life is not Life.OPEN or is_moved:
                 self._roll_back(out)
                 return None
             booking, replaced = cache.book(partition)
@@ -256,6 +267,8 @@ class RemoteFetching(Fetching):
             in_use = state.cache.is_current(booking) and (
                 state.cache.state(booking.partition) is PartitionState.IN_USE
             )
+            if not in_use and state.cache.was_sought(booking):
+                raise sought(booking)
             out = self._out.pop(booking, None) if in_use else None
             if out is None:
                 raise _late(booking, ErrCode.BAD_REQUEST, "it was confirmed before, or not in time")
@@ -306,6 +319,41 @@ class RemoteFetching(Fetching):
                 run(self.end_batch(booking.context, consumed=True))
             except TubeMQError as error:
                 logger.warning("a batch of %s comes again: %s", partition, error)
+
+    # Moving.
+
+    def seeking(self, where: TopicPartition, target: int | Edge) -> Steps[ConsumedPosition]:
+        """Move a partition that is held; see ``Consumer.seek``."""
+        state = self.state
+        with state.guard:
+            state.check_open()
+            if where not in state.cache:
+                raise not_held(where)
+            state.cache.begin_seek(where)
+            self._moves[where] += 1
+            outs = [self._out.pop(booking) for booking in list(self._out) if booking.partition == where]
+            self.commits += len(outs)
+        position: Position | None = None
+        try:
+            for out in outs:  # which the gateway would wait for
+                yield from self._rolling_back(out)
+            position = Position((yield from self.move(where, target)), None)
+        except AwayError as error:
+            raise TubeMQConnectionError(
+                "TUBEMQ_GATEWAY_AWAY",
+                during=f"moving {where}",
+                tried=self.link.gateways.tried,
+                cause=str(error).rstrip("."),
+            ) from error
+        finally:
+            with state.guard:
+                state.cache.end_seek(where, position)
+                state.changed.notify_all()
+        return ConsumedPosition(position.current, None, time.time())
+
+    def _refuse_to_move(self, where: TopicPartition, _: int | Edge) -> Steps[int]:
+        yield from ()
+        raise ConsumeError("TUBEMQ_SEEK_UNSUPPORTED", code=int(ErrCode.BAD_REQUEST), partition=where)
 
     # What the link tells.
 

@@ -19,7 +19,7 @@ class Queries:
     """Questions that any of some gateways answers; each raises what the gateways or TubeMQ say."""
 
     def __init__(self, gateways: Gateways) -> None:
-        self._gateways = gateways
+        self.gateways = gateways
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Return where partitions are; the layout has no visit token, which the gateway keeps."""
@@ -30,7 +30,7 @@ class Queries:
         """Return which topics there are."""
         request, topics = pb.ListTopicsRequest(), set[str]()
         while True:
-            answer = self._gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing the topics")
+            answer = self.gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing the topics")
             topics.update(answer.topics)
             request.page_token = answer.next_page_token
             if not request.page_token:
@@ -45,7 +45,7 @@ class Queries:
             request = pb.QueryBoundsRequest(
                 stores=values.stores_to_proto(to_ask), flushed=flushed, timeout_ms=timeout_ms
             )
-            answer = self._gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
+            answer = self.gateways.call("QueryBounds", request, pb.QueryBoundsResponse, "asking for bounds")
             part = sound(partial(values.store_bounds_from_proto, answer, to_ask))
             bounds = StoreBounds({**bounds.by_store, **part.by_store}, {**bounds.failures, **part.failures})
         return bounds
@@ -61,13 +61,13 @@ class Queries:
 
     def _layout(self, topics: list[str], *, missing_ok: bool) -> TopicsLayout:
         request = pb.QueryRouteRequest(topics=topics, missing_ok=missing_ok)
-        answer = self._gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
+        answer = self.gateways.call("QueryRoute", request, pb.QueryRouteResponse, "asking for a layout")
         return sound(lambda: values.layout_from_proto(answer))
 
     def _check_topic(self, topic: str, *, publishable: bool) -> pb.CheckTopicResponse:
         request = pb.CheckTopicRequest(topic=topic, publishable=publishable)
-        extra_ms = self._gateways.config.delivery_timeout_ms if publishable else 0
-        return self._gateways.call(
+        extra_ms = self.gateways.config.delivery_timeout_ms if publishable else 0
+        return self.gateways.call(
             "CheckTopic", request, pb.CheckTopicResponse, f"asking for topic {topic}", extra_ms
         )
 

@@ -158,6 +158,25 @@ class AssignedMachine(RuleBasedStateMachine):
         self.connected.discard(where)
         self.batches.pop(where, None)
 
+    @rule(where=each, at=st.integers(0, 20))
+    def seek(self, where, at):
+        offset = self.begin[where] + ROW * min(at, len(self.sent[where]))
+        batch = self.batches.pop(where, None)
+        try:
+            found = self.consumer.seek(where, offset)
+        except ConsumeError:
+            assert where not in self.connected
+        except (RpcError, TubeMQConnectionError):
+            assert where in self.connected
+            self.doubt(where, offset)
+        else:
+            assert where in self.connected
+            assert found.offset == offset == self.consumer.committed(where)[where]
+            self.least[where] = self.most[where] = (offset - self.begin[where]) // ROW
+        if batch is not None:
+            with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_SOUGHT"):
+                self.consumer.confirm(batch)
+
     @rule()
     def fetch(self):
         self.fetches += 1

@@ -246,6 +246,26 @@ class GroupMachine(RuleBasedStateMachine):
         self.least[where] = self.most[where] = at
         self.out[number, where] = batch, self.clock.now + CONFIRM_TIMEOUT_S
 
+    @rule(number=who, where=each, at=st.integers(0, 20))
+    def seek(self, number, where, at):
+        member, count = self.members[number], min(at, len(self.sent[where]))
+        is_held = where in member.connected
+        batch, _ = self.out.pop((number, where), (None, None))
+        try:
+            found = member.seek(where, self.begin[where] + ROW * count)
+        except ConsumeError:
+            assert not is_held
+        except TubeMQError:
+            self.least[where] = min(self.least[where], count)
+            self.most[where] = max(self.most[where], count)
+        else:
+            assert found.offset == self.begin[where] + ROW * count
+            self.least[where] = self.most[where] = count
+        if batch is not None:
+            with pytest.raises(ConsumeError):
+                member.confirm(batch)
+        self.look()
+
     @rule(consumed=st.booleans(), place=st.integers(0, len(PARTITIONS) - 1))
     def confirm(self, consumed, place):
         if not self.out:

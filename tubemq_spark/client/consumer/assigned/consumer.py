@@ -9,6 +9,7 @@ from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subs
 from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.partition import Reader
+from tubemq_spark.client.consumer.questions import BrokerQuestions
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
@@ -79,6 +80,7 @@ class AssignedConsumer(Consumer):
             client_id=client_id,
         )
         reader = Reader(config, pool, session, self._control, on_loss, session.endpoint_of)
+        self._questions = BrokerQuestions(config, pool, lambda: session.visit_token)
         self._state.client_id = session.client_id
         self._connecting = connecting = Connecting(
             self._state, reader, session, follow_resets=follow_resets, wait=wait

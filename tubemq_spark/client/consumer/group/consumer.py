@@ -9,6 +9,7 @@ from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import Reader
+from tubemq_spark.client.consumer.questions import BrokerQuestions
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.subscription import Subscription
@@ -71,6 +72,7 @@ class GroupConsumer(Consumer):
             client_id=client_id,
         )
         reader = Reader(config, pool, session, self._control, on_loss, state.endpoint_of)
+        self._questions = BrokerQuestions(config, pool, lambda: session.visit_token)
         self._rebalancing = rebalancing = Rebalancing(state, reader, session)
         give_up = functools.partial(_give_up_when_refused, state, session)
         self._upkeep = Upkeep(state, reader, give_up, rebalancing.stopping)

@@ -46,6 +46,7 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import REGISTER_MS, FixedPauses, Sleep, with_retries
 from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.offsets.loss import Loss
+from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 from tubemq_spark.protocol.rebalance import CONNECTS, DISCONNECTS, EventType, RebalanceEvent
@@ -65,7 +66,7 @@ class _Move(NamedTuple):
 
 
 class GroupPartition(ConsumerPartition):
-    """A partition of one member of a group, which never sets the group's position except at a bound start.
+    """A partition of a member of a group, which sets the group's position at a bound start and by ``seek``.
 
     A broker moves the position of a group by itself when it lies outside the log. The fetch that finds that
     begins elsewhere, though this member held the lease; when its answer is lost, registering again does. What
@@ -81,6 +82,12 @@ class GroupPartition(ConsumerPartition):
     def fail(self, loss: DataLossError) -> None:
         """Make the next fetch tell of a loss that was found while none waited for messages."""
         self._loss = loss
+
+    def seek(self, target: int | Edge) -> Position:
+        """Register the partition elsewhere; see ``ConsumerPartition.seek``."""
+        answer = super().seek(target)
+        self._move = None  # its user has said where it goes on
+        return answer
 
     def fetch(self, *, confirms: bool, own_limits: bool) -> Steps[Fetched | Step]:
         """Fetch what comes next; see ``ConsumerPartition.fetch``."""
