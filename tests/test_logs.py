@@ -27,6 +27,19 @@ def test_what_is_below_a_warning_is_not_shown():
     assert _stderr_of("import tubemq_spark", _WARN.replace("warning", "info")) == ""
 
 
+@pytest.mark.parametrize(("level", "shown"), [("info", True), ("DEBUG", True), ("ERROR", False), ("", False)])
+def test_the_environment_says_from_which_level_on(level, shown):
+    environment = f"import os; os.environ['TUBEMQ_SPARK_LOG_LEVEL'] = {level!r}"
+    found = _stderr_of(environment, "import tubemq_spark", _WARN.replace("warning", "info"))
+    assert bool(_LINE.fullmatch(found.replace(" INFO ", " WARNING "))) == shown
+    assert bool(found) == shown
+
+
+def test_a_level_that_is_none_is_told():
+    found = _stderr_of("import os; os.environ['TUBEMQ_SPARK_LOG_LEVEL'] = 'loud'", "import tubemq_spark")
+    assert "TUBEMQ_SPARK_LOG_LEVEL is LOUD, which is no level: logging begins at WARNING" in found
+
+
 @pytest.mark.parametrize("configured", ["before", "after"])
 def test_a_users_configuration_has_the_last_word(configured):
     own = "logging.basicConfig(format='%(levelname)s|%(message)s')"

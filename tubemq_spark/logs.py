@@ -2,13 +2,17 @@
 
 Python then writes a warning's bare text to stderr. In the middle of Spark's own lines that tells neither when
 nor who, and in a task's process users cannot configure logging. So this package has a handler that writes
-time, level and logger, and keeps silent as soon as another handler listens.
+time, level and logger, and keeps silent as soon as another handler listens. An environment variable, which
+Spark can set for its executors, says from which level on.
 """
 
 import logging
+import os
 import sys
 from typing import Final
 
+LEVEL_VARIABLE: Final = "TUBEMQ_SPARK_LOG_LEVEL"
+"""The level from which on this package logs, by the name that Python has for it; by default WARNING."""
 _FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -38,4 +42,12 @@ class LastResortHandler(logging.Handler):
 
 def install() -> None:
     """Add the handler to this package's logger; called once, by the package's import."""
-    logging.getLogger("tubemq_spark").addHandler(LastResortHandler())
+    logger, handler = logging.getLogger("tubemq_spark"), LastResortHandler()
+    logger.addHandler(handler)
+    name = os.environ.get(LEVEL_VARIABLE, "").strip().upper()
+    level = logging.getLevelNamesMapping().get(name)
+    if level is not None:
+        logger.setLevel(level)
+        handler.setLevel(level)
+    elif name:
+        logger.warning("%s is %s, which is no level: logging begins at WARNING", LEVEL_VARIABLE, name)

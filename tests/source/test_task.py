@@ -6,16 +6,18 @@ import zoneinfo
 import pyarrow as pa
 import pytest
 
-from tests.source.rows import fetched
+from tests.source.rows import PARTITION, fetched
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.kept_channels import KeptChannels, process_channels
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.source import task
 from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.schema import arrow_schema, default_schema
-from tubemq_spark.source.task import _ahead, _Feed, _Reading
+from tubemq_spark.source.task import _Account, _ahead, _Feed, _Reading
 from tubemq_spark.spark.worker import spare_collector
 from tubemq_spark.testing.client import TopicClient
 
@@ -210,6 +212,64 @@ def test_a_reader_that_has_to_wait_does_not_wait_for_spark_as_well(reading, feed
     run(reading, broker())
 
     assert handed_over(feed) == [[b"c", b"d"]]
+
+
+def test_a_task_says_in_one_line_what_it_did_and_waited_for(feed, clock, caplog):
+    """Every second is somewhere: at the broker, at Spark, or in the task's own work."""
+    range_ = OffsetRange(PARTITION, 0, 28)
+    request = RangeRequest(range_, Route(Endpoint("broker", 1), 0), own_store=True)
+    account = _Account([request, request], clock)
+    reading = _Reading(BatchBuilder(arrow_schema(SCHEMA), zoneinfo.ZoneInfo("UTC")), feed, clock, account)
+    put = feed.put
+
+    def busy_spark(batch):
+        clock.now += 5
+        put(batch)
+
+    def broker():
+        for value in (b"a", b"bc"):
+            clock.now += 1
+            yield rows(value, value)
+        clock.now += 0.5
+
+    feed.put = busy_spark
+    reading.add_range(broker(), exact_offsets=True)
+    clock.now += 10
+    reading.finish()
+    with caplog.at_level("INFO", "tubemq_spark.source.task"):
+        account.log()
+    nbytes = feed.get().nbytes
+    (line,) = caplog.messages
+    assert line == (
+        f"{range_} and 1 more: 4 rows, {nbytes} bytes, 2 fetches; "
+        "2.500 s waiting for the broker, 5.000 s for Spark, of 17.500 s"
+    )
+
+
+def test_the_line_comes_at_the_end_of_each_task_also_of_one_that_is_cancelled(server, caplog):
+    options = {"tubemq.master.servers": server.master, "subscribe": "demo", "tubemq.rpcTimeoutMs": "600000"}
+    reader = TubeMQDataSource(options).reader(SCHEMA)
+    (partition,) = reader.partitions()
+    caplog.set_level("INFO", "tubemq_spark.source.task")
+    assert sum(batch.num_rows for batch in reader.read(partition)) == 10
+    with server.faults.hold(Method.GET_MESSAGE, skip=1) as held:
+        cancelled = reader.read(partition)
+        next(cancelled)
+        assert held.wait_for_hits()
+        cancelled.close()
+        held.release()
+    lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.source.task"]
+    assert [line.partition("bytes")[0].rpartition(",")[0] for line in lines] == [
+        "demo/1:0 [0, 280): 10 rows",
+        "demo/1:0 [0, 280): 4 rows",
+    ]
+
+
+def test_where_the_line_is_not_shown_nothing_is_counted(server, monkeypatch):
+    monkeypatch.setattr(task, "_Account", None)
+    reader = TubeMQDataSource({"tubemq.master.servers": server.master, "subscribe": "demo"}).reader(SCHEMA)
+    (partition,) = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(partition)) == 10
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ to wait for its broker, or when it has been there for a while.
 """
 
 import contextlib
+import logging
 import queue
 import threading
 import time
@@ -31,6 +32,8 @@ from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_polic
 from tubemq_spark.source.time_filter import TimeFilter
 from tubemq_spark.source.work import Work
 from tubemq_spark.spark.worker import spare_collector
+
+logger = logging.getLogger(__name__)
 
 _READ_AHEAD_BATCHES: Final = 2
 _LARGEST_PIECE_BYTES: Final = 3 * TARGET_BYTES
@@ -125,20 +128,68 @@ class _Feed:
         self._abandoned.set()
 
 
+class _Account:
+    """What a task has done, for one line of the log at its end; there is none unless that is shown."""
+
+    def __init__(self, requests: Sequence[RangeRequest], clock: Callable[[], float]) -> None:
+        self._requests = requests
+        self._clock = clock
+        self._began = clock()
+        self._rows = self._bytes = self._fetches = 0
+        self._fetching_s = self._handing_over_s = 0.0
+
+    def fetched(self, batches: Iterator[FetchedBatch]) -> Iterator[FetchedBatch]:
+        """Pass on what is fetched."""
+        while True:
+            before = self._clock()
+            batch = next(batches, None)
+            self._fetching_s += self._clock() - before
+            if batch is None:
+                return
+            self._fetches += 1
+            yield batch
+
+    def handed_over(self, batch: pa.RecordBatch, since: float) -> None:
+        """Note a record batch that waited for Spark since then."""
+        self._handing_over_s += self._clock() - since
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+
+    def log(self) -> None:
+        """Write the line."""
+        more = len(self._requests) - 1
+        logger.info(
+            "%s%s: %d rows, %d bytes, %d fetches; %.3f s waiting for the broker, %.3f s for Spark, of %.3f s",
+            self._requests[0].range,
+            f" and {more} more" if more else "",
+            self._rows,
+            self._bytes,
+            self._fetches,
+            self._fetching_s,
+            self._handing_over_s,
+            self._clock() - self._began,
+        )
+
+
 class _Reading:
     """Ranges on their way from the broker to the feed."""
 
     def __init__(
-        self, builder: BatchBuilder | InLongBuilder, feed: _Feed, clock: Callable[[], float] = time.monotonic
+        self,
+        builder: BatchBuilder | InLongBuilder,
+        feed: _Feed,
+        clock: Callable[[], float] = time.monotonic,
+        account: _Account | None = None,
     ) -> None:
         self._builder = builder
         self._feed = feed
         self._clock = clock
+        self._account = account
         self._oldest_at = 0.0
 
     def add_range(self, batches: Iterator[FetchedBatch], *, exact_offsets: bool) -> None:
         """Add all rows of a range; see ``BatchBuilder.add``."""
-        for fetched in batches:
+        for fetched in batches if self._account is None else self._account.fetched(batches):
             if self._builder.empty:
                 self._oldest_at = self._clock()
             self._hand_over(self._builder.add(fetched, exact_offsets=exact_offsets))
@@ -165,7 +216,10 @@ class _Reading:
 
     def _hand_over(self, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
+            before = 0.0 if self._account is None else self._clock()
             self._feed.put(batch)
+            if self._account is not None:
+                self._account.handed_over(batch, before)
 
 
 def _read(
@@ -175,13 +229,18 @@ def _read(
     origin: Origin,
     feed: _Feed,
 ) -> None:
-    reading = _Reading(builder(options, schema), feed)
+    account = _Account(requests, time.monotonic) if logger.isEnabledFor(logging.INFO) else None
+    reading = _Reading(builder(options, schema), feed, account=account)
     cluster = open_cluster(options.cluster, own_channels=True)
     losses = LossesOfTask(loss_policy(options), LossLedger(options), origin)
-    with contextlib.closing(ranges(requests, options, cluster, losses, reading)) as each:
-        for batches, exact_offsets in each:
-            reading.add_range(batches, exact_offsets=exact_offsets)
-    reading.finish()
+    try:
+        with contextlib.closing(ranges(requests, options, cluster, losses, reading)) as each:
+            for batches, exact_offsets in each:
+                reading.add_range(batches, exact_offsets=exact_offsets)
+        reading.finish()
+    finally:
+        if account is not None:
+            account.log()
 
 
 def ranges(
