@@ -94,15 +94,14 @@ def _overview_row(command: tuple[CommandParser, str]) -> str:
 
 
 def _section(command: CommandParser) -> str:
-    own = [action for group in _groups(command, connection=False) for action in group._group_actions]  # noqa: SLF001
-    own = [action for action in own if action.dest != "help"]
+    own = [action for action in _actions(command, connection=False) if action.dest != "help"]
     lines = [f"\n## {name_of(command)}\n", f"{_escaped(command.description or '')}\n"]
     lines += ["```", command.example, "```\n"]
     if own:
         lines += ["| argument | meaning |", "|---|---|", *(_row(command, action) for action in own), ""]
-    if any(True for _ in _groups(command, connection=True)):
+    if shared := _actions(command, connection=True):
         lines.append("It takes [connection arguments](#connection-arguments) too.")
-        if "--group" in command._option_string_actions:  # noqa: SLF001
+        if "group" in {action.dest for action in shared}:
             group = command.get_default("group_by_default")
             lines[-1] += f" Unless `--group` says otherwise, it reads under the group `{group}`."
         lines[-1] += "\n"
@@ -115,18 +114,17 @@ def _connection(commands: list[CommandParser]) -> str:
     """Return the arguments that all these commands have, and those that some of them have."""
     rows: dict[str, str] = {}
     for command in commands:
-        for group in _groups(command, connection=True):
-            for action in group._group_actions:  # noqa: SLF001
-                row = _row(command, action, "connection")
-                own_group = f"default: {command.get_default('group_by_default')})"
-                rows.setdefault(action.dest, row.replace(own_group, "default: that of the command)"))
+        for action in _actions(command, connection=True):
+            row = _row(command, action, "connection")
+            own_group = f"default: {command.get_default('group_by_default')})"
+            rows.setdefault(action.dest, row.replace(own_group, "default: that of the command)"))
     return "\n".join(["| argument | meaning |", "|---|---|", *rows.values()])
 
 
-def _groups(command: CommandParser, *, connection: bool) -> Iterator[argparse._ArgumentGroup]:
-    for group in command._action_groups:  # noqa: SLF001
-        if (group.title == TITLE) is connection:
-            yield group
+def _actions(command: CommandParser, *, connection: bool) -> list[argparse.Action]:
+    """Return the arguments of the connection, or all others."""
+    groups = [group for group in command._action_groups if (group.title == TITLE) is connection]  # noqa: SLF001
+    return [action for group in groups for action in group._group_actions]  # noqa: SLF001
 
 
 def _row(command: CommandParser, action: argparse.Action, prefix: str = "") -> str:
