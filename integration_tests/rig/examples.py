@@ -49,6 +49,11 @@ WITHOUT_SPARK: Final = {
         {"customer": "ben", "item": "pen", "price": 2}
         orders answered: 3
         """,
+    "visits": """\
+        home 20
+        prices 10
+        rows in Parquet: 60
+        """,
 }
 
 
