@@ -26,10 +26,10 @@ def overview(draining=False, degraded=False, **numbers):
 
 def test_a_line_has_rates_and_what_there_is():
     assert report(overview(reads=2, fetches=0)) == (
-        "gateway g1 serves at host:11911, 1 sessions; "
+        "gateway g1 serves at host:11911, 1 session; "
         "read 1,500 messages/s, 1.0 MB/s (3,000 messages, 2.0 MB in total); "
         "published 0 messages/s, 0.0 MB/s (0 messages, 0.0 MB in total); reads: 2"
     )
     assert report(overview()).endswith("; idle")
     assert "about to stop" in report(overview(draining=True))
-    assert "serves at host:11911, but no master answers, 1 sessions" in report(overview(degraded=True))
+    assert "serves at host:11911, but no master answers, 1 session" in report(overview(degraded=True))

@@ -191,6 +191,8 @@ def row(text="c"):
 
 def test_many_sessions_are_counted_and_not_all_listed():
     text = render(seen([row()], session_count=12_345))
+    assert "<caption>12,345 sessions</caption>" in text
+    assert "<caption>1 session</caption>" in render(seen([row()]))
     assert "12,344 more sessions are not listed." in text
     assert Page(text).tables["sessions"][1][5:7] == ["1 h 1 min", "1 min 5 s"]
 

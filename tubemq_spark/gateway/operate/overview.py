@@ -244,13 +244,16 @@ class Observer:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(_PATIENCE_S)
 
 
+def sessions_in_words(overview: Overview) -> str:
+    """Return how many sessions there are."""
+    return "1 session" if overview.session_count == 1 else f"{overview.session_count:,} sessions"
+
+
 def report(overview: Overview) -> str:
     """Return everything but sessions and routes, in one line."""
     state = "about to stop" if overview.draining else "serves"
     alone = ", but no master answers" if overview.degraded else ""
-    head = (
-        f"gateway {overview.name} {state} at {overview.address}{alone}, {overview.session_count:,} sessions"
-    )
+    head = f"gateway {overview.name} {state} at {overview.address}{alone}, {sessions_in_words(overview)}"
     flows = (f"{direction} {_flow(flow)}" for direction, flow in overview.flows.items())
     numbers = [f"{name}: {number:,}" for name, number in overview.numbers.items() if number]
     return "; ".join((head, *flows, *(numbers or ["idle"])))

@@ -17,7 +17,15 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tubemq_spark.gateway.metrics import DIRECTIONS
-from tubemq_spark.gateway.operate.overview import HISTORY_S, MARK_S, MEGABYTE, SHOWN, Flow, Overview
+from tubemq_spark.gateway.operate.overview import (
+    HISTORY_S,
+    MARK_S,
+    MEGABYTE,
+    SHOWN,
+    Flow,
+    Overview,
+    sessions_in_words,
+)
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import visitors
 from tubemq_spark.net.deadline import Clock
@@ -163,7 +171,7 @@ _STYLE: Final = (
     "caption,figcaption{text-align:left;font-weight:600;padding:.3em 0}"
     "th,td{text-align:left;vertical-align:top;padding:.25em 1em .25em 0;border-bottom:1px solid var(--line);"
     "overflow-wrap:anywhere}th,.number{white-space:nowrap}th{color:var(--dim);font-weight:400}"
-    ".wide td{min-width:4em}.wide td:first-child{min-width:12em}"
+    ".wide td{min-width:4em}.wide td:not(.number){min-width:8em}.wide td:first-child{min-width:12em}"
     ".number{text-align:right;font-variant-numeric:tabular-nums}"
     ".pair{display:grid;gap:0 3rem;align-items:start;"
     "grid-template-columns:repeat(auto-fit,minmax(18rem,1fr))}"
@@ -178,8 +186,9 @@ _STYLE: Final = (
     # On a phone each row of a wide table is a card of its own.
     "@media(max-width:45rem){.wide thead{display:none}.wide tr{display:block;padding:.5em 0;"
     "border-bottom:1px solid var(--line)}.wide td{display:flex;justify-content:space-between;gap:1em;"
-    "border:0;padding:.1em 0;text-align:right;min-width:0}"
-    ".wide td:first-child{min-width:0;font-weight:600}"
+    "border:0;padding:.1em 0;text-align:right}"
+    ".wide td,.wide td:not(.number),.wide td:first-child{min-width:0}.wide td:empty{display:none}"
+    ".wide td:first-child{font-weight:600}"
     ".wide td::before{content:attr(data-name);color:var(--dim);font-weight:400;"
     "text-align:left;white-space:nowrap;overflow-wrap:normal}th,td{padding-right:.5em}}"
 )
@@ -220,7 +229,7 @@ def render(overview: Overview) -> str:
         + "</div>"
         + _table(
             "sessions",
-            f"{overview.session_count:,} sessions",
+            sessions_in_words(overview),
             ("client", "group", "peer", "language", "version", "#age", "#silent", "#calls", "#running"),
             [
                 (
