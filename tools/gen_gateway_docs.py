@@ -42,6 +42,8 @@ The directory `deploy` of the source distribution has
 - `tls.conf`, a drop-in for that unit: the private key stays readable for root only, and a renewed key is used
   after a restart;
 - `gateway.toml` and `policy.toml`, its settings and an example of a policy;
+- `prometheus/rules.yml` and `grafana/tubemq-gateway.json`, alerts and a
+  [dashboard](../spark/monitoring.md#rules-and-dashboards);
 - `Dockerfile`, an image that is healthy while it takes calls. Only the container itself reaches its metrics,
   unless `TUBEMQ_GATEWAY_METRICS` says otherwise.
 
