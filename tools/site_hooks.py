@@ -73,7 +73,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
-    """Return a page whose wide tables say in each cell which column it is; docs/stylesheets shows that."""
+    """Return a page whose wide tables say in each cell which column it is; docs/stylesheets shows that.
+
+    Names of conditions may break there, behind ``_`` and the full stop.
+    """
     return _TABLE.sub(lambda table: _with_columns(table[0]), html)
 
 
@@ -85,7 +88,7 @@ def _with_columns(table: str) -> str:
     def named(row: re.Match[str]) -> str:
         names = iter(columns)
         cells = re.sub(r"<td\b", lambda _: f'<td data-column="{next(names)}"', row[0])
-        return _CODE.sub(lambda code: code[0].replace("_", "_<wbr>"), cells)  # may break there
+        return _CODE.sub(lambda code: re.sub(r"([_.])(?=\w)", r"\1<wbr>", code[0]), cells)
 
     return _ROW.sub(named, table).replace("<table>", "<table data-wide>", 1)
 
