@@ -1,4 +1,4 @@
-"""Checks of docs/parity.csv: every id is there once, and every done row names real tests."""
+"""Checks of docs/project/parity.csv: every id is there once, and every done row names real tests."""
 
 import csv
 from collections import Counter
@@ -12,7 +12,7 @@ from testkit.node_ids import node_exists
 from tests.cases import in_one_test
 from tools.mutants.parity import can_be_broken
 
-TABLE = ROOT / "docs" / "parity.csv"
+TABLE = ROOT / "docs" / "project" / "parity.csv"
 HEADER = ["id", "capability", "status", "where", "tests", "note"]
 STATUSES = {"done", "open", "n/a"}
 
@@ -44,7 +44,7 @@ def id_problems(ids: Iterable[str]) -> list[str]:
 
 
 def row_problems(row: Row, root: Path) -> list[str]:
-    """Return what breaks the rules of docs/parity.md in one row."""
+    """Return what breaks the rules of docs/project/parity.md in one row."""
     status, tests, places = row["status"], row["tests"].split(), row["where"].split()
     problems = []
     if not row["capability"].strip():

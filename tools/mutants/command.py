@@ -55,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--match", metavar="REGEX", help="only mutants whose line in the output matches")
     parser.add_argument("--survivors", action="store_true", help="those that survived last time")
-    parser.add_argument("--rows", nargs="*", metavar="ID", help="break what rows of docs/parity.csv name")
+    parser.add_argument(
+        "--rows", nargs="*", metavar="ID", help="break what rows of docs/project/parity.csv name"
+    )
     parser.add_argument("--collect", action="store_true", help="first find out which tests touch which lines")
     parser.add_argument("--processes", type=int, default=2)
     return parser

@@ -1,4 +1,4 @@
-"""Break what a row of ``docs/parity.csv`` names, and see whether its tests notice.
+"""Break what a row of ``docs/project/parity.csv`` names, and see whether its tests notice.
 
 The column ``where`` names functions (``client/urls.py::parse``, ``net/pool.py::Pool.close``) and values of
 modules (``errors.py::CONDITIONS``). A function is broken by doing nothing and returning what says nothing;
@@ -126,7 +126,7 @@ def _other(value: ast.expr) -> str:
 
 def main(ids: Sequence[str], count: int | None, seed: int, processes: int) -> int:
     """Break the rows of these ids, or a sample, or all; print those whose tests notice nothing."""
-    with (ROOT / "docs" / "parity.csv").open(newline="", encoding="utf-8") as file:
+    with (ROOT / "docs" / "project" / "parity.csv").open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["status"] == "done"]
     if unknown := set(ids).difference(row["id"] for row in rows):
         sys.exit(f"no rows that are done: {' '.join(sorted(unknown))}")
