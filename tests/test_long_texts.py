@@ -166,9 +166,9 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
 
 OWN_TEXTS = {
     "cli.arguments": "patterns of the command line",
-    "cli.consume": "escapes of the command line",
     "cli.wording": "our own errors",
     "observe.listener": "the beginning of our own errors in those of Spark",
+    "cli.consume.formats": "escapes and templates of the command line",
     "cli.groups.listing": "names of groups, which servers have checked",
     "cli.demo.check": "words of files of the demo's user",
     "cli.tables": "names of our own columns",

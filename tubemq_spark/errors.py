@@ -23,6 +23,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_COMMAND_TOPIC_EXISTS": "Topic '{topic}' exists, and nothing was created; choose another name, change it with topics alter, or add --if-not-exists.",
     "TUBEMQ_COMMAND_GROUP_UNKNOWN": "The group '{group}' has no members, and no broker has a position of it in {where}; correct its name, or try again some seconds after its first consumer came.",
     "TUBEMQ_COMMAND_GROUP_IN_USE": "The group '{group}' has {members}, for example {example}, and positions can only be written while it has none; stop its consumers (masters forget one that ended without a word after half a minute).",
+    "TUBEMQ_COMMAND_NEEDS": "{what} needs another package; install it: pip install '{package}'.",
     "TUBEMQ_COMMAND_SETTING": "{source} cannot be used: {problem}; correct it.",
     "TUBEMQ_BAD_SETTING": "The setting {name} is {value}; it must be {rule}.",
     "TUBEMQ_URL_MALFORMED": "The URL cannot be read: {problem}; its form is tubemq://host:port,host:port?key=value&key=value.",

@@ -10,8 +10,9 @@ import threading
 import pytest
 
 from tests.waiting import wait_until
-from tubemq_spark.cli import consume, main as cli
-from tubemq_spark.cli.consume import _delimiter
+from tubemq_spark.cli import main as cli
+from tubemq_spark.cli.consume import command as consume
+from tubemq_spark.cli.consume.formats import unescaped
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
@@ -207,7 +208,7 @@ def test_arguments_that_exclude_each_other_are_exit_code_2(run):
     ("text", "meant"), [(r"\n", b"\n"), (r"\\n", b"\\n"), (r"\t|", b"\t|"), ("é", "é".encode()), ("", b"")]
 )
 def test_delimiters(text, meant):
-    assert _delimiter(text) == meant
+    assert unescaped(text) == meant
 
 
 def test_produce_reads_standard_input_and_consume_ends_with_its_reader(server):

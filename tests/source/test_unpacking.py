@@ -2,6 +2,8 @@
 
 import datetime
 import logging
+import subprocess
+import sys
 import zoneinfo
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from tubemq_spark.source import unpacking
 from tubemq_spark.source.columns import message_columns
 from tubemq_spark.source.inlong import InLongBuilder
 from tubemq_spark.source.schema import arrow_schema, check_schema, default_schema
+from tubemq_spark.source.unpacking import InLongMessage, parse_inlong
 from tubemq_spark.spark.columns import UNPACKED
 
 pytestmark = pytest.mark.usefixtures("each_twin")
@@ -173,3 +176,34 @@ def test_any_columns_in_any_order(names, count):
     (batch,) = build([SOUND, JUNK], schema)
     assert batch.schema == arrow_schema(schema)
     assert len(batch) == 4
+
+
+def test_the_messages_of_one_body_are_values():
+    first, second, third = parse_inlong(SOUND)
+    assert first == InLongMessage(b"one", {"a": "1"}, 1500, 0)
+    assert (second.value, second.attributes, second.index) == (b"two", {"a": "1"}, 1)
+    assert (third.value, third.attributes, third.time_ms, third.index) == (b"three", {"b": "2"}, 1500, 2)
+    assert [message.value for message in parse_inlong(PACKED)] == [b"x" * 50, b""]
+    (own,) = parse_inlong(MIXED)
+    assert (own.value, own.attributes["k"], own.attributes["groupId"], own.time_ms) == (
+        b"own",
+        "v",
+        "1",
+        60_000,
+    )
+    assert parse_inlong(EMPTY) == []
+    with pytest.raises(TypeError):
+        first.attributes["a"] = "2"
+    for malformed in JUNK, DAMAGED, b"":
+        with pytest.raises(InLongMsgError, match="TUBEMQ_INLONG_MALFORMED"):
+            parse_inlong(malformed)
+
+
+def test_a_client_unpacks_without_spark():
+    """As the source does: the messages of both are the same."""
+    program = (
+        "import sys; from tubemq_spark.client import InLongMessage, parse_inlong; "
+        f"print(parse_inlong({SOUND!r})[2].value, 'pyspark' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert done.stdout == "b'three' False\n"

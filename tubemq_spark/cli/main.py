@@ -13,8 +13,9 @@ from typing import Final
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import consume, embedded, examples, gateway, lag, losses, offsets, produce
+from tubemq_spark.cli import embedded, examples, gateway, lag, losses, offsets, produce
 from tubemq_spark.cli.checkpoint import command as checkpoint
+from tubemq_spark.cli.consume import command as consume
 from tubemq_spark.cli.demo import command as demo
 from tubemq_spark.cli.groups import command as groups
 from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser

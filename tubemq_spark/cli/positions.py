@@ -32,14 +32,14 @@ OFFSETS_HELP: Final = (
 _ADVICE: Final = 'write for example {"clicks":{"1:0":280,"2:0":-2},"orders":"latest"}'
 
 
-def read_offsets(given: str) -> Specific:
+def read_offsets(argument: str) -> Specific:
     """Read what ``--offsets`` names: JSON, or the path of a file with some.
 
     Raises:
         OffsetFormatError: it is not that, or names times.
         OSError: there is no such file.
     """
-    text, source = given.strip(), "--offsets"
+    text, source = argument.strip(), "--offsets"
     if not text.startswith("{"):
         text, source = Path(text).read_text(encoding="utf-8").strip(), f"The file {text}"
     reader = OffsetReader(source, text, _ADVICE)

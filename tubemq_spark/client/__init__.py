@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tubemq_spark.net.tls import TlsConfig
     from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
     from tubemq_spark.receipts import Receipt
+    from tubemq_spark.source.unpacking import InLongMessage, parse_inlong
 
 __all__ = [
     "AssignedConsumer",
@@ -48,6 +49,7 @@ __all__ = [
     "ConsumerConfig",
     "CustomPartitioner",
     "GroupConsumer",
+    "InLongMessage",
     "Latency",
     "MasterAdmin",
     "MessageHeader",
@@ -66,6 +68,7 @@ __all__ = [
     "TopicPartition",
     "TubeMQClient",
     "open_clients",
+    "parse_inlong",
 ]
 
 _MODULES: Final = {
@@ -99,6 +102,8 @@ _MODULES: Final = {
     "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",
     "open_clients": "tubemq_spark.client.registry",
+    "InLongMessage": "tubemq_spark.source.unpacking",
+    "parse_inlong": "tubemq_spark.source.unpacking",
 }
 
 

@@ -1,4 +1,4 @@
-"""Bodies that are InLongMsgs to Arrow: each message in them is a row.
+"""Bodies that are InLongMsgs: to Arrow, where each message in them is a row, or to messages.
 
 The rows of many bodies are built at once. Messages are not copied one by one: one copy in C takes them from
 where they are, which is the bodies themselves, or what was decompressed. Each distinct text of attributes is
@@ -7,8 +7,10 @@ parsed once for a batch.
 What a body becomes depends on its bytes and the mode alone: a task that is tried again gives the same rows.
 """
 
+import dataclasses
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +28,22 @@ TARGET_BYTES: Final = 8 << 20
 ATTRIBUTES: Final = pa.map_(pa.string(), pa.string())
 TIME: Final = pa.timestamp("us", "UTC")
 
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InLongMessage:
+    """A message that InLong packed into the body of a TubeMQ message."""
+
+    value: bytes
+    """The message."""
+    attributes: Mapping[str, str | None]
+    """What InLong says of it, such as ``groupId``; a name without a value has None. Read-only."""
+    time_ms: int | None
+    """When the body was made (versions 1 to 3), or the time of its data (4), in ms since 1970 in UTC; None if
+    it does not say."""
+    index: int
+    """Its place in the body, from 0 on."""
+
+
 OnMalformed = Callable[[int, InLongMsgError], None]
 """What is done about a malformed body, given its number; it may raise."""
 
@@ -39,6 +57,31 @@ class Unpacked(NamedTuple):
     """What builds each column."""
     nbytes: int
     """At least the bytes of all values and attributes."""
+
+
+def parse_inlong(body: bytes) -> list[InLongMessage]:
+    """Return the messages in a body that is an InLongMsg of version 0 to 4, as InLong's data proxies send it.
+
+    A body is taken whole or not at all. It may unpack to 128 MiB at most.
+
+    Args:
+        body: the value of a TubeMQ message.
+
+    Returns:
+        The messages in their order; none if the body has none.
+
+    Raises:
+        InLongMsgError: the body is not an InLongMsg, or not a sound one.
+    """
+    packed = unpack(body, _decompress)
+    messages: list[InLongMessage] = []
+    for text, data, starts, ends in packed.sections:
+        attributes = MappingProxyType(parse_attributes(text))
+        messages += [
+            InLongMessage(bytes(data[start:end]), attributes, packed.time_ms, index)
+            for index, (start, end) in enumerate(zip(starts, ends, strict=True), len(messages))
+        ]
+    return messages
 
 
 def unpack_bodies(bodies: pa.Array, mode: ParseMode, on_malformed: OnMalformed) -> Iterator[Unpacked]:

@@ -133,9 +133,9 @@ def test_other_sources_go_on_where_the_micro_batch_ended(rewind, tmp_path):
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"what a source keeps")
     said = rewind("--to", "28", code=2)
-    assert "Option '--source' is '', but must be the source that is meant of this query's 2" in said
+    assert "--source is '', but must be the source that is meant of this query's 2" in said
     assert "these read from TubeMQ: b." in said
-    assert "'--source' is 'a'" in rewind("--to", "28", "--source", "a", code=2)
+    assert "--source is 'a'" in rewind("--to", "28", "--source", "a", code=2)
 
     for name, arguments, kafka in ("x", ("--to", "28"), LATER), ("y", ("--batch", "0"), KAFKA):
         told = rewind(*arguments, "--source", "b", new=tmp_path / name)

@@ -93,7 +93,7 @@ def test_what_is_not_there_is_refused(show, tmp_path):
     assert "[TUBEMQ_CHECKPOINT_UNREADABLE]" in show(tmp_path / "nowhere", code=2)
     store_checkpoint(tmp_path / "query", *BATCHES, first=7)
     said = show(tmp_path / "query", "--batch", "6", code=2)
-    assert "Option '--batch' is '6', but must be one that the checkpoint has: 7 to 8." in said
+    assert "--batch is '6', but must be one that the checkpoint has: 7 to 8." in said
 
 
 def test_a_secret_in_a_place_is_not_shown(capsys):

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
             expected=f"one that the checkpoint has: {files.planned[0]} to {files.last}",
         )
     log = files.log(number)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "checkpoint": str(files.location),
         "queryId": files.query_id(),
         "keepsState": files.keeps_state(),
@@ -76,9 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
     }
     rows = _rows(files, number)
     if arguments.json:
-        print_json({**without_nulls(told), "partitions": [without_nulls(row) for row in rows]})
+        print_json({**without_nulls(facts), "partitions": [without_nulls(row) for row in rows]})
         return 0
-    for name, value in told.items():
+    for name, value in facts.items():
         sys.stdout.write(f"{name + ':':14}{_worded(value)}\n")
     sys.stdout.write("\n")
     print_table(_COLUMNS, [list(row.values()) for row in rows])

@@ -1,21 +1,23 @@
 """The command ``tubemq-spark consume``: messages of a topic to standard output, a range or as they come."""
 
 import argparse
-import base64
-import json
-import re
+import collections
+import itertools
 import sys
 import time
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.arguments import COUNT, add_time_zone_argument
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
+from tubemq_spark.cli.consume.decoding import NAMES, UndecodableError, as_it_is, decoder
+from tubemq_spark.cli.consume.formats import PLACEHOLDERS, format_of, parse_format, unescaped
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
-from tubemq_spark.cli.tables import complain, without_nulls
-from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import OffsetRange
+from tubemq_spark.cli.tables import complain
+from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange
 from tubemq_spark.offsets.offset_spec import Edge
 
 if TYPE_CHECKING:
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
     from tubemq_spark.offsets.loss import LossRecord
 
 _GROUP: Final = "tubemq_spark_consume"
-_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
-_ESCAPE: Final = re.compile(r"\\([nrt0\\])")
 _LOOK_EVERY_S: Final = 0.5
+_LOOK_BACK: Final = 4
+"""How many times as far is looked back, when most of a store's last messages are of other partitions."""
 _LAYOUT_EVERY_S: Final = 10.0
 """How often --follow looks for new messages, and for new partitions."""
 
@@ -69,19 +71,39 @@ def add_command(commands: Commands) -> None:
         "--follow", action="store_true", help="go on with messages as they come, until Ctrl-C"
     )
     parser.add_argument(
+        "--last",
+        type=COUNT,
+        metavar="N",
+        help="only the last N messages of each partition, before --to if that is given",
+    )
+    parser.add_argument(
         "--format",
-        choices=["raw", "json"],
+        type=parse_format,
         default="raw",
-        help="raw: bodies as they are, each followed by the delimiter; json: one object per line with all "
-        "fields (default: %(default)s)",
+        metavar="FORMAT",
+        help="raw: values as they are, each followed by the delimiter; json: one object per line with all "
+        f"fields; or a template such as '%%p %%o %%s\\n' with {PLACEHOLDERS.replace('%', '%%')}, and "
+        "\\n, \\t, \\r, \\0 (default: %(default)s)",
     )
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
     parser.add_argument(
         "--delimiter",
-        type=_delimiter,
+        type=unescaped,
         default=b"\n",
         metavar="TEXT",
-        help="what follows each raw body (default: a line's end)",
+        help="what follows each raw value (default: a line's end)",
+    )
+    parser.add_argument(
+        "--decode",
+        choices=NAMES,
+        help="decode values. text: UTF-8; json, avro: shown as JSON; inlong: each message that InLong packed "
+        "into a value is printed. A value that does not fit is reported, and printed as it is",
+    )
+    parser.add_argument("--schema", type=Path, metavar="FILE", help="the Avro schema that values have")
+    parser.add_argument(
+        "--registry-head",
+        action="store_true",
+        help="before each Avro value are the five bytes of a schema registry; --schema still says the schema",
     )
     add_connection_arguments(parser, _GROUP)
 
@@ -94,26 +116,30 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers, a broker is away, or the topic does not exist.
         BrokenPipeError: the output is not read any more.
     """
-    if arguments.follow and arguments.end is not None:
-        from tubemq_spark.errors import OptionError
-
-        raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--follow", other="--to")
+    for option, is_given in ("--to", arguments.end is not None), ("--from", arguments.start is not None):
+        excluded = "--follow" if option == "--to" else "--last"
+        if is_given and getattr(arguments, excluded[2:]):
+            raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=excluded, other=option)
+    decode = decoder(arguments.decode, arguments.schema, has_head=arguments.registry_head)
+    show = format_of(arguments.format, arguments.delimiter)
     config = cluster_config(arguments)
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.cluster.open import open_cluster
 
     with TubeMQClient(config.client) as client:
         reading = _Reading(client, open_cluster(config), arguments)
-        remaining = arguments.count
-        for record in reading.records():
-            if remaining is not None and remaining <= 0:
-                break
-            sys.stdout.buffer.write(_shown(record, arguments))
-            remaining = None if remaining is None else remaining - 1
-            if remaining == 0:
-                break
+        for record in itertools.islice(reading.records(), arguments.count):
+            try:
+                messages = decode(record)
+            except UndecodableError as error:
+                reading.failed = True
+                place = record.message_id if record.offset is None else record.offset
+                complain(f"the message {place} of {record.partition} cannot be decoded: {error}")
+                messages = as_it_is(record)
+            for message in messages:
+                sys.stdout.buffer.write(show(message))
         sys.stdout.buffer.flush()
-    return int(reading.lost)
+    return int(reading.failed)
 
 
 class _Reading:
@@ -124,8 +150,9 @@ class _Reading:
         self._cluster = cluster
         self._arguments = arguments
         self._positions: dict[TopicPartition, int] = {}
-        self.lost = False
-        """Whether records were gone."""
+        self._earliest: dict[TopicPartition, int] = {}
+        self.failed = False
+        """Whether messages were gone, or could not be decoded."""
         self._without_master = False
         """Whether no master has answered lately, which was told."""
 
@@ -135,13 +162,18 @@ class _Reading:
         layout = self._client.layout(arguments.topic)
         partitions = chosen_partitions(layout, arguments.partition)
         bounds = self._client.bounds(layout).complete()
+        self._earliest = {partition: bounds[partition.store_id].earliest for partition in partitions}
         first = Edge.LATEST if arguments.follow else Edge.EARLIEST
         zone = arguments.message_time_zone
         self._positions = offsets_at(self._cluster, layout, bounds, arguments.start or first, "--from", zone)
         ends = offsets_at(
             self._cluster, layout, bounds, arguments.end or Edge.LATEST, "--to", zone, ending=True
         )
-        yield from self._up_to(layout, partitions, ends)
+        if arguments.last is None:
+            yield from self._up_to(layout, partitions, ends)
+        else:
+            for partition in partitions:
+                yield from self._last(layout, partition, ends[partition], arguments.last)
         if arguments.follow:
             yield from self._follow(layout, partitions)
 
@@ -157,6 +189,24 @@ class _Reading:
                 records = OffsetRange(partition, start, end)
                 yield from self._client.read_range(layout, records, on_loss=self._lose)
                 self._positions[partition] = end
+
+    def _last(
+        self, layout: "TopicsLayout", partition: "TopicPartition", end: int, count: int
+    ) -> "Collection[Record]":
+        """Return the last messages of a partition; where others share its store, they may be far apart."""
+        earliest, span = self._earliest[partition], INDEX_ENTRY_BYTES * count
+        while True:
+            begin = max(earliest, end - span)
+            records = OffsetRange(partition, begin, end)
+            lost: list[LossRecord] = []
+            read = self._client.read_range(layout, records, on_loss=lost.append) if begin < end else iter(())
+            last = collections.deque(read, count)
+            if len(last) == count or begin <= earliest:
+                self._positions[partition] = end
+                for loss in lost:
+                    self._lose(loss)
+                return last
+            span *= _LOOK_BACK
 
     def _follow(self, layout: "TopicsLayout", partitions: "Collection[TopicPartition]") -> "Iterator[Record]":
         looked_at = time.monotonic()
@@ -191,36 +241,5 @@ class _Reading:
         return layout
 
     def _lose(self, loss: "LossRecord") -> None:
-        self.lost = True
+        self.failed = True
         complain(loss)
-
-
-def _shown(record: "Record", arguments: argparse.Namespace) -> bytes:
-    if arguments.format == "raw":
-        delimiter: bytes = arguments.delimiter
-        return bytes(record.value) + delimiter
-    return json.dumps(without_nulls(_fields(record)), ensure_ascii=False).encode() + b"\n"
-
-
-def _fields(record: "Record") -> dict[str, Any]:
-    body: dict[str, Any]
-    try:
-        body = {"value": record.value.decode()}
-    except UnicodeDecodeError:
-        body = {"valueBase64": base64.b64encode(record.value).decode()}
-    return {
-        "topic": record.topic,
-        "brokerId": record.partition.broker_id,
-        "partition": record.partition.partition_id,
-        "offset": record.offset,
-        "messageId": record.message_id,
-        "messageType": record.message_type,
-        "messageTime": record.message_time,
-        "attributes": record.attributes,
-        **body,
-    }
-
-
-def _delimiter(text: str) -> bytes:
-    r"""Read a delimiter: ``\n``, ``\r``, ``\t``, ``\0`` and ``\\`` are what they are in Python."""
-    return _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text).encode()
