@@ -4,7 +4,6 @@ README, the design and others are where readers of the repository look for them.
 pages whose links are those of the site.
 """
 
-import html as escaping
 import importlib
 import posixpath
 import re
@@ -29,7 +28,7 @@ OUTSIDE: Final = {
 """Files of the repository, and the pages that they are."""
 _LINK: Final = re.compile(r"(!?\[(?:[^\]]*)\])\((?!\w+:|#)([^)#\s]*)(#[^)\s]*)?\)")
 _TABLE: Final = re.compile(r"<table>.*?</table>", re.DOTALL)
-_HEADING: Final = re.compile(r"<th[^>]*>(.*?)</th>", re.DOTALL)
+_HEADING: Final = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
 _ROW: Final = re.compile(r"<tr>.*?</tr>", re.DOTALL)
 _CODE: Final = re.compile(r"<code>.*?</code>")
 _TAG: Final = re.compile(r"<[^>]*>")
@@ -81,7 +80,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def _with_columns(table: str) -> str:
-    columns = [escaping.escape(_TAG.sub("", heading)) for heading in _HEADING.findall(table)]
+    columns = [_TAG.sub("", heading).replace('"', "&quot;") for heading in _HEADING.findall(table)]
     if len(columns) < _WIDE:
         return table
 
