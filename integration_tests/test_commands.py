@@ -99,6 +99,11 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
     for one, partition in zip(told(*where)["partitions"], stored, strict=True):
         end = partition["lastOffset"] + OFFSETS_PER_MESSAGE
         assert (one["brokerId"], one["latest"], one["committed"]) == (partition["brokerId"], end, end)
+    lag = told("lag", topic, "--group", group, *web)
+    assert (lag["lag"], [one["messagesUntilExpiry"] for one in lag["partitions"]]) == (0, [ROWS // 2] * 2)
+
+    last = [b"%d:0 " % broker + line for broker in (1, 2) for line in lines[broker - 1 :: 2][-2:]]
+    assert run("consume", topic, "--last", "2", "--format", r"%p %s\n")[1].splitlines() == last
 
 
 def test_messages_are_followed_while_others_are_produced(real_brokers, run, tmp_path):

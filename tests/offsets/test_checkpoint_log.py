@@ -85,3 +85,27 @@ def test_a_source_that_has_not_begun_stands_nowhere():
 def test_offsets_without_a_beginning_are_refused():
     with pytest.raises(OffsetFormatError, match="does not say where demo/1:0 begins"):
         progress({}, {"0": SourceOffset({ZERO: 28})}, finished=False)
+
+
+def test_a_file_is_written_as_it_was_read():
+    mine, other = line(SourceOffset({ZERO: 28})), line(SourceOffset({ONE: 56}, {ONE: 0}))
+    for text in (
+        log(KAFKA, "-", mine, other),
+        log(f"clicks:{mine}", "late:-", f"kafka:{KAFKA}", f"views:{other}", version="v2"),
+    ):
+        assert OffsetLog.parse(text).text == text
+        assert OffsetLog.parse(text + "\n").text == text
+
+
+def test_a_watermark_is_taken_out_and_the_settings_stay():
+    settings = OffsetLog.parse(log(KAFKA).replace('"batchWatermarkMs":0', '"batchWatermarkMs":7')).settings
+    assert settings["batchWatermarkMs"] == 7
+    fresh = OffsetLog.parse(log(KAFKA)).without_watermark(5)
+    assert (fresh.settings["batchWatermarkMs"], fresh.planned_ms) == (0, 5)
+    assert fresh.settings["conf"] == settings["conf"]
+
+
+def test_settings_that_are_not_json_are_refused():
+    with pytest.raises(UnknownLogError, match="whose second line is 'garbage', not Spark's settings as JSON"):
+        OffsetLog.parse("v1\ngarbage\n-")
+    assert OffsetLog.parse("v1\n\n-").planned_ms is None

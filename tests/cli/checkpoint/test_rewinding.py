@@ -215,5 +215,9 @@ def test_only_a_new_folder_is_written_to(rewind, old, tmp_path):
         assert "must be a folder that is not there, or is empty, and not a part of the old checkpoint" in said
     assert content(tmp_path) == before
     rewind("--batch", "1", new=tmp_path / "empty")
+    rewind("--batch", "1", old=f"file://{old}", new=f"file://{tmp_path}/uri")
+    assert files(tmp_path / "uri").progress() == files(tmp_path / "empty").progress()
+    within = f"file://{old}/new"
+    assert "not a part of the old checkpoint" in rewind("--batch", "1", new=within, code=2)
     for unusable in tmp_path / "file", "file:///proc/nowhere/new":
         assert "[TUBEMQ_FOLDER_UNUSABLE]" in rewind("--batch", "1", new=unusable, code=1)

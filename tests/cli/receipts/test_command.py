@@ -19,9 +19,10 @@ def told(capsys, *arguments):
 
 @pytest.mark.parametrize("uri", ["", "ftp://host/x", "s3://"])
 def test_a_folder_that_is_no_uri_is_refused(capsys, uri):
-    code, said = told(capsys, uri, "--master", "m:1")
-    assert code == 2
-    assert f"URI is '{uri}', but must be an absolute path, or a URI" in said
+    with pytest.raises(SystemExit) as ended:
+        told(capsys, uri, "--master", "m:1")
+    assert ended.value.code == 2
+    assert f"argument URI: '{uri}' is not an absolute path, or a URI" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_there_is_told(capsys, tmp_path):

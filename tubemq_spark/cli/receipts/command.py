@@ -2,18 +2,16 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.cli.arguments import of_kind
+from tubemq_spark.cli.arguments import FOLDER, of_kind
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.parser import Commands, add_group, new_command
-from tubemq_spark.errors import OptionError
-from tubemq_spark.files.folder_uri import EXPECTED, FolderUri
 from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
     from tubemq_spark.cli.demo.screen import Screen
+    from tubemq_spark.files.folder_uri import FolderUri
     from tubemq_spark.files.manifests import Manifest
 
 _OPTION: Final = "receiptsPath"
@@ -38,7 +36,7 @@ def add_command(commands: Commands) -> None:
         example="receipts --master 10.1.2.3",
         failure="something is missing, changed, damaged, removed, expired or unreadable",
     )
-    verify.add_argument("uri", metavar="URI", help="the receiptsPath of the writes: a path or a URI")
+    verify.add_argument("uri", type=FOLDER, metavar="URI", help="the receiptsPath of the writes")
     verify.add_argument("--query-id", metavar="ID", help="only the micro-batches of this streaming query")
     verify.add_argument(
         "--batch-id",
@@ -60,16 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Verify, print what was found, and return 0 if nothing is wrong.
 
     Raises:
-        OptionError: the URI or the connection cannot be used.
+        OptionError: the connection cannot be used.
         FolderError: the manifests cannot be read.
         ManifestFormatError: a file is not a manifest.
         TubeMQError: no master answered, or the cluster refuses.
     """
-    # A shell has a current directory, as a cluster has not.
-    is_relative = arguments.uri.strip() and ":" not in arguments.uri
-    folder = FolderUri.parse(str(Path(arguments.uri).absolute()) if is_relative else arguments.uri)
-    if folder is None:
-        raise OptionError("TUBEMQ_OPTION_VALUE", option="URI", value=arguments.uri, expected=EXPECTED)
     config = cluster_config(arguments)
     from tubemq_spark.cli.receipts.checks import checks_of, neighbours_of, together
     from tubemq_spark.cli.receipts.report import Report
@@ -77,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from tubemq_spark.cluster.open import open_cluster
 
     screen = _screen(arguments)
-    manifests = _manifests(folder)
+    manifests = _manifests(arguments.uri)
     meant = {name for name, manifest in manifests if _is_meant(manifest, arguments)}
     checks = [check for check in checks_of(manifests) if not meant.isdisjoint(check.files)]
     neighbours = neighbours_of(checks)
@@ -92,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.sound else _FAULTY
 
 
-def _manifests(folder: FolderUri) -> "list[tuple[str, Manifest]]":
+def _manifests(folder: "FolderUri") -> "list[tuple[str, Manifest]]":
     from tubemq_spark.files.manifests import SUFFIX, manifest_of
     from tubemq_spark.files.text_files import TextFiles
 
