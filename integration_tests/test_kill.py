@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration_tests.rig.jobs import batches, end_of_log, kill, rows_written, running_job, wait_for_batch
+from integration_tests.rig.jobs import kill_and_finish, rows_written
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.runs import form
 from integration_tests.rig.truth import assert_same_rows
@@ -21,22 +21,10 @@ def options_of(server, topic, rows_per_trigger):
     )
 
 
-def kill_and_finish(server, topic, folder, count):
-    """Run the job over and over, killing it; return how often that was within a micro-batch."""
+def job(server, topic, folder, count):
+    """Kill a job and let it finish; return how often a micro-batch was under way."""
     folder.mkdir()
-    options = options_of(server, topic, count // 40)
-    within = 0
-    for number in range(KILLS_PER_JOB):
-        # Planned but not done, or done and the next not yet planned.
-        log = "offsets" if number % 2 == 0 else "commits"
-        done = max(batches(folder, "commits"), default=-1)
-        with running_job(folder, options) as job:
-            wait_for_batch(job, folder, log, done + 1 + number % 3)
-            kill(job)
-        within += bool(batches(folder, "offsets") - batches(folder, "commits"))
-    with running_job(folder, options) as job:
-        assert job.wait(timeout=300) == 0, end_of_log(folder)
-    return within
+    return kill_and_finish(folder, options_of(server, topic, count // 40), KILLS_PER_JOB)
 
 
 @pytest.mark.spark
@@ -51,9 +39,7 @@ def test_kills_lose_and_repeat_nothing(server, tmp_path):
         produce_numbers(server.master, topic, range(count))
 
     with ThreadPoolExecutor(len(topics)) as jobs:
-        within = list(
-            jobs.map(lambda shape: kill_and_finish(server, topics[shape], tmp_path / shape, count), topics)
-        )
+        within = list(jobs.map(lambda shape: job(server, topics[shape], tmp_path / shape, count), topics))
 
     for shape in topics:
         assert_same_rows(rows_written(tmp_path / shape), range(count))

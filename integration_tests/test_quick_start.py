@@ -9,13 +9,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from pathlib import Path
 
 import pytest
 
+from integration_tests.rig.pages import DOCS, blocks, moved
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
-PAGE = Path(__file__).parents[1] / "docs" / "quick-start.md"
+PAGE = DOCS / "quick-start.md"
 WRITTEN = {"127.0.0.1:8715", "/tmp/tubemq-trial-pages", "9108"}
 PATIENCE_SECONDS = 120
 
@@ -24,12 +24,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 def job(meant):
     """Return the program of the page, at other places."""
-    (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (text,) = blocks("quick-start.md")
     assert meant.keys() == WRITTEN
-    for written, instead in meant.items():
-        assert written in text
-        text = text.replace(written, instead)
-    return text
+    return moved(text, meant)
 
 
 def send(master):

@@ -1,26 +1,19 @@
 """The example of ``docs/spark/repeats.md`` is run as it stands there."""
 
 import ast
-import re
-from pathlib import Path
 
 import pytest
 
+from integration_tests.rig.pages import blocks
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import numbers, read
 from integration_tests.rig.truth import assert_same_rows
-
-PAGE = Path(__file__).parents[1] / "docs" / "spark" / "repeats.md"
-
-
-def code_blocks(page):
-    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.mark.any_server
 def test_the_example_of_the_page(spark, server, tmp_path):
     """Files to TubeMQ, in a micro-batch that is repeated, to Spark; rows without ids are kept as well."""
-    settings, writing, reading = code_blocks(PAGE)
+    settings, writing, reading = blocks("spark/repeats.md")
     topic = server.fresh_topic()
     names = {"tubemq": server.options(), "topic": topic, "folder": str(tmp_path)}
     assert {target.id for line in ast.parse(settings).body for target in line.targets} == names.keys()

@@ -18,7 +18,7 @@ from typing import Final
 Job = subprocess.Popen[bytes]
 
 PROGRAM: Final = Path(__file__).parents[1] / "programs" / "stream_to_files.py"
-START_SECONDS: Final = 300
+START_SECONDS: Final = 600
 _SHOWN: Final = 5_000
 """How much of a job's log a failure shows, in characters."""
 
@@ -30,6 +30,7 @@ def start_job(
     settings: Mapping[str, str] | None = None,
     endless: bool = False,
     program: Path = PROGRAM,
+    variables: Mapping[str, str] | None = None,
     **more: object,
 ) -> Job:
     """Start a job in a process group of its own; ``kill`` it at the end.
@@ -40,9 +41,10 @@ def start_job(
         settings: settings of Spark.
         endless: go on until ``stop_job``, instead of ending with what is there now.
         program: what is run.
+        variables: variables of its environment, beside those of this process.
         more: what else the program wants in its plan.
     """
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, **(variables or {})}
     plan = {"options": dict(options), "settings": dict(settings or {}), "endless": endless, **more}
     _stop_file(folder).unlink(missing_ok=True)
     with (folder / "job.log").open("ab") as log:
@@ -98,14 +100,47 @@ def wait_for_batch(job: Job, folder: Path, log: str, number: int) -> None:
         time.sleep(0.002)
 
 
+def kill_and_finish(folder: Path, options: Mapping[str, str], kills: int, **more: object) -> int:
+    """Run a job over and over, killing it, and to its end; return how often a micro-batch was under way."""
+    within = 0
+    for number in range(kills):
+        # Planned but not done, or done and the next not yet planned.
+        log = "offsets" if number % 2 == 0 else "commits"
+        done = max(batches(folder, "commits"), default=-1)
+        with running_job(folder, options, **more) as job:
+            wait_for_batch(job, folder, log, done + 1 + number % 3)
+            kill(job)
+        within += bool(batches(folder, "offsets") - batches(folder, "commits"))
+    finish_job(folder, options, **more)
+    return within
+
+
+def finish_job(folder: Path, options: Mapping[str, str], **more: object) -> None:
+    """Run a job to its end."""
+    with running_job(folder, options, **more) as job:
+        assert job.wait(timeout=START_SECONDS) == 0, end_of_log(folder)
+
+
+def forget_last_commit(folder: Path) -> None:
+    """Leave a checkpoint as a driver does that dies between its sink's commit and Spark's own."""
+    commits = folder / "checkpoint" / "commits"
+    last = max(batches(folder, "commits"))
+    for path in (commits / str(last), commits / f".{last}.crc"):
+        path.unlink(missing_ok=True)
+
+
 def rows_written(folder: Path) -> list[int]:
     """Read the files that the file sink's own log says are written."""
+    return [int(number) for path in files_written(folder / "rows") for number in path.read_text().split()]
+
+
+def files_written(table: Path) -> list[Path]:
+    """Return the files that the log of a file sink names."""
     while True:
         try:
-            names = _names_in_log(folder / "rows" / "_spark_metadata")
+            return [Path(name) for name in _names_in_log(table / "_spark_metadata")]
         except FileNotFoundError:
             continue  # Spark removes what is ten minutes old, after it has written the same to a later entry
-        return [int(number) for name in names for number in Path(name).read_text().split()]
 
 
 def _names_in_log(log: Path) -> set[str]:
