@@ -7,11 +7,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VENV42 := .venv-spark42
 STAMP42 := $(VENV42)/.installed
+# The same two versions of PySpark, with what few need.
+STAMP_ECOSYSTEM := .venv-ecosystem/.installed
+STAMP_ECOSYSTEM42 := .venv-ecosystem42/.installed
 # The generator decides the oldest protobuf our users can have, and needs an old one itself.
 PROTOC := grpcio-tools==1.71.2
 VENV_PROTOS := .venv-protos
 # The optional compiled module, which installing builds where there is a C compiler.
 COMPILED := setup.py tubemq_spark/protocol/_speedups.c
+INSTALLED_FROM := setup.cfg pyproject.toml constraints.txt $(COMPILED)
 # Tests start hundreds of processes, which would compile the package and what it needs each time.
 unexport PYTHONDONTWRITEBYTECODE
 # Half of their time integration tests wait. The longest groups of tests begin first.
@@ -23,7 +27,7 @@ UNIT_PROCESSES := 4
 USUAL := -m "not nightly"
 LONG := TUBEMQ_LONG_TESTS=1 TUBEMQ_SEED=$$(date +%Y%m%d)
 # One after the other: with time-outs of their own, tests of one part fail beside another one. All run, whatever fails.
-NIGHTLY := nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 nightly-fuzz run wheel-test
+NIGHTLY := nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 ecosystem43 ecosystem42 nightly-fuzz run wheel-test
 # Long forms keep processors and the disk busy: on a slow machine, with three processes Python workers came too late
 # for Spark.
 NIGHTLY_PROCESSES := 2
@@ -44,7 +48,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Python compiles what is imported; pip would compile all, which takes a third of its time.
 PIP_QUIETLY := --quiet --no-compile
-INSTALL := $(BIN)/python -m pip install $(PIP_QUIETLY) -c constraints.txt --config-settings editable_mode=compat -e
+PIP_INSTALL := pip install $(PIP_QUIETLY) --config-settings editable_mode=compat
+INSTALL := $(BIN)/python -m $(PIP_INSTALL) -c constraints.txt -e
 
 # In the same environment: what few need.
 STAMP_DOCS := $(VENV)/.docs-installed
@@ -53,7 +58,7 @@ STAMP_FRAMES := $(VENV)/.frames-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 nightly-fuzz unit again coverage integration real artifacts spark42 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
+.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 nightly-fuzz unit again coverage integration real artifacts spark42 ecosystem ecosystem42 ecosystem43 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -96,6 +101,16 @@ real: java artifacts ## Spark and the client on the Java TubeMQ
 spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
 	$(VENV42)/bin/python -m pytest integration_tests -m "spark and not real and not nightly" $(ARGS)
 
+ecosystem: ecosystem43 ecosystem42 ## pages of docs/spark about other systems (Delta, Iceberg ...), on both PySparks and both servers: an hour
+
+ecosystem43: java artifacts $(STAMP_ECOSYSTEM)
+	$(BIN)/python -m integration_tests.real.spark_jars
+	$(dir $(STAMP_ECOSYSTEM))bin/python -m pytest integration_tests -m ecosystem $(ARGS)
+
+ecosystem42: java artifacts $(STAMP_ECOSYSTEM42)
+	$(BIN)/python -m integration_tests.real.spark_jars
+	$(dir $(STAMP_ECOSYSTEM42))bin/python -m pytest integration_tests -m ecosystem $(ARGS)
+
 test-integration: java artifacts ## Spark on both servers, in several processes
 	$(BIN)/python -m pytest integration_tests --numprocesses=$(PROCESSES) $(BY_GROUPS) $(USUAL) $(ARGS)
 
@@ -136,7 +151,8 @@ nightly-parity: $(STAMP)
 
 nightly-integration: java artifacts $(STAMP_FRAMES)
 	$(LONG) TUBEMQ_DIFFERENTIAL_SEQUENCES=$(NIGHTLY_SEQUENCES) \
-		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) $(ARGS)
+		$(BIN)/python -m pytest integration_tests --numprocesses=$(NIGHTLY_PROCESSES) $(BY_GROUPS) \
+		-m "not ecosystem" $(ARGS)
 
 # What only the night runs is about servers and time, and shows the same with every PySpark.
 nightly-spark42:
@@ -205,7 +221,7 @@ release-check: site dist $(STAMP_RELEASE) ## what is released: site, sdist, whee
 java:
 	@tools/need.sh java
 
-$(STAMP): setup.cfg pyproject.toml constraints.txt $(COMPILED)
+$(STAMP): $(INSTALLED_FROM)
 	"$$(PYTHON=$(PYTHON) tools/need.sh python)" -m venv $(VENV)
 	$(INSTALL) '.[spark,dev]'
 	@touch $@
@@ -222,10 +238,18 @@ $(STAMP_FRAMES): $(STAMP)
 	$(INSTALL) '.[frames]'
 	@touch $@
 
-$(STAMP42): setup.cfg pyproject.toml constraints.txt $(COMPILED)
-	"$$(tools/need.sh python)" -m venv $(VENV42)
-	grep -v -E '^(pyspark|py4j)==' constraints.txt > $(VENV42)/constraints.txt
-	$(VENV42)/bin/python -m pip install $(PIP_QUIETLY) -c $(VENV42)/constraints.txt --config-settings editable_mode=compat -e '.[spark,dev]' 'pyspark>=4.2,<4.3'
+$(STAMP42): EXTRAS := spark,dev
+$(STAMP_ECOSYSTEM) $(STAMP_ECOSYSTEM42): EXTRAS := spark,dev,ecosystem
+
+$(STAMP_ECOSYSTEM): $(INSTALLED_FROM)
+	"$$(tools/need.sh python)" -m venv $(@D)
+	$(@D)/bin/python -m $(PIP_INSTALL) -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(STAMP42) $(STAMP_ECOSYSTEM42): $(INSTALLED_FROM)
+	"$$(tools/need.sh python)" -m venv $(@D)
+	grep -v -E '^(pyspark|py4j)==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[$(EXTRAS)]' 'pyspark>=4.2,<4.3'
 	@touch $@
 
 $(VENV_PROTOS)/.installed: Makefile

@@ -253,7 +253,7 @@ def pytest_collection_modifyitems(config, items):
         item.add_marker(pytest.mark.xdist_group(process_of(item, fixtures)))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS_WITH_SERVERS))
-        if is_repetition(item):
+        if is_repetition(item) or item.get_closest_marker("ecosystem") is not None:
             item.add_marker(pytest.mark.nightly)
     leave_most_cases_to_the_night(items)
     if is_required():
