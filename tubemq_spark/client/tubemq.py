@@ -1,8 +1,9 @@
 """The entry to TubeMQ without Spark: one object that owns the connections."""
 
+import contextlib
 import dataclasses
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
@@ -18,15 +19,17 @@ from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartition
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.range_reader import read_range
-from tubemq_spark.client.reader.records import Record, records
+from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:
@@ -344,11 +347,17 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQConnectionError: no master answered, or a broker is away.
         """
+        return _one_by_one(self.batches(topics, on_loss))
+
+    def batches(
+        self, topics: Iterable[str], on_loss: LossPolicy, wait: Wait = SLEEP
+    ) -> Generator[Iterator[Record], None, None]:
+        """Yield what ``read`` yields, batch by batch; what the asynchronous form shares, not for users."""
         layout = self.layout(*topics)
         bounds = self.bounds(layout).complete()
         for partition in layout.partitions:
             offsets = OffsetRange(partition, *bounds[partition.store_id])
-            yield from self.read_range(layout, offsets, on_loss=on_loss)
+            yield from self.range_batches(layout, offsets, on_loss, wait)
 
     def read_range(
         self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
@@ -361,13 +370,21 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQError: as ``read``.
         """
+        return _one_by_one(self.range_batches(layout, offsets, on_loss))
+
+    def range_batches(
+        self, layout: TopicsLayout, offsets: OffsetRange, on_loss: LossPolicy, wait: Wait = SLEEP
+    ) -> Generator[Iterator[Record], None, None]:
+        """Yield what ``read_range`` yields, batch by batch; as ``batches``, not for users."""
         if offsets.partition not in layout.partitions:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
         alone = offsets.partition.store_id in layout.alone_in_store and not self._config.message_types
         request = layout.request(offsets, own_store=alone)
         if self._remote is not None:
-            return records(self._remote.read_range(request, on_loss), exact_offsets=alone)
-        return records(read_range(self._config, self._pool, request, on_loss), exact_offsets=alone)
+            fetched = self._remote.read_range(request, on_loss, wait)
+        else:
+            fetched = read_range(self._config, self._pool, request, on_loss, wait)
+        return _in_batches(fetched, exact_offsets=alone)
 
     def read_arrow(
         self,
@@ -416,6 +433,20 @@ class TubeMQClient:
             OptionError: the address is not one.
         """
         return MasterAdmin(web_address, token=token)
+
+
+def _in_batches(
+    fetched: Generator[FetchedBatch, Any, None], *, exact_offsets: bool
+) -> Generator[Iterator[Record], None, None]:
+    with contextlib.closing(fetched):
+        for batch in fetched:
+            yield records_of(batch, exact_offsets=exact_offsets)
+
+
+def _one_by_one(batches: Generator[Iterator[Record], None, None]) -> Iterator[Record]:
+    with contextlib.closing(batches):
+        for batch in batches:
+            yield from batch
 
 
 def _remote(config: ClientConfig, gateways: tuple[Endpoint, ...], token: str | None) -> "RemoteClient":

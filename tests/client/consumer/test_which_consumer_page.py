@@ -36,7 +36,8 @@ def test_the_examples_run(capsys):
     topics, settings = {"clicks": (1, 1), "orders": (1, 1)}, EmbeddedSettings(balance_period_ms=100)
     with EmbeddedTubeMQ(topics=topics, brokers=3, settings=settings) as server:
         exec(compile(program.replace("127.0.0.1:8715", server.master), str(PAGE), "exec"), {})
-    topics, consumed, read = capsys.readouterr().out.splitlines()
+    topics, consumed, read, first = capsys.readouterr().out.splitlines()
+    assert first == "b'1 book'"
     assert topics == "('clicks', 'orders')"
     assert re.fullmatch(r"orders/\d:0 b'1 book'", consumed)
     assert read == consumed.replace(" b'", " 0 b'")

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from testkit.wire import decode_fetch
 from tests.protocol.fetch_answers import answers, sound_messages
-from tubemq_spark.client.reader.records import Record, records
+from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY, TopicPartition
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import checksum, encode_payload
@@ -40,7 +40,7 @@ def test_records_of_any_rows(body, dense, exact, data):
         FetchedBatch(PARTITION, START, START, columns, dense),
         FetchedBatch(PARTITION, START, START, columns.take(np.flatnonzero(kept)), dense),
     ]
-    found = list(records(batches, exact_offsets=exact))
+    found = [record for batch in batches for record in records_of(batch, exact_offsets=exact)]
     assert found == [record for batch in batches for record in one_by_one(batch, exact=exact)]
     for record in found:
         kinds = [type(part) for part in record]

@@ -23,14 +23,21 @@ room or for a broker's answer. These threads exist, however many calls there are
   master wants;
 - per process one for heartbeats to masters;
 - per client at most eight workers, made when they are first needed, for what blocks and is rare: opening, a
-  new connection, a question to a master; and as many for closing (see ``workers``).
+  new connection, a question to a master; as many for closing, and as many for ``read`` (see ``workers``).
 
 **One event loop.** A producer or a consumer belongs to the event loop that uses it first. Another one is
 refused, and so is a forked child.
 """
 
+from tubemq_spark.client.aio.admin import AsyncMasterAdmin
 from tubemq_spark.client.aio.client import AsyncTubeMQClient
 from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
 
-__all__ = ["AsyncAssignedConsumer", "AsyncGroupConsumer", "AsyncProducer", "AsyncTubeMQClient"]
+__all__ = [
+    "AsyncAssignedConsumer",
+    "AsyncGroupConsumer",
+    "AsyncMasterAdmin",
+    "AsyncProducer",
+    "AsyncTubeMQClient",
+]

@@ -3,18 +3,22 @@
 import asyncio
 import functools
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Self
 
+from tubemq_spark.client.aio.admin import AsyncMasterAdmin
 from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
+from tubemq_spark.client.aio.reading import Batches, Reading
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
+from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.subscription import BoundStart
 from tubemq_spark.client.tubemq import TubeMQClient
-from tubemq_spark.model import StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.model import OffsetRange, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 
@@ -30,7 +34,7 @@ class AsyncTubeMQClient:
         """Take over a client, with its settings; ``connect`` and ``from_url`` make one."""
         self._client = client
         self._workers = Workers()
-        self._open: weakref.WeakSet[AsyncProducer | AsyncGroupConsumer | AsyncAssignedConsumer] = (
+        self._open: weakref.WeakSet[AsyncProducer | AsyncGroupConsumer | AsyncAssignedConsumer | Reading] = (
             weakref.WeakSet()
         )
 
@@ -77,7 +81,7 @@ class AsyncTubeMQClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close producers, consumers and connections; what a producer has not sent is abandoned.
+        """Close producers, consumers, readings and connections; what a producer has not sent is abandoned.
 
         Doing it twice is harmless. What needs a thread is refused after that. All is closed also when
         something cannot be: the first such error is raised.
@@ -204,3 +208,42 @@ class AsyncTubeMQClient:
     async def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
         return await self._workers.run(functools.partial(self._client.bounds, layout))
+
+    def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> AsyncGenerator[Record, None]:
+        """Yield all records that topics hold now, one partition after the other and each in its order.
+
+        A thread reads one batch ahead. To stop early, leave it inside
+        ``async with contextlib.aclosing(client.read(...)) as records``: then leases are given back at once.
+
+        Args:
+            topics: the topics' names.
+            on_loss: what to do about records that are gone or damaged; by default it is an error. It is
+                called in another thread.
+
+        Raises:
+            TubeMQError: as ``TubeMQClient.read``.
+        """
+        return self._reading(lambda wait: self._client.batches(topics, on_loss, wait))
+
+    def read_range(
+        self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
+    ) -> AsyncGenerator[Record, None]:
+        """Yield the records of one partition between two offsets, in index bytes; otherwise as ``read``.
+
+        Raises:
+            TubeMQError: as ``TubeMQClient.read_range``.
+        """
+        return self._reading(lambda wait: self._client.range_batches(layout, offsets, on_loss, wait))
+
+    def admin(self, web_address: str, *, token: str | None = None) -> AsyncMasterAdmin:
+        """Return the administration of a cluster, whose calls are awaited; see ``MasterAdmin``.
+
+        Raises:
+            OptionError: the address is not one.
+        """
+        return AsyncMasterAdmin(self._client.admin(web_address, token=token), self._workers)
+
+    def _reading(self, begin: Callable[[Wait], Batches]) -> AsyncGenerator[Record, None]:
+        reading = Reading(self._workers, begin)
+        self._open.add(reading)
+        return reading.records()

@@ -63,7 +63,7 @@ class _WebApi:
         self.url = f"http://{self._server}/webapi.htm"
         """The one page that answers all calls."""
 
-    def call(self, method: str, **parameters: Parameter) -> dict[str, Any]:
+    def call(self, /, method: str, **parameters: Parameter) -> dict[str, Any]:
         """Make one call and return its whole answer.
 
         Args:
@@ -79,7 +79,7 @@ class _WebApi:
             raise self._refusal(method, answer.get("errCode"), answer.get("errMsg"))
         return answer
 
-    def ask(self, *, by_get: bool = False, **parameters: Parameter) -> dict[str, Any]:
+    def ask(self, /, *, by_get: bool = False, **parameters: Parameter) -> dict[str, Any]:
         """Send parameters as they are and return the whole answer, including a refusal.
 
         Args:
@@ -149,7 +149,7 @@ class MasterAdmin(_WebApi):
         }
 
     def add_broker(
-        self, broker_id: int, host: str, port: int, web_port: int, **properties: Parameter
+        self, /, broker_id: int, host: str, port: int, web_port: int, **properties: Parameter
     ) -> None:
         """Make a broker known; ``properties`` are the defaults for topics on it."""
         self._modify(
@@ -188,6 +188,7 @@ class MasterAdmin(_WebApi):
 
     def add_topic(
         self,
+        /,
         topics: str | Iterable[str],
         broker_ids: Iterable[int],
         *,
@@ -208,7 +209,7 @@ class MasterAdmin(_WebApi):
                 **properties,
             )
 
-    def modify_topic(self, topic: str, broker_ids: Iterable[int], **properties: Parameter) -> None:
+    def modify_topic(self, /, topic: str, broker_ids: Iterable[int], **properties: Parameter) -> None:
         """Change properties of a topic, such as ``acceptPublish`` or ``numPartitions``."""
         self._modify(
             "admin_modify_topic_info",

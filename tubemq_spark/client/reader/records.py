@@ -32,19 +32,13 @@ class Record(_RecordFields, ReadMessage):
         return self.partition.topic
 
 
-def records(batches: Iterable[FetchedBatch], *, exact_offsets: bool) -> Iterator[Record]:
-    """Yield the records of fetched batches.
+def records_of(batch: FetchedBatch, *, exact_offsets: bool) -> Iterator[Record]:
+    """Return the records of one fetched batch.
 
     Args:
-        batches: what was read, in offset order.
+        batch: what was read.
         exact_offsets: whether no other partition is in the store; otherwise no record gets an offset.
     """
-    for batch in batches:
-        yield from records_of(batch, exact_offsets=exact_offsets)
-
-
-def records_of(batch: FetchedBatch, *, exact_offsets: bool) -> Iterator[Record]:
-    """Return the records of one fetched batch, as ``records`` does."""
     columns = batch.columns
     count = len(columns)
     offsets: Iterable[int | None] = itertools.repeat(None, count)

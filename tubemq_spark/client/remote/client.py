@@ -2,7 +2,8 @@
 
 import dataclasses
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
+from typing import Any
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
@@ -16,7 +17,7 @@ from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.client.remote.ranges import read_remote_range
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, RangeRequest, StoreBounds, StoreId, TopicPartition, TopicsLayout
-from tubemq_spark.net.retry import SLEEP
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
@@ -92,9 +93,11 @@ class RemoteClient:
         """Return the partitions to which a topic can be published now."""
         return self._queries.publishable(topic)
 
-    def read_range(self, request: RangeRequest, on_loss: LossPolicy) -> Iterator[FetchedBatch]:
+    def read_range(
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait
+    ) -> Generator[FetchedBatch, Any, None]:
         """Yield the records of a range."""
-        return read_remote_range(self._gateways, request, on_loss, SLEEP)
+        return read_remote_range(self._gateways, request, on_loss, wait)
 
     def group_consumer(
         self, config: ClientConfig, subscription: Subscription, on_loss: LossPolicy
