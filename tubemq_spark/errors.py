@@ -154,6 +154,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_CONNECT.NOT_SUBSCRIBABLE": "{partition} cannot be read now: its broker is away, its topic is closed for reading, or group {group} is barred from it; connect to it when partitions() says True.",
     "TUBEMQ_CONNECT.TOO_EARLY": "{partition} was refused {ago_ms} ms ago ({cause}); wait {wait_ms} ms before connecting to it again.",
     "TUBEMQ_CONNECT.ELSEWHERE": "{partition} is connected already, at offset {current} and not at {asked}; disconnect from it first.",
+    "TUBEMQ_CALLBACK_FAILED": "{callback} raised {cause} for {partitions}; correct it. What has come was given up, if that was possible, and comes again.",
     "TUBEMQ_NOT_HELD": "The consumer does not hold {partition} now; choose one of its connected partitions.",
     "TUBEMQ_SEEK_UNSUPPORTED": "{partition} cannot be moved: the protocol of gateways has no call for members of a group; use an assigned consumer, give a start to group_consumer, or connect to the masters.",
     "TUBEMQ_CONFIRM_SOUGHT": "The batch of {partition} cannot be confirmed: the consumer has moved the partition to another offset since; fetch what comes from there.",

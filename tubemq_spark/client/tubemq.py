@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer_config import ConsumerConfig
@@ -233,6 +234,8 @@ class TubeMQClient:
         message_types: Mapping[str, Iterable[str]] | None = None,
         start: BoundStart | None = None,
         on_loss: LossPolicy = fail_on_loss,
+        on_assigned: OnChange | None = None,
+        on_revoked: OnChange | None = None,
         settings: ConsumerConfig | None = None,
     ) -> GroupConsumer:
         """Return a new member of the client's group; open and close it with a ``with`` block.
@@ -242,6 +245,11 @@ class TubeMQClient:
             message_types: the message types to read, for some of the topics or none.
             start: where a bound group starts.
             on_loss: what to do about records that are gone or damaged; by default it is an error.
+            on_assigned: called with the partitions that have come, before any message of them is handed out.
+                It may ``seek``. As ``on_revoked``, it is called in a thread of its own, one call at a time;
+                what it raises, the next ``fetch`` raises (``TUBEMQ_CALLBACK_FAILED``).
+            on_revoked: called with the partitions that go: before the member gives them up and behind their
+                last batch, or after they were lost, and when the consumer closes. Others wait for it.
             settings: how the consumer waits and confirms; by default the client's.
 
         Raises:
@@ -255,9 +263,16 @@ class TubeMQClient:
             raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
         if self._remote is None:
-            consumer = GroupConsumer(config, self._pool, subscription, on_loss=on_loss)
+            consumer = GroupConsumer(
+                config,
+                self._pool,
+                subscription,
+                on_loss=on_loss,
+                on_assigned=on_assigned,
+                on_revoked=on_revoked,
+            )
         else:
-            consumer = self._remote.group_consumer(config, subscription, on_loss)
+            consumer = self._remote.group_consumer(config, subscription, on_loss, on_assigned, on_revoked)
         self._open.add(consumer)
         return consumer
 

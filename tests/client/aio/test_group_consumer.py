@@ -190,3 +190,34 @@ async def test_fifty_consumers_of_one_client_and_their_threads(server):
         assert {consumer.consume_status for consumer in consumers} == {ConsumeStatus.NOTHING_ASSIGNED}
         assert len(threads("aio")) <= 16
     assert all(consumer.closed for consumer in consumers)
+
+
+@coroutine
+async def test_callbacks_are_called_in_the_event_loop(server):
+    here, loops = set(), set()
+
+    async def assigned(partitions):
+        await asyncio.sleep(0)
+        loops.add(asyncio.get_running_loop())
+        here.update(partitions)
+
+    def revoked(partitions):
+        loops.add(asyncio.get_running_loop())
+        here.difference_update(partitions)
+
+    async with client_of(server) as client:
+        async with client.group_consumer(TOPIC, on_assigned=assigned, on_revoked=revoked) as consumer:
+            await until(lambda: len(here) == PARTITIONS)
+            assert here == set(consumer.connected)
+        assert here == set()
+    assert loops == {asyncio.get_running_loop()}
+
+
+@coroutine
+async def test_an_error_of_a_coroutine_that_is_called_back_is_told_by_fetch(server):
+    async def assigned(partitions):
+        raise ValueError("no")
+
+    async with client_of(server) as client, client.group_consumer(TOPIC, on_assigned=assigned) as consumer:
+        with pytest.raises(ConsumeError, match="TUBEMQ_CALLBACK_FAILED"):
+            await consumer.fetch(20_000)

@@ -7,11 +7,12 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Self
 
 from tubemq_spark.client.aio.admin import AsyncMasterAdmin
-from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
+from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer, consumer_home
 from tubemq_spark.client.aio.producer import AsyncProducer
 from tubemq_spark.client.aio.reading import Batches, Reading
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP
+from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.reader.records import Record
@@ -136,21 +137,30 @@ class AsyncTubeMQClient:
         message_types: Mapping[str, Iterable[str]] | None = None,
         start: BoundStart | None = None,
         on_loss: LossPolicy = fail_on_loss,
+        on_assigned: OnChange | None = None,
+        on_revoked: OnChange | None = None,
         settings: ConsumerConfig | None = None,
     ) -> AsyncGroupConsumer:
         """Return a new member of the client's group; open and close it with an ``async with`` block.
 
         The arguments are those of ``TubeMQClient.group_consumer``. ``on_loss`` is called in other
-        threads.
+        threads; ``on_assigned`` and ``on_revoked`` in the event loop, and they may be coroutine functions.
 
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
             OffsetFormatError: an offset of ``start`` is not one.
         """
+        home = consumer_home(lambda: inner.config.group)
         inner = self._client.group_consumer(
-            topics, message_types=message_types, start=start, on_loss=on_loss, settings=settings
+            topics,
+            message_types=message_types,
+            start=start,
+            on_loss=on_loss,
+            on_assigned=None if on_assigned is None else home.calling(on_assigned),
+            on_revoked=None if on_revoked is None else home.calling(on_revoked),
+            settings=settings,
         )
-        consumer = AsyncGroupConsumer(inner, self._workers)
+        consumer = AsyncGroupConsumer(inner, self._workers, home)
         self._open.add(consumer)
         return consumer
 
@@ -182,7 +192,7 @@ class AsyncTubeMQClient:
             follow_resets=follow_resets,
             settings=settings,
         )
-        consumer = AsyncAssignedConsumer(inner, self._workers)
+        consumer = AsyncAssignedConsumer(inner, self._workers, consumer_home(lambda: inner.config.group))
         self._open.add(consumer)
         return consumer
 

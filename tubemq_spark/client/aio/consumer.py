@@ -40,15 +40,12 @@ Inner = TypeVar("Inner", bound=Consumer)
 class AsyncConsumer(ConsumerBase, Generic[Inner]):
     """A consumer of either kind; any number of coroutines of one event loop may use it."""
 
-    def __init__(self, inner: Inner, workers: Workers) -> None:
+    def __init__(self, inner: Inner, workers: Workers, home: HomeLoop) -> None:
         """Take over a consumer that is not open; ``AsyncTubeMQClient`` makes consumers."""
         self._inner = inner
         self._state = state = inner.fetching.state
         self._workers = workers
-        group = inner.config.group
-        self._home = home = HomeLoop(
-            lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=group)
-        )
+        self._home = home
         self._coroutines = FetchingCoroutines(home, inner.fetching)
         turns = self._coroutines.turns
         self._changes = changes = Changes(home)
@@ -352,6 +349,13 @@ class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks no server."""
         return self._inner.status()
+
+
+def consumer_home(group: Callable[[], str]) -> HomeLoop:
+    """Return what will know the event loop of a consumer of a group."""
+    return HomeLoop(
+        lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=group())
+    )
 
 
 def _tell_coroutines(state: ConsumerState, turns: Turns, changes: Changes) -> None:

@@ -3,9 +3,18 @@
 import asyncio
 import collections
 import contextlib
+import inspect
 from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
+from typing import Final, TypeVar
 
 from tubemq_spark.errors import TubeMQError
+
+Argument = TypeVar("Argument")
+
+_LOOK_S: Final = 0.1
+"""How often a thread that waits for a call looks whether the loop has ended."""
 
 
 class HomeLoop:
@@ -25,6 +34,8 @@ class HomeLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: collections.deque[Callable[[], object]] = collections.deque()
         self._scheduled = False
+        self._tasks: set[asyncio.Future[None]] = set()
+        """Which an event loop itself does not keep."""
 
     @property
     def idle(self) -> bool:
@@ -59,6 +70,41 @@ class HomeLoop:
     def call_later(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
         """Arrange a call in the loop after some seconds; in the loop only."""
         return self.enter().call_later(seconds, call)
+
+    def calling(self, call: Callable[[Argument], object]) -> Callable[[Argument], None]:
+        """Return a function that calls another one, or a coroutine function, in the loop and waits for it.
+
+        Threads call it. Where the loop has ended, nothing is called.
+        """
+
+        async def make(argument: Argument) -> None:
+            outcome = call(argument)
+            if inspect.isawaitable(outcome):
+                await outcome
+
+        def call_and_wait(argument: Argument) -> None:
+            ended: Future[None] = Future()
+
+            def begin() -> None:
+                self._tasks.add(task := asyncio.ensure_future(make(argument)))
+                task.add_done_callback(end)
+
+            def end(task: "asyncio.Future[None]") -> None:
+                self._tasks.discard(task)
+                if task.cancelled():
+                    ended.set_exception(RuntimeError("its task was cancelled"))
+                elif (error := task.exception()) is not None:
+                    ended.set_exception(error)
+                else:
+                    ended.set_result(None)
+
+            self.post(begin)
+            while not ended.done() and not self.idle:
+                futures.wait([ended], _LOOK_S)
+            if ended.done():
+                ended.result()
+
+        return call_and_wait
 
     def _make_calls(self) -> None:
         self._scheduled = False

@@ -11,8 +11,8 @@ idle      waits for its turn to be fetched; those that have waited longest come 
 fetching  *booked*: a fetch is under way, or its answer waits to be taken by the user
 in use    *booked*: the user has its batch, until ``release``, or until the time to confirm has passed
 resting   nothing is fetched until a moment that flow control or an error has set
-paused    would be idle, but its user paused it, it is about to be given up (``hold_back``), or it is being
-          moved to another offset (``begin_seek``)
+paused    would be idle, but its user paused it, it is about to be given up (``hold_back``), it is being
+          moved to another offset (``begin_seek``), or its user was not told of it (``hold``)
 ========  ====================================================================================================
 
 ::
@@ -131,8 +131,8 @@ class PartitionCache:
         self._numbers = itertools.count(first_number or secrets.randbits(_NUMBER_BITS))
         self._paused: set[TopicPartition] = set()
         self._leaving: set[TopicPartition] = set()
-        self._seeking: collections.Counter[TopicPartition] = collections.Counter()
-        """By how many calls partitions are being moved to another offset, held or not."""
+        self._holds: collections.Counter[TopicPartition] = collections.Counter()
+        """How much has to end before something of a partition is selected: moves, and callbacks."""
         self._registered: set[TopicPartition] = set()
 
     def __contains__(self, partition: TopicPartition) -> bool:
@@ -334,11 +334,10 @@ class PartitionCache:
     def begin_seek(self, partition: TopicPartition) -> None:
         """Select nothing of a held partition until ``end_seek``, and end its booking, if there is one."""
         entry = self._held[partition]
-        self._seeking[partition] += 1
+        self.hold(partition)
         if entry.state in _BOOKED:
             entry.sought = entry.number
             self._make_idle(entry)
-        self._sort_out()
 
     def end_seek(self, partition: TopicPartition, position: Position | None) -> None:
         """End what one ``begin_seek`` has begun.
@@ -347,12 +346,21 @@ class PartitionCache:
             partition: the partition, which may have been given up.
             position: where it stands now; None: it was not moved.
         """
-        self._seeking[partition] -= 1
         entry = self._held.get(partition)
         if entry is not None and position is not None:
             entry.position = self._consumed_position(position)
             entry.consumed = False
             self.hasten(partition)
+        self.let_go(partition)
+
+    def hold(self, partition: TopicPartition) -> None:
+        """Select nothing of a partition until ``let_go`` was called as often as this."""
+        self._holds[partition] += 1
+        self._sort_out()
+
+    def let_go(self, partition: TopicPartition) -> None:
+        """End one ``hold``."""
+        self._holds[partition] -= 1
         self._sort_out()
 
     def was_sought(self, booking: Booking) -> bool:
@@ -366,6 +374,11 @@ class PartitionCache:
     def paused(self) -> frozenset[TopicPartition]:
         """What the user has paused, held or not."""
         return frozenset(self._paused)
+
+    @property
+    def unwanted(self) -> frozenset[TopicPartition]:
+        """What was paused, and what is held until something has ended."""
+        return self.paused | {one for one, count in self._holds.items() if count > 0}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing of partitions until they are resumed, also if they are held only later."""
@@ -477,7 +490,7 @@ class PartitionCache:
                     self._make_idle(self._held[partition])
 
     def _is_held_back(self, partition: TopicPartition) -> bool:
-        return partition in self._paused or partition in self._leaving or self._seeking[partition] > 0
+        return partition in self._paused or partition in self._leaving or self._holds[partition] > 0
 
     def _current(self, booking: Booking) -> _Entry | None:
         entry = self._held.get(booking.partition)

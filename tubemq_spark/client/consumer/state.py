@@ -115,7 +115,9 @@ class ConsumerState:
         """Ends what an event loop was carrying out that has ended."""
         self.refused: Callable[[], RpcError | None] = _nothing
         """Returns why the master does not take this member of a group any more, if it does not."""
-        self.on_loss: Callable[[], object] = _nothing
+        self.tell: Callable[[TubeMQError], object]
+        """Makes a fetch raise an error; ``Turns`` sets this too."""
+        self.on_loss: Callable[[TopicPartition], object] = lambda _: None
         """Called when a partition was given up for an error; ``changed`` is not held then."""
 
     def held(self) -> tuple[TopicPartition, ...]:
@@ -187,12 +189,14 @@ class ConsumerState:
             self.changed.notify_all()
         return was_open
 
-    def add(self, partition: ConsumerPartition, position: Position) -> None:
-        """Add a partition that is registered at its broker."""
+    def add(self, partition: ConsumerPartition, position: Position, *, held: bool = False) -> None:
+        """Add a partition that is registered at its broker; ``held``: as by ``cache.hold``."""
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
         with self.guard:
             self.check_open()
+            if held:
+                self.cache.hold(name)
             self.connected[name] = partition
             self.cache.add(info, position)
             self.troubles.pop(name, None)
@@ -222,7 +226,7 @@ class ConsumerState:
         else:
             yield from partition.releasing(consumed=consumed)
         if reason is not None:
-            self.on_loss()
+            self.on_loss(partition.partition)
 
     def releasing_all(
         self, partitions: Collection[TopicPartition] | None = None, clock: Clock = time.monotonic

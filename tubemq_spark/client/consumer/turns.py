@@ -78,6 +78,7 @@ class Turns:
         """How many turns have ended."""
         fetching.state.abandon = self.abandon
         fetching.state.abandon_orphans = self.abandon_orphans
+        fetching.state.tell = self.take_back
 
     # Those who wait.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.producer.sending import Sending
 from tubemq_spark.client.remote.access import check_access
@@ -100,12 +101,23 @@ class RemoteClient:
         return read_remote_range(self._gateways, request, on_loss, wait)
 
     def group_consumer(
-        self, config: ClientConfig, subscription: Subscription, on_loss: LossPolicy
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        on_loss: LossPolicy,
+        on_assigned: OnChange | None,
+        on_revoked: OnChange | None,
     ) -> GroupConsumer:
         """Return a new member of a group."""
         gateways = self.own_gateways(config, "Balance")
         return RemoteGroupConsumer(
-            config, gateways, subscription, on_loss=on_loss, queries=self._other_queries(config)
+            config,
+            gateways,
+            subscription,
+            on_loss=on_loss,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            queries=self._other_queries(config),
         )
 
     def assigned_consumer(

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer, statuses
+from tubemq_spark.client.consumer.callbacks import Callbacks, OnChange
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer.questions import pass_over
@@ -179,6 +180,8 @@ class RemoteGroupConsumer(GroupConsumer):
         subscription: Subscription,
         *,
         on_loss: LossPolicy = fail_on_loss,
+        on_assigned: OnChange | None = None,
+        on_revoked: OnChange | None = None,
         queries: Queries | None = None,
     ) -> None:
         """Reach no gateway; ``TubeMQClient.group_consumer`` makes consumers.
@@ -188,12 +191,15 @@ class RemoteGroupConsumer(GroupConsumer):
             gateways: those of this consumer alone.
             subscription: the topics, with the message types that are wanted, and where a bound group starts.
             on_loss: what to do about records that are gone or damaged. It is told when they were passed over.
+            on_assigned: told of partitions that have come.
+            on_revoked: told of partitions that have gone.
             queries: asks about logs, under another group; by default ``gateways``, while no member is there.
         """
         Consumer.__init__(self, config, subscription, RemoteFetching)
         fetching = cast("RemoteFetching", self.fetching)
         self._parts = _Parts(self._state, fetching, gateways, on_loss, _subscribe, _nothing_more)
         self._parts.queries = queries or self._parts.queries
+        self._parts.partitions.callbacks = Callbacks(self._state, on_assigned, on_revoked, gives_back=False)
         self._upkeep = self._parts.upkeep
         self._questions = GatewayQuestions(self._parts.queries)
 

@@ -100,7 +100,7 @@ class RemoteFetching(Fetching):
     def fresh_until(self, turn: Turn, began: float) -> float:
         """Return until when a turn counts: as long as it asks for all that is wanted now."""
         paused = self._paused.get(turn.booking.number)
-        is_current = paused is None or paused <= self.state.cache.paused
+        is_current = paused is None or paused <= self.state.cache.unwanted
         return began + _EVER if is_current else -_EVER
 
     def select_now(self) -> Turn | None:
@@ -146,7 +146,7 @@ class RemoteFetching(Fetching):
             yield from self.link.joined()
             stay = self.link.stay
             with self.state.guard:
-                paused = self._paused[number] = self.state.cache.paused
+                paused = self._paused[number] = self.state.cache.unwanted
                 moves = dict(self._moves)
             request = pb.FetchRequest(wait_ms=_WAIT_MS, paused=map(values.partition_to_proto, sorted(paused)))
             answer = yield from self.link.ask("Fetch", request, pb.FetchResponse, _WAIT_MS / 1000, stay)

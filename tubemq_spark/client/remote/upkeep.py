@@ -16,6 +16,7 @@ from typing import Final
 
 from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.consumer.callbacks import Callbacks
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
@@ -49,6 +50,8 @@ class Partitions:
     def __init__(self, state: ConsumerState, endpoint_of: Callable[[TopicPartition], Endpoint]) -> None:
         self._state = state
         self._endpoint_of = endpoint_of
+        self.callbacks = Callbacks(state, None, None)
+        """Tells the user what comes and goes."""
 
     def add(self, partition: TopicPartition, offset: int) -> None:
         """Hold a partition from an offset on; nothing changes if it is held."""
@@ -59,9 +62,12 @@ class Partitions:
             endpoint = self._endpoint_of(partition)
             state.connected[partition] = RemotePartition(partition, endpoint)  # type: ignore[assignment]
             info = PartitionInfo(partition.broker_id, endpoint, partition.topic, partition.partition_id)
+            if self.callbacks.holds:
+                state.cache.hold(partition)
             state.cache.add(info, Position(offset, None))
             state.troubles.pop(partition, None)
             state.changed.notify_all()
+        self.callbacks.assigned([partition])
 
     def remove(self, partition: TopicPartition, reason: TubeMQError | None = None) -> bool:
         """Give a partition up; return whether it was held."""
@@ -74,7 +80,9 @@ class Partitions:
             state.changed.notify_all()
         if was_here and reason is not None:
             logger.warning("%s is given up: %s", partition, reason)
-            state.on_loss()
+            state.on_loss(partition)
+        if was_here:
+            self.callbacks.revoked([partition])
         return was_here
 
     def replace(self, positions: dict[TopicPartition, int]) -> None:
@@ -192,6 +200,7 @@ class RemoteUpkeep:
         finally:
             for partition in self._state.held():
                 self._partitions.remove(partition)
+            yield from wait_for(self._partitions.callbacks.settled)
             self.ended.set_result(None)
 
     def _beat(self) -> Steps[None]:

@@ -5,6 +5,7 @@ import logging
 
 from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.callbacks import Callbacks, OnChange
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
@@ -13,6 +14,7 @@ from tubemq_spark.client.consumer.questions import BrokerQuestions
 from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -47,6 +49,8 @@ class GroupConsumer(Consumer):
         on_loss: LossPolicy = fail_on_loss,
         wait: Wait = SLEEP,
         client_id: str | None = None,
+        on_assigned: OnChange | None = None,
+        on_revoked: OnChange | None = None,
     ) -> None:
         """Reach no server; ``TubeMQClient.group_consumer`` makes consumers.
 
@@ -58,6 +62,8 @@ class GroupConsumer(Consumer):
             wait: how to wait between attempts to register.
             client_id: the name under which servers know it; by default a new one. A member with the name of
                 one that has gone takes its place.
+            on_assigned: told of partitions that have come; see ``TubeMQClient.group_consumer``.
+            on_revoked: told of partitions that go.
         """
         super().__init__(config, subscription)
         state = self._state
@@ -73,11 +79,12 @@ class GroupConsumer(Consumer):
         )
         reader = Reader(config, pool, session, self._control, on_loss, state.endpoint_of)
         self._questions = BrokerQuestions(config, pool, lambda: session.visit_token)
-        self._rebalancing = rebalancing = Rebalancing(state, reader, session)
-        give_up = functools.partial(_give_up_when_refused, state, session)
+        callbacks = Callbacks(state, on_assigned, on_revoked)
+        self._rebalancing = rebalancing = Rebalancing(state, reader, session, callbacks)
+        give_up = functools.partial(_give_up_when_refused, state, session, callbacks)
         self._upkeep = Upkeep(state, reader, give_up, rebalancing.stopping)
         state.client_id = session.client_id
-        state.on_loss = session.report
+        state.on_loss = functools.partial(_tell_of_loss, session, callbacks)
         state.refused = lambda: session.refused
 
     def _start(self) -> None:
@@ -87,12 +94,18 @@ class GroupConsumer(Consumer):
         self._upkeep.start()
 
 
-def _give_up_when_refused(state: ConsumerState, session: GroupSession) -> None:
+def _tell_of_loss(session: GroupSession, callbacks: Callbacks, partition: TopicPartition) -> None:
+    session.report()
+    callbacks.revoked([partition])
+
+
+def _give_up_when_refused(state: ConsumerState, session: GroupSession, callbacks: Callbacks) -> None:
     """Give all partitions up if the master has refused the member, and wake the threads that wait."""
     if session.refused is None:
         return
     if state.connected:
         logger.warning("%s gives up its partitions: %s", session.client_id, session.refused)
+        callbacks.revoked(state.held())
         InBackground(state.releasing_all(), f"giving up the partitions of {session.client_id}").start()
     with state.changed:
         state.changed.notify_all()

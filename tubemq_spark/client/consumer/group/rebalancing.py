@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
+from tubemq_spark.client.consumer.callbacks import Callbacks
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
@@ -155,17 +156,23 @@ class GroupPartition(ConsumerPartition):
 class Rebalancing:
     """Carries out events, from ``start`` to ``stop``."""
 
-    def __init__(self, state: ConsumerState, reader: Reader, session: GroupSession) -> None:
+    def __init__(
+        self, state: ConsumerState, reader: Reader, session: GroupSession, callbacks: Callbacks
+    ) -> None:
         """Create it; ``start`` begins.
 
         Args:
             state: its partitions.
             reader: what they share.
             session: is told what became of events.
+            callbacks: tells the user.
         """
         self._state = state
         self._reader = reader
         self._session = session
+        self._callbacks = callbacks
+        self._taken: list[TopicPartition] = []
+        """What was taken since its user was told last; workers append to it."""
         self._events: collections.deque[RebalanceEvent] = collections.deque()
         self._under_way: InBackground | None = None
         """What carries events out; the last one, if it has ended."""
@@ -202,6 +209,7 @@ class Rebalancing:
             has_ended = yield from wait_for(AtMost(self._under_way.ended, patience_s))
             if not has_ended:
                 logger.warning("%s closes in the middle of a rebalance", self._session.client_id)
+        yield from wait_for(self._callbacks.revoked(self._state.held()))
 
     def carrying_out(self, event: RebalanceEvent) -> Steps[None]:
         """Do what an event says, and tell the master."""
@@ -231,6 +239,7 @@ class Rebalancing:
 
     def _giving_up(self, partitions: Collection[TopicPartition]) -> Steps[None]:
         yield from self._state.waiting_for_batches(partitions)
+        yield from wait_for(self._callbacks.revoked(set(partitions) & set(self._state.held())))
         yield from self._state.releasing_all(partitions)
 
     def _taking(self, partitions: Collection[PartitionInfo]) -> Steps[None]:
@@ -245,8 +254,12 @@ class Rebalancing:
             workers.start(("taking", endpoint), functools.partial(self._take_of_broker, infos))
             for endpoint, infos in by_broker.items()
         ]
-        for taking in under_way:
-            yield from wait_for(taking)
+        try:
+            for taking in under_way:
+                yield from wait_for(taking)
+        finally:
+            taken, self._taken = self._taken, []
+            self._callbacks.assigned(taken)
 
     def _take_of_broker(self, partitions: list[PartitionInfo]) -> None:
         """Register partitions of one broker until it cannot be reached: the master plans the others again."""
@@ -279,7 +292,8 @@ class Rebalancing:
                     # Its user is told by the next fetch, like of every loss.
                     new.fail(loss)
                     position = Position(new.position, None)
-                self._state.add(new, position)
+                self._state.add(new, position, held=self._callbacks.holds)
+                self._taken.append(info.partition)
             except TubeMQError as error:
                 if is_taken(error):
                     new.abandon()
