@@ -107,3 +107,28 @@ async def everything(server):
 @pytest.mark.nightly
 def test_a_hundred_coroutines_send_and_read(real_brokers):
     asyncio.run(everything(real_brokers))
+
+
+def test_a_topic_is_read_and_a_consumer_reads_on_elsewhere(real_brokers):
+    async def work():
+        async with client_of(real_brokers, "awaited_elsewhere") as client:
+            async with client.producer() as producer:
+                await producer.send_batch(SendBatch.of(TOPIC, [b"%d" % number for number in range(240)]))
+            records = [record async for record in client.read(TOPIC)]
+            assert len(records) >= 240
+            async with client.assigned_consumer(TOPIC, settings=FIRST) as consumer:
+                where = records[0].partition
+                begin = (await consumer.connect(where, 0)).offset
+                batch = await consumer.fetch(30_000)
+                moved = await consumer.seek_to_end()
+                with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_SOUGHT"):
+                    await consumer.confirm(batch)
+                assert await consumer.lag() == {where: 0}
+                assert moved[where].offset == begin + await lag_from(consumer, where, begin) * 28
+                assert (await consumer.fetch(30_000)).records[0].value == records[0].value
+
+    async def lag_from(consumer, where, offset):
+        await consumer.seek(where, offset)
+        return (await consumer.lag(where))[where]
+
+    asyncio.run(work())

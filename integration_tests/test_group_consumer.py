@@ -151,10 +151,13 @@ def test_a_bound_group_begins_at_the_offsets_that_its_members_name(real_brokers)
 def test_a_member_moves_the_group_back_and_on(real_brokers):
     """A broker takes the new position from the member that holds the partition."""
     config = client_config(real_brokers.master, "moved_members")
+    here = set()
+    told = {"on_assigned": here.update, "on_revoked": here.difference_update}
     with TubeMQClient(dataclasses.replace(config, heartbeat_period_ms=1_000)) as client:
         produce(client, 240)
-        with client.group_consumer(TOPIC, settings=FIRST) as member:
-            wait_until(lambda: len(member.connected) == PARTITIONS, timeout_s=SECONDS, what="all partitions")
+        with client.group_consumer(TOPIC, settings=FIRST, **told) as member:
+            wait_until(lambda: len(here) == PARTITIONS, timeout_s=SECONDS, what="all partitions")
+            assert here == set(member.connected)
             counts = member.lag()
             where = max(counts, key=lambda one: counts[one])
             begin = member.committed()[where]
@@ -174,6 +177,7 @@ def test_a_member_moves_the_group_back_and_on(real_brokers):
             assert member.lag(where) == {where: 0}
             assert member.seek_to_beginning(where)[where].offset == begin
             member.seek(where, middle)
+        assert here == set(), "closing was told"
         with client.group_consumer(TOPIC, settings=FIRST) as member:
             wait_until(lambda: where in member.connected, timeout_s=SECONDS, what="the partition")
             assert member.committed(where) == {where: middle}

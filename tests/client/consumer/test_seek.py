@@ -350,3 +350,14 @@ def test_threads_that_move_a_partition_while_others_read_it(server):
         moving.join()
         consumer.seek(HERE, 90 * ROW)
         assert take(consumer, 10) == numbered(10, 90)
+
+
+def test_a_part_of_a_batch_is_confirmed_by_a_move_behind_it(server):
+    produce(server, numbered(30), where=HERE)
+    with consumer_of(server) as consumer:
+        consumer.connect(HERE)
+        batch = consumer.fetch()
+        consumer.seek(HERE, batch.records[3].offset + ROW)
+    with consumer_of(server) as consumer:
+        consumer.connect(HERE)
+        assert take(consumer, 26) == numbered(26, 4)
