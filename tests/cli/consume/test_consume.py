@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
@@ -59,6 +60,18 @@ def test_the_last_messages_are_found_among_those_of_other_partitions(consume, se
     send("shared", 1, *(f"b{number}" for number in range(300)))
     assert consume("shared", "--last", "2") == b"a3\na4\nb298\nb299\n"
     assert consume("shared", "--last", "7", "--partition", "1:0").splitlines()[0] == b"a0"
+
+
+def test_the_last_messages_come_before_those_that_are_followed(server, send):
+    send("clicks", 0, "1", "2", "3")
+    how = ("--follow", "--last", "2", "--master", server.master)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tubemq_spark", "consume", "clicks", *how], stdout=subprocess.PIPE
+    ) as following:
+        assert [following.stdout.readline() for _ in range(2)] == [b"2\n", b"3\n"]
+        send("clicks", 0, "4")
+        assert following.stdout.readline() == b"4\n"
+        following.kill()
 
 
 def test_a_template_prints_what_it_names(consume, send):

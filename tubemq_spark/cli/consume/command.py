@@ -202,7 +202,6 @@ class _Reading:
             read = self._client.read_range(layout, records, on_loss=lost.append) if begin < end else iter(())
             last = collections.deque(read, count)
             if len(last) == count or begin <= earliest:
-                self._positions[partition] = end
                 for loss in lost:
                     self._lose(loss)
                 return last
