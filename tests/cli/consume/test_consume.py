@@ -68,10 +68,13 @@ def test_the_last_messages_come_before_those_that_are_followed(server, send):
     with subprocess.Popen(
         [sys.executable, "-m", "tubemq_spark", "consume", "clicks", *how], stdout=subprocess.PIPE
     ) as following:
-        assert [following.stdout.readline() for _ in range(2)] == [b"2\n", b"3\n"]
-        send("clicks", 0, "4")
-        assert following.stdout.readline() == b"4\n"
-        following.kill()
+        try:
+            lines = [following.stdout.readline() for _ in range(2)]
+            send("clicks", 0, "4")
+            lines.append(following.stdout.readline())
+        finally:
+            following.kill()
+    assert lines == [b"2\n", b"3\n", b"4\n"]
 
 
 def test_a_template_prints_what_it_names(consume, send):
