@@ -68,7 +68,15 @@ def test_a_group_goes_on_exactly_where_it_is_reset_to(spark, server, told, tmp_p
         offsets = {int(record.value): record.offset for record in client.read(topic)}
     assert offsets.keys() == set(range(ROWS + 60))
 
-    first = consume(server, group, topic, lambda _, numbers, __: len(numbers) >= 100)
+    def has_read_some(consumer, numbers, _):
+        if len(numbers) < 100 or len(consumer.connected) < 3:
+            return False
+        report = told("describe", group)
+        holders = {row["consumer"] for row in report["partitions"]}
+        member = {"client": consumer.client_id, "partitions": 3}
+        return report["members"] == [member] and holders == {consumer.client_id}
+
+    first = consume(server, group, topic, has_read_some)
     assert len(first) == len(set(first))
 
     def goes_on_with(expected, name):
@@ -88,6 +96,7 @@ def test_a_group_goes_on_exactly_where_it_is_reset_to(spark, server, told, tmp_p
         what="the brokers to tell the group's positions",
     )
     assert {row["then"] for row in shown()} == {1400}
+    assert {"group": group, "members": 0, "topics": [topic]} in told("list")["groups"]
     assert told("reset", group, topic, "--to", "1400", "--execute")["executed"]
     beyond = [number for number, offset in offsets.items() if offset >= 1400]
     goes_on_with(beyond, "offset")
