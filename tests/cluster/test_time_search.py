@@ -172,6 +172,15 @@ def test_one_warning_tells_how_far_times_go_back_and_what_to_do(cluster, caplog)
     assert warning.endswith("farther out of order: do this")
 
 
+def test_an_empty_partition_is_no_reason_for_a_warning(cluster, caplog):
+    cluster.logs[SECOND.store_id].clear()
+    assert resolve(cluster, at(5), if_none=Edge.LATEST) == Specific(
+        {"demo": {FIRST: 28 * 5, SECOND: Edge.LATEST}}
+    )
+    assert end(cluster, at(5)) == Specific({"demo": {FIRST: 28 * 5, SECOND: 0}})
+    assert not caplog.records
+
+
 def test_messages_without_times_where_a_range_begins_are_told(cluster, caplog):
     log = cluster.logs[FIRST.store_id]
     log[50:] = [(FIRST, (b"value", None))] * 10_000

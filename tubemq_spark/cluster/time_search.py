@@ -139,7 +139,11 @@ class TimeSearch:
         mixed = {
             one: disorder(search) for one, search in searches.items() if disorder(search) > _USUAL_MINUTES
         }
-        untimed = [one for one, search in searches.items() if search.unsure or not search.has_times]
+        untimed = [
+            one
+            for one, search in searches.items()
+            if search.unsure or (search.has_records and not search.has_times)
+        ]
         if self._warned or not (mixed or untimed):
             return
         self._warned = True
