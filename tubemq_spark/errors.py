@@ -34,7 +34,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_BROKERS_NOT_LISTED": "The administration API of the masters, which alone knows where brokers serve theirs, did not answer at {servers}: {cause}; name its host:port in the option 'tubemq.master.web' (for all who use a gateway its operator sets master_web).",
     "TUBEMQ_ADMIN_NO_ANSWER": "The web server {server} gave no usable answer: {cause}; check the web port of the master or broker.",
     "TUBEMQ_ADMIN_NO_TOKEN": "{method} changes the cluster and needs its token; pass token= (confModAuthToken of the masters).",
-    "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call.",
+    "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call, or the token that it carries (confModAuthToken).",
     "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
     # The columns of a DataFrame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema is empty; name at least one of these columns: {known}.",
@@ -191,7 +191,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_ARROW_READER_CLOSED": "The reader of read_arrow is closed; call read_arrow again to read more.",
     "TUBEMQ_OPTION_MISSING": "Option '{option}' must be specified for {mode}; for example {option}={example}{hint}.",
     "TUBEMQ_OPTION_ALONE": "Option '{option}' is given without '{other}'; give both or neither.",
-    "TUBEMQ_OPTION_NEEDED": "Option '{option}' must be specified, since '{other}' is about it.",
+    "TUBEMQ_OPTION_NEEDED": "Option '{option}' must be specified, since '{other}' needs it.",
     "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave one out.",
     "TUBEMQ_MINIMUM_ABOVE_MAXIMUM": "Option '{option}' is {least}, which is higher than '{other}', {most}; lower the one or raise the other.",
     "TUBEMQ_NOTHING_SUBSCRIBED": "One of the options subscribe, subscribePattern and assign must be specified for {mode}; for example subscribe=demo,orders{hint}.",

@@ -40,6 +40,13 @@ class LastResortHandler(logging.Handler):
         return False
 
 
+def write_lines_as(formatter: logging.Formatter) -> None:
+    """Write this package's lines in another form, where no other handler takes them."""
+    for handler in logging.getLogger("tubemq_spark").handlers:
+        if isinstance(handler, LastResortHandler):
+            handler.setFormatter(formatter)
+
+
 def install() -> None:
     """Add the handler to this package's logger; called once, by the package's import."""
     logger, handler = logging.getLogger("tubemq_spark"), LastResortHandler()

@@ -72,7 +72,7 @@ def test_tls_and_files_of_it_and_the_password(config, tmp_path):
     other.write_text("of the argument")
     assert config(file=file, TUBEMQ_PASSWORD="of the environment").client.password == "of the environment"
     assert config("--password-file", str(other), file=file).client.password == "of the argument"
-    with pytest.raises(OptionError, match="'--tls' must be specified, since '--tls-ca' is about it"):
+    with pytest.raises(OptionError, match="'--tls' must be specified, since '--tls-ca' needs it"):
         config("--no-tls", file=file)
     assert config(file='master = "m"', TUBEMQ_TLS="true").client.tls is not None
 

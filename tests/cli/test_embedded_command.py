@@ -159,7 +159,7 @@ SENTENCES = {
     "no size": "argument --segment-mib: '0' is not a size in MiB; use 1 to 1048576",
     "no certificate": "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}.pem, which cannot be used: No such",
     "no PEM": "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}, which cannot be used: it is not a",
-    "only a key": "--tls-cert must be specified, since --tls-key is about it",
+    "only a key": "--tls-cert must be specified, since --tls-key needs it",
     "no broker": "'0' is not a number of brokers; use 1 to 100",
     "too many brokers": "'101' is not a number of brokers; use 1 to 100",
     "no period": "'0' is not a number of seconds",
@@ -221,7 +221,7 @@ def test_tls_is_as_asked_for():
         "c", "k", client_ca_file="ca"
     )
     for word in ("--tls-key", "--tls-client-ca"):
-        with pytest.raises(OptionError, match=f"'--tls-cert' must be specified, since '{word}' is about it"):
+        with pytest.raises(OptionError, match=f"'--tls-cert' must be specified, since '{word}' needs it"):
             tls_of(word, "x.pem")
 
 

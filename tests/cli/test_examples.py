@@ -45,6 +45,8 @@ def test_what_is_there_is_not_replaced(capsys, tmp_path):
     assert cli.main(["examples", "copy", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err == f"tubemq-spark: [Errno 17] File exists: '{tmp_path / 'tail.py'}'\n"
+    assert told.err == (
+        f"tubemq-spark: {tmp_path / 'tail.py'} exists, and nothing was copied; name another folder\n"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["tail.py"]
     assert (tmp_path / "tail.py").read_text() == "mine"

@@ -116,6 +116,15 @@ def test_a_line_that_cannot_be_sent_is_named(run, tmp_path, line, arguments, com
     assert re.search(complaint, err)
 
 
+def test_what_was_stored_is_told_only_if_something_was(run, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"a\n")
+    code, _, err = run("produce", "nowhere", str(file))
+    assert code == 1
+    assert "Topic 'nowhere' does not exist" in err
+    assert "stored before it ended" not in err
+
+
 def test_blank_lines_can_be_left_out(run, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_bytes(b"\na\n\r\nb\n")

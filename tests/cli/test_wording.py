@@ -11,6 +11,7 @@ from tests.cases import in_one_test
 from tubemq_spark.cli import main as cli
 from tubemq_spark.cli.wording import in_words_of_commands
 from tubemq_spark.errors import CONDITIONS
+from tubemq_spark.logs import LastResortHandler
 from tubemq_spark.net import tls_errors
 from tubemq_spark.options.table import NAMED
 from tubemq_spark.protocol.errcodes import refusals
@@ -65,7 +66,7 @@ def test_no_text_names_an_option_of_spark(text):
         ),
         (
             CONDITIONS["TUBEMQ_OPTION_NEEDED"].format(option="--tls", other="--tls-ca"),
-            "--tls must be specified, since --tls-ca is about it.",
+            "--tls must be specified, since --tls-ca needs it.",
         ),
         (
             CONDITIONS["TUBEMQ_BAD_SETTING"].format(name="group", value="'a b'", rule="a name"),
@@ -76,7 +77,19 @@ def test_no_text_names_an_option_of_spark(text):
             "check username and password (--username and --password-file)",
         ),
         ("Option 'URI' is 'x', but must be y.", "URI is 'x', but must be y."),
-        ("The folder /x of option 'receiptsPath' cannot be read", "The folder /x cannot be read"),
+        (
+            CONDITIONS["TUBEMQ_FOLDER_UNUSABLE"].format(
+                folder="/x", option="receiptsPath", done="read", cause="no"
+            ),
+            "The folder /x cannot be read: no; mend that, or name another one.",
+        ),
+        (
+            CONDITIONS["TUBEMQ_CHECKPOINT_UNREADABLE"].format(checkpoint="/x", problem="no"),
+            (
+                "The checkpoint /x cannot be read: no; "
+                "name the checkpointLocation of a query that reads from TubeMQ."
+            ),
+        ),
     ],
 )
 def test_texts_are_those_of_the_command_line(text, words):
@@ -98,7 +111,6 @@ MASTER = ("--master", "127.0.0.1:1")
     [
         (["topics", "list"], "; name its host:port in --web.\n"),
         (["consume", "x", "--timeout", "0.1"], "Check the masters' addresses (--master);"),
-        (["receipts", "verify", "ftp://x"], "[TUBEMQ_OPTION_VALUE] URI is 'ftp://x', but must be"),
         (["consume", "x", "--group", "a b"], "[TUBEMQ_BAD_SETTING] --group is 'a b'; it must be"),
         (["consume", "x", "--username", "a"], "--username is given alone; it must be given with"),
     ],
@@ -110,8 +122,10 @@ def test_errors_of_commands_name_arguments(capsys, monkeypatch, arguments, told)
 
 
 def test_warnings_are_in_these_words_too(monkeypatch):
-    stderr = logging.StreamHandler()
-    monkeypatch.setattr(logging, "lastResort", stderr)
+    of_others, ours = logging.StreamHandler(), LastResortHandler()
+    monkeypatch.setattr(logging, "lastResort", of_others)
+    monkeypatch.setattr(logging.getLogger("tubemq_spark"), "handlers", [ours])
     cli.main(["topics", "list", *MASTER])
     record = logging.LogRecord("a", logging.WARNING, "", 1, "up to 60 s (tubemq.fetchTimeoutMs)", None, None)
-    assert stderr.format(record) == "tubemq-spark: up to 60 s (--timeout)"
+    for handler in of_others, ours:
+        assert handler.format(record) == "tubemq-spark: up to 60 s (--timeout)"

@@ -110,7 +110,7 @@ def exclusive(one, other, **values):
 
 def needs_group(**values):
     (option,) = values
-    sentence = f"Option 'tubemq.group' must be specified, since '{option}' is about it."
+    sentence = f"Option 'tubemq.group' must be specified, since '{option}' needs it."
     return Wrong(STREAM, values, "TUBEMQ_OPTION_NEEDED", sentence)
 
 

@@ -2,9 +2,7 @@
 
 import argparse
 import ast
-import errno
 import json
-import os
 import sys
 from importlib import resources
 from pathlib import Path
@@ -69,7 +67,7 @@ def run_copy(arguments: argparse.Namespace) -> int:
     files = {arguments.folder / name: text for name, text in _texts().items()}
     for path in files:
         if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            raise FileExistsError(f"{path} exists, and nothing was copied; name another folder")
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")

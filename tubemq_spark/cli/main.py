@@ -24,6 +24,7 @@ from tubemq_spark.cli.tables import complain
 from tubemq_spark.cli.topics import command as topics
 from tubemq_spark.cli.wording import LogFormatter
 from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
+from tubemq_spark.logs import write_lines_as
 from tubemq_spark.protocol import speedups
 
 _COMMANDS: Final = (
@@ -73,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = build_parser().parse_args(arguments)
     if logging.lastResort is not None:  # where warnings go unless a command sends its log elsewhere
         logging.lastResort.setFormatter(LogFormatter())
+    write_lines_as(LogFormatter())
     try:
         return int(parsed.run(parsed))
     except KeyboardInterrupt:

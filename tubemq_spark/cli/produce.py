@@ -122,7 +122,8 @@ def run(arguments: argparse.Namespace) -> int:
                 # What came before a line that cannot be sent was accepted.
                 producer.flush()
         except (TubeMQError, KeyboardInterrupt):
-            complain(f"stored before it ended: {summarise(producer.receipts())}")
+            if producer.receipts():
+                complain(f"stored before it ended: {summarise(producer.receipts())}")
             raise
         finally:
             producer.close()

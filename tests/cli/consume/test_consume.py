@@ -180,7 +180,9 @@ def test_avro_is_decoded_with_and_without_a_registrys_head(consume, send, schema
 
 
 def test_what_avro_needs_is_said(consume, schema, tmp_path, monkeypatch):
-    assert "--schema must be specified" in consume("clicks", "--decode", "avro", code=2)
+    assert "--schema must be specified, since --decode avro needs it" in consume(
+        "clicks", "--decode", "avro", code=2
+    )
     assert "--decode must be specified" in consume("clicks", "--schema", schema, code=2)
     assert "--decode must be specified" in consume("clicks", "--registry-head", code=2)
     wrong = tmp_path / "wrong.avsc"

@@ -61,7 +61,7 @@ def decoder(name: str | None, schema: Path | None, *, has_head: bool) -> Decoder
         return as_it_is
     if name == "avro":
         if schema is None:
-            raise OptionError("TUBEMQ_OPTION_NEEDED", option="--schema", other="--decode")
+            raise OptionError("TUBEMQ_OPTION_NEEDED", option="--schema", other="--decode avro")
         return _of_one(_avro(schema, _HEAD if has_head else 0))
     return {"inlong": _inlong, "json": _of_one(_json), "text": _as_text}[name]
 
