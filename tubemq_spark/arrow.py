@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import datetime
 import json
-import threading
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -22,7 +21,7 @@ from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.offsets.ledger import Origin, batch_read
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, LossRecorder
 from tubemq_spark.options import OptionSet, ReadOptions
@@ -53,7 +52,7 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # PyAr
         self,
         schema: pa.Schema,
         batches: Generator[pa.RecordBatch, None, None],
-        end: "_End",
+        end: Interruptible,
         policy: LossPolicy,
     ) -> None:
         """Read these batches until ``end``; ``policy`` has taken, and takes, what is lost."""
@@ -69,33 +68,9 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # PyAr
 
     def close(self) -> None:
         """End the read; it may have ended already, and another thread may be waiting for a batch."""
-        self._end.come()
+        self._end.end()
         with contextlib.suppress(ValueError):  # another thread is in it, and ends it
             self._batches.close()
-
-
-class _End:
-    """How a read waits for brokers, which ends when the read does."""
-
-    def __init__(self) -> None:
-        self._has_come = threading.Event()
-
-    def come(self) -> None:
-        """End all waits, and those that begin."""
-        self._has_come.set()
-
-    def pause(self, seconds: float) -> None:
-        """Wait that long.
-
-        Raises:
-            TubeMQError: the read has ended.
-        """
-        if self._has_come.wait(seconds):
-            raise TubeMQError("TUBEMQ_ARROW_READER_CLOSED")
-
-    def check(self) -> None:
-        """Raise the same if the read has ended."""
-        self.pause(0)
 
 
 class _Stream:
@@ -104,7 +79,7 @@ class _Stream:
     closed = False
     """PyArrow asks files for it."""
 
-    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], end: _End) -> None:
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch], end: Interruptible) -> None:
         self._batches = batches
         self._end = end
         self._left = memoryview(schema.serialize())
@@ -165,7 +140,7 @@ def read_arrow(
         cluster = RemoteCluster(remote.gateways_of(changed))
     origin, policy = batch_read(read.cluster.client.group, uuid.uuid4().hex), loss_policy(read)
     tasks = plan_batch(read, schema.names, origin, policy, cluster)
-    end = _End()
+    end = Interruptible(lambda: TubeMQError("TUBEMQ_ARROW_READER_CLOSED"))
     return ArrowReader(schema, _batches(tasks, read, schema, cluster, policy, origin, end), end, policy)
 
 

@@ -25,7 +25,9 @@ def way(request):
 
 @pytest.fixture(scope="module")
 def server(way):
-    with EmbeddedTubeMQ(topics={"plain": (1, 1), "ranged": (1, 1), "shared": (1, 2)}, brokers=3) as running:
+    with EmbeddedTubeMQ(
+        topics={"plain": (1, 1), "ranged": (1, 1), "shared": (1, 2), "left": (1, 1)}, brokers=3
+    ) as running:
         yield running
 
 
@@ -128,6 +130,26 @@ def test_losses_go_to_the_policy(client):
         list(client.read_range(layout, OffsetRange(partition, end, end + 28)))
     assert list(client.read_range(layout, OffsetRange(partition, end, end + 28), on_loss=recorder)) == []
     assert len(recorder.records) == 1
+
+
+def test_a_read_that_is_under_way_ends_with_its_client(address, writer):
+    with writer.producer() as producer:
+        for number in range(3 * 32):
+            producer.send("left", b"%d" % number)
+    with TubeMQClient.connect(address) as client:
+        layout = client.layout("left")
+        records, of_a_range = client.read("left"), client.read_range(layout, whole(client, layout))
+        next(records)
+
+    for reading in (records, of_a_range):
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_CLIENT_CLOSED"):
+            list(reading)
+
+
+def whole(client, layout):
+    """Return the range of a topic's first partition."""
+    partition = min(layout.partitions)
+    return OffsetRange(partition, *client.bounds(layout).complete()[partition.store_id])
 
 
 def test_a_partition_of_another_topic_is_refused(client):

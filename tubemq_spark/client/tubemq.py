@@ -23,10 +23,10 @@ from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
@@ -73,6 +73,8 @@ class TubeMQClient:
         self.subscription = subscription
         self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)
+        self._until_closed = Interruptible(lambda: TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED"))
+        """How reads wait: they would take a closed pool for a broker that is away."""
         self._open: weakref.WeakSet[Producer | Consumer | ArrowReader] = weakref.WeakSet()
 
     @classmethod
@@ -159,6 +161,7 @@ class TubeMQClient:
 
         What a producer has not stored is abandoned, and reads that are under way end with an error.
         """
+        self._until_closed.end()
         for user in list(self._open):
             user.close()
         if self._remote is not None:
@@ -362,10 +365,10 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQConnectionError: no master answered, or a broker is away.
         """
-        return _one_by_one(self.batches(topics, on_loss))
+        return _one_by_one(self.batches(topics, on_loss, self._until_closed))
 
     def batches(
-        self, topics: Iterable[str], on_loss: LossPolicy, wait: Wait = SLEEP
+        self, topics: Iterable[str], on_loss: LossPolicy, wait: Wait
     ) -> Generator[Iterator[Record], None, None]:
         """Yield what ``read`` yields, batch by batch; what the asynchronous form shares, not for users."""
         layout = self.layout(*topics)
@@ -385,10 +388,10 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQError: as ``read``.
         """
-        return _one_by_one(self.range_batches(layout, offsets, on_loss))
+        return _one_by_one(self.range_batches(layout, offsets, on_loss, self._until_closed))
 
     def range_batches(
-        self, layout: TopicsLayout, offsets: OffsetRange, on_loss: LossPolicy, wait: Wait = SLEEP
+        self, layout: TopicsLayout, offsets: OffsetRange, on_loss: LossPolicy, wait: Wait
     ) -> Generator[Iterator[Record], None, None]:
         """Yield what ``read_range`` yields, batch by batch; as ``batches``, not for users."""
         if offsets.partition not in layout.partitions:

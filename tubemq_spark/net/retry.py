@@ -5,6 +5,7 @@ DESIGN.md (*Waits*) lists every wait with its owner and its bound.
 
 import dataclasses
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -71,6 +72,28 @@ class Sleep:
 
 
 SLEEP: Final = Sleep()
+
+
+class Interruptible:
+    """A wait that another thread can end for good: for all that is read on behalf of a user who may close."""
+
+    def __init__(self, ended: Callable[[], Exception]) -> None:
+        """Create the wait; ``ended`` returns what its methods raise once it was ended."""
+        self._ended = ended
+        self._has_ended = threading.Event()
+
+    def end(self) -> None:
+        """End the waits under way, and those that begin; may be repeated."""
+        self._has_ended.set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait that long, in seconds."""
+        if self._has_ended.wait(seconds):
+            raise self._ended()
+
+    def check(self) -> None:
+        """Return at once unless it was ended."""
+        self.pause(0)
 
 
 class Pauses(Protocol):

@@ -19,7 +19,6 @@ Invariants:
 """
 
 import asyncio
-import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from concurrent import futures
 from concurrent.futures import Future
@@ -27,7 +26,7 @@ from concurrent.futures import Future
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.net.retry import Sleep, Wait
+from tubemq_spark.net.retry import Interruptible, Wait
 
 Batches = Generator[Iterable[Record], None, None]
 
@@ -43,8 +42,8 @@ class Reading:
             begin: makes the generator, which waits as it is told.
         """
         self._workers = workers
-        self._stopped = threading.Event()
-        self._batches = begin(Sleep(self._pause, self._check))
+        self._wait = Interruptible(_StoppedError)
+        self._batches = begin(self._wait)
         self._following: Future[list[Record] | None] | None = None
 
     async def records(self) -> AsyncGenerator[Record, None]:
@@ -66,7 +65,7 @@ class Reading:
 
     async def close(self) -> None:
         """End the reading, and wait until its leases were given back; may be repeated."""
-        self._stopped.set()
+        self._wait.end()
         if not self._workers.closed:
             await self._workers.end(self._close)
 
@@ -76,17 +75,9 @@ class Reading:
         self._batches.close()
 
     def _next(self) -> list[Record] | None:
-        self._check()
+        self._wait.check()
         batch = next(self._batches, None)
         return None if batch is None else list(batch)
-
-    def _pause(self, seconds: float) -> None:
-        self._stopped.wait(seconds)
-        self._check()
-
-    def _check(self) -> None:
-        if self._stopped.is_set():
-            raise _StoppedError
 
 
 class _StoppedError(Exception):

@@ -16,7 +16,7 @@ from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.connections import AwayError, Gateways
-from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
@@ -99,6 +99,9 @@ def _read(
                 raise attempts.error("reading", gateways.tried) from error
             what = f"the gateway {gateways.name(gateway)} is {'busy' if error.busy else 'away'} ({error})"
             patience.pause(what, rest.start, pause_s if error.busy else 0.0)
+        except TubeMQError:
+            wait.check()  # a client that closes ends its session, which a read under way may be told of first
+            raise
         else:
             return
 
