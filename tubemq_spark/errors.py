@@ -14,7 +14,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # What the user gave.
     "TUBEMQ_BAD_ADDRESS": "'{address}' is not an address; write host:port, for example 10.1.2.3:8715.",
     "TUBEMQ_SPARK_TOO_OLD": "PySpark {found} is installed, but tubemq_spark needs {oldest} or newer; run: pip install 'pyspark>={oldest}' (on a cluster: a newer Spark).",
-    "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct it, or leave it out (in Spark, onError=deadLetter does).",
+    "TUBEMQ_BAD_MESSAGE": "A message cannot be sent: {what}; correct it, or leave it out.",
     "TUBEMQ_COMMAND_NO_MASTER": 'No master is named; give --master HOST:PORT, set {variable} in the environment, or write master = "HOST:PORT" into {file}.',
     "TUBEMQ_COMMAND_ARGUMENT": "The arguments do not fit: {problem}; {advice}.",
     "TUBEMQ_COMMAND_BROKER": "Broker {broker} does not say where the group stands: {cause}; mend that first.",

@@ -112,7 +112,10 @@ MASTER = ("--master", "127.0.0.1:1")
         (["topics", "list"], "; name its host:port in --web.\n"),
         (["consume", "x", "--timeout", "0.1"], "Check the masters' addresses (--master);"),
         (["consume", "x", "--group", "a b"], "[TUBEMQ_BAD_SETTING] --group is 'a b'; it must be"),
-        (["consume", "x", "--username", "a"], "--username is given alone; it must be given with"),
+        (
+            ["consume", "x", "--username", "a"],
+            "--username is given alone; it must be given with the password, in --password-file or",
+        ),
     ],
 )
 def test_errors_of_commands_name_arguments(capsys, monkeypatch, arguments, told):

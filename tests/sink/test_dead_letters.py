@@ -104,6 +104,7 @@ def test_a_row_that_cannot_be_written_is_a_dead_letter(cluster, what):
     assert value == (bad["value"] or "\0").encode()
     assert attributes["deadLetterCondition"] == condition
     assert condition in attributes["deadLetterReason"]
+    assert "onError" not in attributes["deadLetterReason"]
     assert attributes["deadLetterRow"] == "0:2"
     assert attributes["deadLetterWrite"] == "a-run"
     assert attributes.get("deadLetterTopic") == bad["topic"]

@@ -36,7 +36,7 @@ _PHRASES: Final = (
     (r", or raise fetchOffset\.numRetries", ""),
     (r", or set startingOffsetsByTimestampStrategy=latest", ""),
     (r" \(in Spark: (?:subscribe|messageTypes)\)", ""),
-    (r" \(in Spark, onError=deadLetter does\)", ""),
+    (r"given with the password\b", "given with the password, in --password-file or in TUBEMQ_PASSWORD"),
     (r" Set failOnDataLoss=false [^.]*\.", ""),
     (r" of option '(?:receiptsPath|lossLedger|checkpointLocation)'", ""),
     (r"name one that the driver and all executors can reach and write to", "name another one"),

@@ -89,8 +89,8 @@ _MAX_AGE_SECONDS_PER_STORE: Final = 0.0025
 """Asking for a store costs the driver about 0.2 ms of CPU: hundreds of stores are asked less often."""
 
 _ADVICE_ON_TIMES: Final = (
-    'leave out the former with where("timestamp >= ..."), and set timestampSearch=exact in a batch read that '
-    "must lack none"
+    "leave out the former with where() on the column timestamp, and set timestampSearch=exact in a batch "
+    "read that must lack none"
 )
 
 REMOVAL_SECONDS: Final = 10.0
