@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 PLACE: Final = "earliest, latest, an offset, or a time such as 2026-01-31T12:00 or 2026-01-31T12:00+08:00"
 """What a place may be, for help and errors."""
-_ADVICE: Final = (
-    "name an earlier --from or a later --to, and choose by the messageTime that consume --json prints"
-)
+_ADVICE: Final = "consume --json prints the messageTime and the offset of each message, to choose by them"
 
 
 def parse_place(text: str) -> Edge | Timestamp | int:
