@@ -87,8 +87,8 @@ class Observed(Protocol):
         """Return how many runs failed, by query and condition."""
 
 
-class _Made:
-    """The metrics of one moment."""
+class _Samples:
+    """The values of all metrics at a moment."""
 
     def __init__(self) -> None:
         self.families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
@@ -154,18 +154,18 @@ class _Collector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """Return the metrics without values, for the registry."""
-        yield from _Made().families.values()
+        yield from _Samples().families.values()
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics; what is not known has no value."""
-        made = _Made()
+        samples = _Samples()
         for query in self._observed.states():
-            made.add_query(query, partitions=self._partitions)
+            samples.add_query(query, partitions=self._partitions)
         for (name, condition), count in self._observed.failures().items():
-            made.add("query_failures", count, name, condition)
+            samples.add("query_failures", count, name, condition)
         if self._ledger is not None:
-            made.add_losses(self._ledger)
-        yield from made.families.values()
+            samples.add_losses(self._ledger)
+        yield from samples.families.values()
 
 
 class Metrics:

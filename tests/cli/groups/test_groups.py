@@ -173,10 +173,13 @@ def test_a_place_that_cannot_be_is_exit_code_2_and_nothing_is_written(run, argum
 def test_a_position_that_is_not_what_was_written_is_told(run, monkeypatch):
     monkeypatch.setattr("tubemq_spark.cluster.direct.DirectCluster.move_group", lambda *_: {})
     monkeypatch.setattr("tubemq_spark.cli.groups.resetting._STORED_WITHIN_S", 0.1)
-    code, out, err = run("reset", "unmoved", "clicks", "--to", "56", "--partition", "2:0", "--execute")
+    reset = ("reset", "unmoved", "clicks", "--to", "56", "--partition", "2:0", "--execute")
+    code, out, err = run(*reset)
     assert code == 1
     assert out.startswith("TOPIC")
-    assert "clicks/2:0: the broker says nothing instead of 56" in err
+    problem = "the broker says nothing instead of 56"
+    assert f"clicks/2:0: {problem}" in err
+    assert [row["problem"] for row in json.loads(run(*reset, "--json")[1])["partitions"]] == [problem]
 
 
 def test_without_a_broker_its_partitions_are_told_and_nothing_is_written(run, server):

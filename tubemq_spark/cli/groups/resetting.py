@@ -161,8 +161,8 @@ def _show(
     then: "Mapping[TopicPartition, int]",
     problems: "Mapping[TopicPartition, str]",
 ) -> None:
-    rows: list[dict[str, Any]] = [
-        {
+    rows: dict[TopicPartition, dict[str, Any]] = {
+        partition: {
             "topic": partition.topic,
             "brokerId": partition.broker_id,
             "partition": partition.partition_id,
@@ -171,11 +171,12 @@ def _show(
             "messages": None if partition not in now else (offset - now[partition]) // INDEX_ENTRY_BYTES,
         }
         for partition, offset in sorted(then.items())
-    ]
+    }
     if arguments.json:
-        print_json({"group": arguments.name, "executed": arguments.execute, "partitions": rows})
+        partitions = [{**row, "problem": problems.get(partition)} for partition, row in rows.items()]
+        print_json({"group": arguments.name, "executed": arguments.execute, "partitions": partitions})
     else:
-        print_table(list(rows[0]), [list(row.values()) for row in rows])
+        print_table(list(next(iter(rows.values()))), [list(row.values()) for row in rows.values()])
     for partition, problem in sorted(problems.items()):
         complain(f"{partition}: {problem}")
     if not arguments.execute:
