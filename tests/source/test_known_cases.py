@@ -190,7 +190,7 @@ def test_a_topic_that_was_created_again_is_told_with_both_offsets(cluster, clock
     (store,) = {partition.store_id for partition in cluster.partitions["big"]}
     cluster.logs[store] = cluster.logs[store][:1]
     with pytest.raises(
-        DataLossError, match="already read up to offset 56, but its log now ends at 28"
+        DataLossError, match="to be read from offset 56 on, but its log ends at 28"
     ) as lost:
         query.batch()
     assert lost.value.condition == "TUBEMQ_DATA_LOSS.MOVED_BACK"
