@@ -189,9 +189,7 @@ def test_a_topic_that_was_created_again_is_told_with_both_offsets(cluster, clock
     assert query.batch() == [0, 1]
     (store,) = {partition.store_id for partition in cluster.partitions["big"]}
     cluster.logs[store] = cluster.logs[store][:1]
-    with pytest.raises(
-        DataLossError, match="to be read from offset 56 on, but its log ends at 28"
-    ) as lost:
+    with pytest.raises(DataLossError, match="to be read from offset 56 on, but its log ends at 28") as lost:
         query.batch()
     assert lost.value.condition == "TUBEMQ_DATA_LOSS.MOVED_BACK"
 
