@@ -142,7 +142,7 @@ def test_each_task_has_its_own_line_in_the_log_and_its_own_numbers(kept, caplog)
         rf"task 1: 2 messages \(2 bytes\) to 1 partition; 2 requests, 0 of them retries; {numbers}", told[0]
     )
     assert re.fullmatch(
-        rf"task 2: 1 message \(1 byte\) to 1 partition; 1 requests, 0 of them retries; {numbers}", told[1]
+        rf"task 2: 1 message \(1 byte\) to 1 partition; 1 request, 0 of them retries; {numbers}", told[1]
     )
     with pytest.raises(ProduceError, match="message 1 of task 3"):
         kept.task(b"x" * (1 << 21), name="task 3")

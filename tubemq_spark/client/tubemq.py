@@ -70,6 +70,7 @@ class TubeMQClient:
             raise OptionError("TUBEMQ_MASTERS_AND_GATEWAYS")
         self._config = dataclasses.replace(config, masters=gateways or config.masters).validate()
         self._remote = _remote(self._config, gateways, gateway_token) if gateways else None
+        self.group = config.group
         self.subscription = subscription
         self.node = None if node is None else node.validate()
         self._pool = ChannelPool(config.connect_timeout_ms)

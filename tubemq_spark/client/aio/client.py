@@ -150,7 +150,7 @@ class AsyncTubeMQClient:
             OptionError: a topic, a filter, a number or a setting cannot be used.
             OffsetFormatError: an offset of ``start`` is not one.
         """
-        home = consumer_home(lambda: inner.config.group)
+        home = consumer_home(self._client.group)
         inner = self._client.group_consumer(
             topics,
             message_types=message_types,
@@ -192,7 +192,7 @@ class AsyncTubeMQClient:
             follow_resets=follow_resets,
             settings=settings,
         )
-        consumer = AsyncAssignedConsumer(inner, self._workers, consumer_home(lambda: inner.config.group))
+        consumer = AsyncAssignedConsumer(inner, self._workers, consumer_home(self._client.group))
         self._open.add(consumer)
         return consumer
 

@@ -351,11 +351,9 @@ class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
         return self._inner.status()
 
 
-def consumer_home(group: Callable[[], str]) -> HomeLoop:
-    """Return what will know the event loop of a consumer of a group."""
-    return HomeLoop(
-        lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=group())
-    )
+def consumer_home(group: str) -> HomeLoop:
+    """Return what will know the event loop of a consumer of a group; it must not hold the consumer."""
+    return HomeLoop(lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=group))
 
 
 def _tell_coroutines(state: ConsumerState, turns: Turns, changes: Changes) -> None:
