@@ -96,8 +96,9 @@ def add_command(commands: Commands) -> None:
     parser.add_argument(
         "--decode",
         choices=NAMES,
-        help="decode values. text: UTF-8, with a mark for what is not; json, avro: shown as JSON; inlong: each "
-        "message that InLong packed into a value is printed. A value that does not fit is reported, and printed as it is",
+        help="decode values. text: UTF-8, with a mark for what is not; json, avro: shown as JSON; "
+        "inlong: each message that InLong packed into a value is printed. A value that does not fit is "
+        "reported, and printed as it is",
     )
     parser.add_argument("--schema", type=Path, metavar="FILE", help="the Avro schema that values have")
     parser.add_argument(
