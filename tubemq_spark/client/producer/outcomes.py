@@ -226,6 +226,9 @@ class SendFuture(concurrent.futures.Future[SendResult]):
     ``send`` does, so each is made when it is first looked for; two threads that look get the same one.
     ``tell`` sets ``_state`` before it looks for a condition, and others read it with the condition held: who
     has seen the message open has made the condition before, and is woken.
+
+    They are in a dict of their own. The first two threads that ask Python 3.11 for an object's ``__dict__``
+    at the same time may both make it, if garbage is collected just then, and free its values twice.
     """
 
     _state = _RUNNING
@@ -240,6 +243,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
     ) -> None:
         """``in_callback`` says whether the caller is the thread that tells outcomes."""
         # Not super().__init__(): that makes what a wait needs.
+        self._for_waits: dict[str, Any] = {}
         self._process = os.getpid()
         self._in_callback = in_callback
         self._unasked = unasked
@@ -250,7 +254,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         """Make what a wait needs."""
         if name not in _FOR_WAITS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return vars(self).setdefault(name, _FOR_WAITS[name]())
+        return self._for_waits.setdefault(name, _FOR_WAITS[name]())
 
     def tell(self, result: SendResult | None, error: TubeMQError | None) -> None:
         """End with one of both, and call the callback."""
@@ -261,7 +265,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
             if not self._asked:
                 self._unasked.add(self, error)
         self._state = _FINISHED
-        if "_condition" in vars(self):
+        if self._for_waits:
             self._tell_who_waits()
         if self._callback is not None:
             self._callback(result, error)
