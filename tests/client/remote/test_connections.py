@@ -2,8 +2,10 @@
 
 import asyncio
 import dataclasses
+import gc
 import random
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -118,6 +120,21 @@ def test_a_forked_child_is_another_client_and_leaves_the_connections_to_its_pare
         sweeping.cancel()
         for connection in kept.values():
             connection.channel.close()
+
+
+def test_the_scheduler_does_not_look_after_a_session_that_was_dropped(parts):
+    gateways = Gateways(parts.addresses, parts.config)
+    gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+    sweeping, dropped = gateways._sweeping, weakref.ref(gateways)
+    for connection in gateways._connections.values():
+        connection.channel.close()
+    del gateways, connection
+    gc.collect()
+    assert dropped() is None
+    try:
+        assert not sweeping.active
+    finally:
+        sweeping.cancel()
 
 
 # Many clients.

@@ -530,6 +530,8 @@ class Gateways:
                 # The scheduler must not keep a session that none uses any more.
                 sweep = functools.partial(_close_idle, weakref.ref(self))
                 self._sweeping = process_scheduler().every(max(1, lease_ms) / 8, sweep, name)
+                # Nor look after one that was dropped unclosed. To cancel takes no lock: it may come anywhere.
+                weakref.finalize(self, self._sweeping.cancel).atexit = False
 
     def close_idle(self) -> None:
         """Close the session where it is not used; the scheduler calls this."""
