@@ -31,18 +31,22 @@ def masters(config):
 def test_an_argument_counts_before_the_environment_and_that_before_the_file(config):
     file = 'master = "f"\nweb = "f:1"\ngroup = "in_file"\ntimeout = 7\n'
     assert masters(config(file=file)) == ["f:8715"]
-    made = config(file=file, TUBEMQ_MASTER="e:1", TUBEMQ_GROUP="in_environment")
-    assert (masters(made), str(made.web[0]), made.client.group) == (["e:1"], "f:1", "in_environment")
-    assert made.client.lease_wait_ms == 7_000
-    made = config("--master", "a:1", "--group", "in_argument", "--timeout", "3", file=file)
-    assert (masters(made), made.client.group) == (["a:1"], "in_argument")
-    assert made.client.lease_wait_ms == 3_000
+    settings = config(file=file, TUBEMQ_MASTER="e:1", TUBEMQ_GROUP="in_environment")
+    assert (masters(settings), str(settings.web[0]), settings.client.group) == (
+        ["e:1"],
+        "f:1",
+        "in_environment",
+    )
+    assert settings.client.lease_wait_ms == 7_000
+    settings = config("--master", "a:1", "--group", "in_argument", "--timeout", "3", file=file)
+    assert (masters(settings), settings.client.group) == (["a:1"], "in_argument")
+    assert settings.client.lease_wait_ms == 3_000
 
 
 def test_without_any_the_defaults_count(config):
-    made = config("--master", "m")
-    assert (made.client.group, made.client.lease_wait_ms) == ("tubemq_spark_consume", 60_000)
-    assert [str(server) for server in made.web_servers] == ["m:8080", "m:8780"]
+    settings = config("--master", "m")
+    assert (settings.client.group, settings.client.lease_wait_ms) == ("tubemq_spark_consume", 60_000)
+    assert [str(server) for server in settings.web_servers] == ["m:8080", "m:8780"]
 
 
 def test_the_file_is_where_the_environment_says_or_in_the_usual_folder(config, monkeypatch, tmp_path):
@@ -65,9 +69,9 @@ def test_tls_and_files_of_it_and_the_password(config, tmp_path):
     (tmp_path / "secret").write_text("of the file\n")
     Authority(tmp_path)
     file = 'master = "m"\ntls = true\ntls-ca = "ca.pem"\nusername = "anna"\npassword-file = "secret"\n'
-    made = config(file=file)
-    assert (masters(made), made.client.tls.ca_file) == (["m:8716"], str(tmp_path / "ca.pem"))
-    assert made.client.password == "of the file"
+    settings = config(file=file)
+    assert (masters(settings), settings.client.tls.ca_file) == (["m:8716"], str(tmp_path / "ca.pem"))
+    assert settings.client.password == "of the file"
     other = tmp_path / "other"
     other.write_text("of the argument")
     assert config(file=file, TUBEMQ_PASSWORD="of the environment").client.password == "of the environment"

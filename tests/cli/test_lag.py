@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.stored_checkpoint import offset, store_checkpoint
 from tests.waiting import wait_until
-from tubemq_spark.cli import lag as lag_command, main as cli
+from tubemq_spark.cli import lag as lag_command
 from tubemq_spark.client import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
@@ -32,13 +32,8 @@ def server():
 
 
 @pytest.fixture
-def run(server, capsys):
-    def command(*arguments):
-        capsys.readouterr()
-        code = cli.main(["lag", *arguments, "--master", server.master, "--web", server.master_web])
-        return code, *capsys.readouterr()
-
-    return command
+def run(server, command_on):
+    return command_on(server, "lag")
 
 
 @pytest.fixture

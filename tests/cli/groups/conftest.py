@@ -1,11 +1,9 @@
 """Groups on two brokers, one of which has a topic whose partitions share stores."""
 
 import contextlib
-import json
 
 import pytest
 
-from tubemq_spark.cli import main as cli
 from tubemq_spark.client import ClientConfig, ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -29,27 +27,8 @@ def server(tmp_path):
 
 
 @pytest.fixture
-def run(server, capsys):
-    """Run a command; return its exit code and what it writes."""
-
-    def command(*arguments):
-        capsys.readouterr()
-        code = cli.main(["groups", *arguments, "--master", server.master, "--web", server.master_web])
-        return code, *capsys.readouterr()
-
-    return command
-
-
-@pytest.fixture
-def told(run):
-    """Run a command that must succeed; return what it says as JSON."""
-
-    def command(*arguments):
-        code, out, err = run(*arguments, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return command
+def run(server, command_on):
+    return command_on(server, "groups")
 
 
 def client_config(master, group):

@@ -1,10 +1,7 @@
 """Two brokers whose topics are changed by commands."""
 
-import json
-
 import pytest
 
-from tubemq_spark.cli import main as cli
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 TOKEN = "abc"
@@ -19,25 +16,5 @@ def changeable(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(changeable, capsys):
-    """Run a command; return its exit code and what it writes."""
-
-    def command(*arguments):
-        capsys.readouterr()
-        place = ("--master", changeable.master, "--web", changeable.master_web)
-        code = cli.main(["topics", *arguments, *place])
-        return code, *capsys.readouterr()
-
-    return command
-
-
-@pytest.fixture
-def told(run):
-    """Run a command that must succeed; return what it says as JSON."""
-
-    def command(*arguments):
-        code, out, err = run(*arguments, "--json")
-        assert code == 0, err
-        return json.loads(out)
-
-    return command
+def run(changeable, command_on):
+    return command_on(changeable, "topics")

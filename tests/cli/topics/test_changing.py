@@ -136,7 +136,7 @@ def test_the_token_is_that_of_a_file_or_of_the_environment(run, tmp_path, monkey
 
 @pytest.fixture
 def hidden(monkeypatch):
-    """Let a master tell clients of no change for so many questions."""
+    """Hide changes from clients until a master was asked so many times."""
     monkeypatch.setattr("tubemq_spark.cli.administration._LOOK_EVERY_MS", 1)
     ask, asked = MasterAdmin.topic_info, []
 

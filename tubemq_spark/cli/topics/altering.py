@@ -13,7 +13,6 @@ from tubemq_spark.cli.connection import (
     cluster_config,
 )
 from tubemq_spark.cli.parser import Commands, new_command
-from tubemq_spark.cli.tables import print_json, print_rows
 from tubemq_spark.cli.topics.deployed import (
     NOT_ANSWERED,
     READER,
@@ -22,9 +21,8 @@ from tubemq_spark.cli.topics.deployed import (
     add_brokers_argument,
     add_shape_arguments,
     add_wait_argument,
-    as_rows,
     deployed,
-    published,
+    show_published,
 )
 from tubemq_spark.errors import AdminError, OptionError, TubeMQError
 from tubemq_spark.settings.kinds import BOOLEAN
@@ -94,12 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         return {place.broker_id for place in places}
 
     brokers = ask_a_master(config, alter, NOT_ANSWERED, token)
-    places = published(config, topics, brokers, arguments.wait)
-    if arguments.json:
-        print_json({"topics": as_rows(places)})
-    else:
-        print_rows(as_rows(places))
-    return int(not all(place.is_published for place in places))
+    return show_published(config, topics, brokers, arguments)
 
 
 def _changes(arguments: argparse.Namespace) -> "dict[str, Parameter]":

@@ -11,7 +11,7 @@ from tubemq_spark.cli.connection import (
     cluster_config,
 )
 from tubemq_spark.cli.parser import Commands, new_command
-from tubemq_spark.cli.tables import complain, print_json, print_rows
+from tubemq_spark.cli.tables import complain
 from tubemq_spark.cli.topics.deployed import (
     NOT_ANSWERED,
     READER,
@@ -19,9 +19,8 @@ from tubemq_spark.cli.topics.deployed import (
     add_brokers_argument,
     add_shape_arguments,
     add_wait_argument,
-    as_rows,
     deployed,
-    published,
+    show_published,
 )
 from tubemq_spark.errors import OptionError, TubeMQError
 
@@ -77,12 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         return brokers
 
     brokers = ask_a_master(config, create, NOT_ANSWERED, token)
-    places = published(config, topics, brokers, arguments.wait)
-    if arguments.json:
-        print_json({"topics": as_rows(places)})
-    else:
-        print_rows(as_rows(places))
-    return int(not all(place.is_published for place in places))
+    return show_published(config, topics, brokers, arguments)
 
 
 def _brokers(admin: "MasterAdmin", named: tuple[int, ...] | None) -> "Collection[int]":

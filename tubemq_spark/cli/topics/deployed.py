@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.administration import ask_a_master, await_until
 from tubemq_spark.cli.arguments import SECONDS, of_kind, whole_number
-from tubemq_spark.cli.tables import complain
+from tubemq_spark.cli.tables import complain, print_json, print_rows
 from tubemq_spark.protocol.names import TOPIC_NAME, TOPIC_NAME_RULE
 from tubemq_spark.settings.kinds import name
 from tubemq_spark.settings.suggest import did_you_mean
@@ -75,16 +75,16 @@ def _of(item: Mapping[str, Any], place: Mapping[str, Any]) -> Deployed:
     )
 
 
-def published(
-    config: "ClusterConfig", topics: Collection[str], brokers: Collection[int], seconds: float
-) -> list[Deployed]:
-    """Wait until clients are told of topics as they are configured; return these, published or not.
+def show_published(
+    config: "ClusterConfig", topics: Collection[str], brokers: Collection[int], arguments: argparse.Namespace
+) -> int:
+    """Wait until clients are told of topics as they are configured; print them, and return 0 if they are.
 
     Args:
         config: the cluster.
         topics: their names.
         brokers: those that count.
-        seconds: how long to wait at most.
+        arguments: how long to wait, and whether to print JSON.
 
     Raises:
         TubeMQConnectionError: no master answers.
@@ -97,9 +97,14 @@ def published(
         places = [place for place in everywhere if place.broker_id in brokers]
         return all(place.is_published for place in places)
 
-    if not _waited(is_so, seconds, "clients are told of it"):
-        complain(f"clients were not told of all of it within {seconds:g} s; see topics describe later")
-    return places
+    is_published = _waited(is_so, arguments.wait, "clients are told of it")
+    if not is_published:
+        complain(f"clients were not told of all of it within {arguments.wait:g} s; see topics describe later")
+    if arguments.json:
+        print_json({"topics": as_rows(places)})
+    else:
+        print_rows(as_rows(places))
+    return int(not is_published)
 
 
 def gone(config: "ClusterConfig", topics: Collection[str], seconds: float) -> bool:
