@@ -21,10 +21,10 @@ IDLE_INTERVAL = "spark.sql.streaming.noDataProgressEventInterval"
 
 @pytest.fixture
 def listener(spark):
-    made = LagListener(spark)
-    spark.streams.addListener(made)
-    yield made
-    spark.streams.removeListener(made)
+    listener = LagListener(spark)
+    spark.streams.addListener(listener)
+    yield listener
+    spark.streams.removeListener(listener)
 
 
 class Gated(Collected):
@@ -93,7 +93,7 @@ def values(metrics):
 
 @contextlib.contextmanager
 def idle_told_often(spark):
-    """Let Spark tell of idle queries twice a second."""
+    """Set how often Spark tells of idle queries: twice a second."""
     spark.conf.set(IDLE_INTERVAL, "500")
     yield
     spark.conf.unset(IDLE_INTERVAL)

@@ -35,13 +35,13 @@ async def test_everything_comes_in_order(server):
     for place in places:
         produce(server, numbered(25), where=place)
     async with client_of(server) as client:
-        found = [record async for record in client.read(TOPIC)]
-        assert [record.partition for record in found] == [place for place in places for _ in range(25)]
-        assert [record.value for record in found] == numbered(25) * 3
+        records = [record async for record in client.read(TOPIC)]
+        assert [record.partition for record in records] == [place for place in places for _ in range(25)]
+        assert [record.value for record in records] == numbered(25) * 3
         layout = await client.layout(TOPIC)
         range_ = OffsetRange(partition(2), 5 * ROW, 15 * ROW)
-        found = [record.value async for record in client.read_range(layout, range_)]
-        assert found == numbered(10, 5)
+        values = [record.value async for record in client.read_range(layout, range_)]
+        assert values == numbered(10, 5)
 
 
 @coroutine

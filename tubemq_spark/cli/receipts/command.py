@@ -48,7 +48,7 @@ def add_command(commands: Commands) -> None:
     verify.add_argument(
         "--allow-expired",
         action="store_true",
-        help="messages that retention has removed are no reason for exit code 1",
+        help="exit with 0 although retention has removed messages, if nothing else is wrong",
     )
     verify.add_argument("--json", action="store_true", help="print one JSON object, with every check")
     add_connection_arguments(verify, _GROUP)

@@ -454,10 +454,10 @@ class GatewayQuestions:
         return self._queries.bounds(list(stores))
 
     def peek(
-        self, _endpoint: Endpoint, records: OffsetRange
+        self, endpoint: Endpoint, records: OffsetRange
     ) -> AbstractContextManager[Iterator[FetchedBatch]]:
         """See ``Questions``."""
-        request = RangeRequest(records, Route(_endpoint, 0), own_store=False)
+        request = RangeRequest(records, Route(endpoint, 0), own_store=False)
         return contextlib.closing(read_remote_range(self._queries.gateways, request, pass_over, SLEEP))
 
 
