@@ -2,12 +2,13 @@
 
 import datetime
 import logging
+import threading
 
 import pytest
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.observe import LagListener
+from tubemq_spark.observe import LagListener, losses as losses_module
 from tubemq_spark.observe.losses import LedgerLosses
 from tubemq_spark.offsets.ledger import SUFFIX, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossRecord
@@ -75,6 +76,26 @@ def test_a_ledger_that_cannot_be_read_keeps_its_counts_and_is_told_once(tmp_path
     clock[0] += 30
     losses.counts()
     assert losses.read_at == clock[0]
+
+
+def test_a_ledger_that_does_not_answer_holds_up_no_metrics(losses, clock, monkeypatch):
+    monkeypatch.setattr(losses_module, "_PATIENCE_SECONDS", 0.05)
+    answers, reads = threading.Event(), []
+
+    def read():
+        reads.append(clock[0])
+        assert answers.wait(60)
+        return {losses_module.Kind(*EXPIRED): losses_module.Count(1, 4)}
+
+    monkeypatch.setattr(losses, "_read", read)
+    assert losses.counts() == {}
+    clock[0] += 60
+    assert losses.counts() == {}
+    assert (reads, losses.read_at) == ([1_000], None)
+    answers.set()
+    losses._reading.join(60)
+    clock[0] -= 40
+    assert losses.counts() == {EXPIRED: (1, 4)}
 
 
 def test_losses_are_metrics(tmp_path):
