@@ -85,8 +85,8 @@ test: unit test-integration ## every test but the long ones; those on the Java T
 unit: $(STAMP) ## no Spark, no Java, about six minutes
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) $(ARGS)
 
-again: $(STAMP) ## the tests that failed last time, one by one; ARGS=tests
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none -p no:randomly $(ARGS)
+again: $(STAMP) ## the tests that failed last time, one by one; ARGS=tests or ARGS=integration_tests
+	$(BIN)/python tools/failed_again.py $(ARGS)
 
 coverage: $(STAMP) ## unit tests, and the branches of each package that they cover; takes half as long again
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) --cov --cov-report= $(ARGS)
