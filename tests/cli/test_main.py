@@ -132,8 +132,10 @@ def test_a_positional_argument_may_come_behind_options(capsys, tmp_path):
 
 
 def test_a_wrong_argument_is_told_by_its_command(capsys):
-    told = _refused(capsys, "consume", "clicks", "--master", "m", "--tail")
-    assert told == ("tubemq-spark consume: unrecognized arguments: --tail; see tubemq-spark consume --help\n")
+    told = _refused(capsys, "consume", "clicks", "--master", "m", "--xyzzy")
+    assert told == (
+        "tubemq-spark consume: unrecognized arguments: --xyzzy; see tubemq-spark consume --help\n"
+    )
     told = _refused(capsys, "receipts", "verify", "/x", "--master", "m", "more")
     assert told.startswith("tubemq-spark receipts verify: unrecognized arguments: more;")
 
@@ -152,6 +154,44 @@ def test_a_wrong_argument_is_told_by_its_command(capsys):
 )
 def test_an_unknown_command_is_told_what_there_is(capsys, arguments, told):
     assert _refused(capsys, *arguments).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], ": COMMAND is missing: embedded, gateway, "),
+        (["topics"], " topics: ACTION is missing: list, describe, create, alter or delete; see "),
+        (["groups"], " groups: ACTION is missing: list, describe or reset; see "),
+        (["checkpoint"], " checkpoint: ACTION is missing: show or rewind; see "),
+        (["receipts"], " receipts: ACTION is missing: verify; see "),
+        (["examples"], " examples: ACTION is missing: list or copy; see "),
+        (["consume"], " consume: TOPIC is missing, as in: tubemq-spark consume clicks "),
+        (
+            ["groups", "reset", "--to", "latest"],
+            " groups reset: GROUP and TOPIC are missing, as in: tubemq-spark groups reset ",
+        ),
+        (["groups", "reset", "g", "t"], "--to --offsets is required, as in: tubemq-spark groups reset "),
+        (["lag"], "--checkpoint --group is required, as in: tubemq-spark lag "),
+    ],
+)
+def test_what_is_missing_is_named_with_what_could_be_there(capsys, arguments, told):
+    assert told in _refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["consume", "clicks", "--tail", "5"], ": --tail 5; did you mean '--last'?; see "),
+        (["consume", "clicks", "--Folow"], ": --Folow; did you mean '--follow'?; see "),
+        (["consume", "clicks", "--cuont=5"], ": --cuont=5; did you mean '--count'?; see "),
+        (["consume", "clicks", "--bootstrap-server", "h:1"], "; did you mean '--master'?; see "),
+        (["consume", "clicks", "--from-beginning"], "; did you mean '--from'?; see "),
+        (["topics", "list", "--mastr", "h:1"], "; did you mean '--master'?; see tubemq-spark topics list "),
+        (["examples", "list", "--tail"], ": --tail; see "),
+    ],
+)
+def test_an_unknown_argument_is_told_the_nearest(capsys, arguments, told):
+    assert told in _refused(capsys, *arguments)
 
 
 def test_the_environment_may_name_the_master(capsys, monkeypatch):

@@ -1,7 +1,7 @@
 """What all commands have in common: their parser, their example and their exit codes."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 
 from tubemq_spark.settings.suggest import did_you_mean
@@ -10,6 +10,20 @@ FAILED: Final = 1
 WRONG_ARGUMENTS: Final = 2
 INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
+
+_MISSING: Final = "the following arguments are required: "
+_ONE_IS_MISSING: Final = "one of the arguments "
+_UNKNOWN: Final = "unrecognized arguments: "
+"""How messages of argparse begin that are said in other words, or with more."""
+_OF_OTHER_TOOLS: Final = {
+    "--bootstrap-server": "--master",
+    "--broker-list": "--master",
+    "--from-beginning": "--from",
+    "--max-messages": "--count",
+    "--offset": "--from",
+    "--tail": "--last",
+}
+"""Arguments of other command lines, and those that stand for them here."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -25,8 +39,31 @@ class CommandParser(argparse.ArgumentParser):
     """Whether the call that is under way came from ``parse_intermixed_args``, which calls back."""
 
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong, and end with exit code 2."""
-        self.exit(WRONG_ARGUMENTS, f"{self.prog}: {message}; see {self.prog} --help\n")
+        """Say in one line what is wrong and what would be right, and end with exit code 2."""
+        self.exit(WRONG_ARGUMENTS, f"{self.prog}: {self._advised(message)}; see {self.prog} --help\n")
+
+    def _advised(self, message: str) -> str:
+        """Return a message of argparse with what helps: the actions, an example, the nearest argument."""
+        if message.startswith(_MISSING):
+            names = message.removeprefix(_MISSING).split(", ")
+            missing = f"{enumerated(names, 'and')} {'is' if len(names) == 1 else 'are'} missing"
+            if self.example:
+                return f"{missing}, as in: {self.example}"
+            there_are = [name for action in self._actions if action.required for name in action.choices or ()]
+            return f"{missing}: {enumerated(there_are, 'or')}"
+        if message.startswith(_ONE_IS_MISSING):
+            return f"{message}, as in: {self.example}"
+        if message.startswith(_UNKNOWN):
+            given = (word.partition("=")[0] for word in message.removeprefix(_UNKNOWN).split())
+            nearest = filter(None, map(self._nearest, (word for word in given if word.startswith("--"))))
+            return "; ".join([message, *nearest])
+        return message
+
+    def _nearest(self, name: str) -> str:
+        """Return which argument an unknown one most likely stands for, as a question; "" if none is close."""
+        known = [option for action in self._actions for option in action.option_strings]
+        meant = _OF_OTHER_TOOLS.get(name, name)
+        return did_you_mean(meant if meant in known else name, known)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 (typeshed: overloads)
         """Take positional arguments in any place, and report unknown ones under the command's own name."""
@@ -43,6 +80,12 @@ class CommandParser(argparse.ArgumentParser):
             advice = did_you_mean(value, action.choices) or f"choose from {', '.join(action.choices)}"
             self.error(f"no {str(action.metavar).lower()} is called {value!r}; {advice}")
         super()._check_value(action, value)
+
+
+def enumerated(names: Sequence[str], conjunction: str) -> str:
+    """Return names with commas between them, and a word before the last."""
+    *others, last = names
+    return f"{', '.join(others)} {conjunction} {last}" if others else last
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"  # noqa: SLF001 (typeshed names it so)
