@@ -112,7 +112,7 @@ def test_the_list_of_calls(call):
 
 
 @pytest.mark.usefixtures("consumer")
-def test_where_one_group_stands(call, topic, group):
+def test_where_one_group_stands(server, call, topic, group):
     parameters = {"topicName": topic, "groupName": group, "partitionId": 0}
     plain = {
         "result": True,
@@ -135,6 +135,9 @@ def test_where_one_group_stands(call, topic, group):
         "curReadDataOffset": -1,
         "curRdDltDataOffset": -1,
     }
+    # Until this group connects, a Java broker refuses questions about all groups.
+    with RawClient(server.broker, topic, f"{group}_x", "client-2") as client:
+        assert client.register().success
 
 
 @pytest.mark.usefixtures("consumer")

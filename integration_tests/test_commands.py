@@ -14,6 +14,7 @@ import pytest
 
 from integration_tests.real.config_files import ADMIN_TOKEN
 from integration_tests.real.waiting import wait_until
+from integration_tests.rig.raw_client import RawClient
 from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.cli import main as cli
 
@@ -104,6 +105,36 @@ def test_lines_are_produced_consumed_and_found_by_the_java_consumer(
 
     last = [b"%d:0 " % broker + line for broker in (1, 2) for line in lines[broker - 1 :: 2][-2:]]
     assert run("consume", topic, "--last", "2", "--format", r"%p %s\n")[1].splitlines() == last
+
+
+def test_a_group_of_which_a_broker_cannot_tell_hides_no_other(real_brokers, capfdbinary):
+    """A Java broker refuses a question about all groups when only its administration API has named one."""
+    topic, odd, others = "commanded", "commanded_odd", {"commanded_one", "commanded_two"}
+    broker, listing = real_brokers.brokers[1], ("groups", "list", "--web", real_brokers.master_web)
+
+    def connect(group):
+        with RawClient(broker.address, topic, group) as client:
+            assert client.register().success
+            client.unregister()
+
+    def groups():
+        capfdbinary.readouterr()
+        code = cli.main([*listing, "--json", "--master", real_brokers.master])
+        written = capfdbinary.readouterr()
+        names = {group["group"] for group in json.loads(written.out)["groups"]}
+        return code, {odd, *others} & names, written.err.decode()
+
+    for other in others:
+        connect(other)
+    wait_until(lambda: groups()[1] == others, timeout_s=PATIENCE_S, what="the broker to book the groups")
+    broker.admin.group_offset(topic, odd, 0, real_offset=True)
+    wait_until(lambda: groups()[0] == 1, timeout_s=PATIENCE_S, what="the broker to book the odd group")
+    code, names, err = groups()
+    assert (code, names) == (1, others), err
+    assert re.search(rf"broker 1: \[TUBEMQ_GROUPS_NOT_TOLD\] .* {odd} ", err)
+    assert "broker 2" not in err
+    connect(odd)
+    assert groups() == (0, {odd, *others}, "")
 
 
 def test_messages_are_followed_while_others_are_produced(real_brokers, run, tmp_path):

@@ -35,6 +35,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_ADMIN_NO_ANSWER": "The web server {server} gave no usable answer: {cause}; check the web port of the master or broker.",
     "TUBEMQ_ADMIN_NO_TOKEN": "{method} changes the cluster and needs its token; pass token= (confModAuthToken of the masters).",
     "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call, or the token that it carries (confModAuthToken).",
+    "TUBEMQ_GROUPS_NOT_TOLD": "Broker {broker} does not tell where {groups} stand ({reason}), of other groups it does; it can when a consumer of the group has connected to it, or after its restart.",
     "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
     # The columns of a DataFrame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema is empty; name at least one of these columns: {known}.",

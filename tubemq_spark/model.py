@@ -141,7 +141,7 @@ class StoredOffsets:
     offsets: tuple[StoredOffset, ...]
     """In the order of brokers and groups; a group that never read a partition is absent there."""
     failures: Mapping[int, TubeMQError]
-    """Why there is no answer of a broker, by its id."""
+    """Why there is no answer of a broker, or none about some groups, by its id."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ with JSON (TubeMQ's ``WebServer`` and ``BrokerAdminServlet``). Calls that change
 
 import dataclasses
 import http.client
+import itertools
 import json
 import urllib.error
 import urllib.parse
@@ -396,11 +397,12 @@ class BrokerAdmin(_WebApi):
         The broker books them to its storage with a delay; younger ones are absent.
         """
         return {
-            (topic, place["partitionId"]): place["curOffset"] for _, topic, place in self.group_places(group)
+            (topic, place["partitionId"]): place["curOffset"]
+            for _, topic, place in self.group_places([group])
         }
 
     def group_places(
-        self, group: str | None = None, topics: Collection[str] = ()
+        self, groups: Collection[str] = (), topics: Collection[str] = ()
     ) -> Iterator[tuple[str, str, dict[str, int]]]:
         """Yield groups, topics and the API's items about partitions where the group has an offset.
 
@@ -408,18 +410,28 @@ class BrokerAdmin(_WebApi):
         open) among others. See ``committed_offsets`` for the delay.
 
         Args:
-            group: the only group to ask for; by default all of them.
+            groups: the only groups to ask for; by default all of them.
             topics: the only topics to ask for; by default all of them, which takes a broker with many of both
                 seconds.
+
+        Raises:
+            AdminError: a Java broker refuses the whole question when it asks for a group of which only this
+                API has spoken since the broker started (``group_offset`` with ``real_offset``): its
+                ``queryGroupOffset`` misses what a consumer's registration makes.
         """
-        parameters = {} if group is None else {"groupName": group}
-        for names in _batches(sorted(topics)) if topics else [""]:
-            of_topics = {"topicName": names} if names else {}
-            for item in self.call("admin_query_offset", **parameters, **of_topics)["dataSet"]:
+        for of_groups, of_topics in itertools.product(
+            _lists("groupName", groups), _lists("topicName", topics)
+        ):
+            for item in self.call("admin_query_offset", **of_groups, **of_topics)["dataSet"]:
                 for topic in item["subInfo"]:
                     for place in topic["offsets"]:
                         if place["curOffset"] >= 0:
                             yield item["groupName"], topic["topicName"], place
+
+    def booked_groups(self) -> list[str]:
+        """Return the names of all groups of which this broker has offsets."""
+        kinds = self.call("admin_query_group")["dataSet"]
+        return next(kind["groupName"] for kind in kinds if kind["type"] == "all")
 
     def holders(self) -> dict[tuple[str, str, int], str]:
         """Return which consumer holds which partition now, by group, topic and partition id."""
@@ -432,8 +444,7 @@ class BrokerAdmin(_WebApi):
 
     def _open_stores(self, topics: Iterable[str]) -> Iterator[tuple[tuple[str, int], OffsetBounds, int]]:
         """Yield topic and partition id, bounds, and the first byte of the data, of each open partition."""
-        for names in list(_batches(topics)) or [""]:
-            of_topics = {"topicName": names} if names else {}
+        for of_topics in _lists("topicName", topics):
             for topic in self.call("admin_query_pubinfo", **of_topics)["dataSet"]:
                 for place in topic["offsetInfo"]:
                     bounds = OffsetBounds(place["offsetMin"], place["offsetMax"])
@@ -453,3 +464,8 @@ def _batches(values: Iterable[str]) -> Iterable[str]:
     names = list(values)
     for start in range(0, len(names), _MOST_LIST_ITEMS):
         yield ",".join(names[start : start + _MOST_LIST_ITEMS])
+
+
+def _lists(name: str, values: Iterable[str]) -> list[dict[str, str]]:
+    """Return a parameter for each list of values; without values one call without it, which asks for all."""
+    return [{name: values} for values in _batches(values)] or [{}]
