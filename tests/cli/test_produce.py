@@ -1,6 +1,7 @@
 """The command ``produce`` as a process: lines are stored as they come."""
 
 import datetime
+import re
 import signal
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import zoneinfo
 
 import pytest
 
+from tests.cases import in_one_test
 from tests.waiting import wait_until
 from tubemq_spark.cli.main import main
+from tubemq_spark.cli.times import stored_time
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
@@ -85,6 +88,54 @@ def test_lines_may_name_their_time_or_go_without(server, tmp_path):
     ]
     times = [time for time, _ in produced(server, lines, "--json-lines", "--message-time", "202602020000")]
     assert times[2:] == ["202601010000", "202602020000"]
+
+
+@in_one_test(
+    ("text", "zone", "stored"),
+    [
+        ("202602020000", "Asia/Shanghai", "202602020000"),
+        ("2026-02-02T00:00", "Asia/Shanghai", "202602020800"),
+        ("2026-02-02T00:00+08:00", "UTC", "202602011600"),
+        ("2026-02-02 00:00:59", "UTC", "202602020000"),
+        ("2026-02-02", "UTC", "202602020000"),
+        ("20260202", "UTC", "202602020000"),
+        ("1769990400000", "UTC", "202602020000"),
+        ("1769990459999", "Asia/Shanghai", "202602020800"),
+        ("2026-10-25T00:30Z", "Europe/Berlin", "202610250230"),
+    ],
+)
+def test_a_message_time_is_stored_in_the_zone_of_message_times(text, zone, stored):
+    assert stored_time(text, zoneinfo.ZoneInfo(zone)) == stored
+
+
+@in_one_test(
+    "text",
+    [
+        *("yesterday", "", "202613020000", "1769990400", "26", "20260202000000", "١٧٦٩٩٩٠٤٠٠٠٠٠"),
+        *("-1769990400000", "2026-02-30", "9999-12-31T23:59-12:00"),
+    ],
+)
+def test_what_is_no_message_time_is_refused_with_examples(text):
+    with pytest.raises(ValueError, match=re.escape(repr(text))) as refused:
+        stored_time(text, zoneinfo.ZoneInfo("Asia/Shanghai"))
+    assert "is not a time: 2026-01-31T12:00 or 2026-01-31T12:00+08:00, milliseconds" in str(refused.value)
+
+
+def test_the_second_of_two_equal_hours_is_refused():
+    with pytest.raises(ValueError, match="Europe/Berlin, which sets its clocks back then"):
+        stored_time("2026-10-25T01:30Z", zoneinfo.ZoneInfo("Europe/Berlin"))
+
+
+def test_times_of_arguments_and_of_lines_take_the_same_forms(server, tmp_path, capsys):
+    lines = tmp_path / "lines"
+    lines.write_text('{"value": "a", "messageTime": 1769990400000}\n{"value": "b"}\n')
+    how = ["--json-lines", "--message-time", "2026-02-02T01:00+01:00", "--message-time-zone", "Asia/Shanghai"]
+    assert [time for time, _ in produced(server, lines, *how)] == ["202602020800", "202602020800"]
+    assert main(["produce", "demo", str(lines), "--master", server.master, "--message-time", "soon"]) == 2
+    assert "--message-time cannot be used: 'soon' is not a time: 2026-01-31T12:00 " in capsys.readouterr().err
+    lines.write_text('{"value": "a", "messageTime": "soon"}\n')
+    assert main(["produce", "demo", str(lines), "--master", server.master, "--json-lines"]) == 2
+    assert "line 1: its messageTime 'soon' is not a time: 2026-01-31T12:00 " in capsys.readouterr().err
 
 
 def test_a_time_and_none_exclude_each_other(server, tmp_path, capsys):

@@ -1,10 +1,10 @@
 """Partitions and places in them, as arguments name them."""
 
 import argparse
-import datetime
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tubemq_spark.cli.times import MOMENT, moment_ms
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Specific, Timestamp
@@ -12,7 +12,7 @@ from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Specific, Timesta
 if TYPE_CHECKING:
     from tubemq_spark.cluster.base import Cluster
 
-PLACE: Final = "earliest, latest, an offset, or a time such as 2026-01-31T12:00 or 2026-01-31T12:00+08:00"
+PLACE: Final = f"earliest, latest, an offset, or a time such as {MOMENT}"
 """What a place may be, for help and errors."""
 _ADVICE: Final = "consume --json prints the messageTime and the offset of each message, to choose by them"
 
@@ -29,12 +29,9 @@ def parse_place(text: str) -> Edge | Timestamp | int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        moment = datetime.datetime.fromisoformat(text)
+        return Timestamp(moment_ms(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a place: {PLACE}") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return Timestamp(int(moment.timestamp() * 1000))
 
 
 def parse_partition(text: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import signal
 import sys
+import zoneinfo
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.places import parse_partition
 from tubemq_spark.cli.tables import complain, print_json
+from tubemq_spark.cli.times import MESSAGE_TIME, stored_time
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
 from tubemq_spark.receipts import Receipt, summarise
@@ -65,7 +67,7 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument("--message-type", metavar="TYPE", help="message type, by which consumers may filter")
     parser.add_argument(
-        "--message-time", metavar="yyyyMMddHHmm", help="message time (default: the time of sending)"
+        "--message-time", metavar="TIME", help=f"message time: {MESSAGE_TIME} (default: the time of sending)"
     )
     parser.add_argument(
         "--no-message-time", action="store_true", help="send messages that name no time without one"
@@ -102,6 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--json-lines", other="--key-delimiter")
     if arguments.no_message_time and arguments.message_time is not None:
         raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--no-message-time", other="--message-time")
+    if arguments.message_time is not None:
+        try:
+            arguments.message_time = stored_time(arguments.message_time, _zone(arguments))
+        except ValueError as error:
+            raise OptionError("TUBEMQ_COMMAND_SETTING", source="--message-time", problem=error) from error
     config = cluster_config(arguments)
     from tubemq_spark.client.tubemq import TubeMQClient
 
@@ -169,6 +176,7 @@ def _send_all(producer: "Producer", lines: IO[bytes], arguments: argparse.Namesp
 
 def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int, "_Line"]]:
     delimiter = None if arguments.key_delimiter is None else arguments.key_delimiter.encode()
+    zone = _zone(arguments)
     for number, text in enumerate(lines, 1):
         body = text.removesuffix(b"\n").removesuffix(b"\r")
         if not body:
@@ -176,7 +184,7 @@ def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int
                 continue
             raise _refused(number, "it is blank (--skip-blank-lines leaves such lines out)")
         if arguments.json_lines:
-            yield number, _of_json(number, body)
+            yield number, _of_json(number, body, zone)
         elif delimiter is not None:
             key, found, value = body.partition(delimiter)
             if not found:
@@ -186,7 +194,7 @@ def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int
             yield number, {"value": body}
 
 
-def _of_json(number: int, text: bytes) -> "_Line":
+def _of_json(number: int, text: bytes, zone: zoneinfo.ZoneInfo) -> "_Line":
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -204,11 +212,18 @@ def _of_json(number: int, text: bytes) -> "_Line":
             "message_type": data.get("messageType"),
             "attributes": _own(data.get("attributes")),
         }
-        if data.get("messageTime") is not None:
-            line["message_time"] = data["messageTime"]
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _refused(number, f"its fields have other types than consume --json prints ({error})") from error
+    if data.get("messageTime") is not None:
+        try:
+            line["message_time"] = stored_time(str(data["messageTime"]), zone)
+        except ValueError as error:
+            raise _refused(number, f"its messageTime {error}") from error
     return line
+
+
+def _zone(arguments: argparse.Namespace) -> zoneinfo.ZoneInfo:
+    return zoneinfo.ZoneInfo(arguments.message_time_zone)
 
 
 def _route(data: dict[str, Any]) -> tuple[int, int] | None:

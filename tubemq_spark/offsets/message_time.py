@@ -50,3 +50,9 @@ def text_of(minute: int, zone: zoneinfo.ZoneInfo) -> str:
     moment = datetime.datetime.fromtimestamp(minute * 60, zone)
     # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
     return f"{moment.year:04d}{moment:%m%d%H%M}"
+
+
+def is_repeated(minute: int, text: str, zone: zoneinfo.ZoneInfo) -> bool:
+    """Tell whether readers take the text of a minute for an earlier one: where an hour comes twice."""
+    read = minutes_of(text, zone)
+    return read is not None and not read.certain and read.first != minute

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType, StructType
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY
-from tubemq_spark.offsets.message_time import minutes_of, text_of
+from tubemq_spark.offsets.message_time import is_repeated, text_of
 from tubemq_spark.options import MessageTime, WriteOptions
 from tubemq_spark.protocol.send_batch import Bools, BytesColumn, Coded, MessageHeader, SendBatch
 from tubemq_spark.sink import coding
@@ -169,7 +169,7 @@ class SinkColumns:
             return None
         minute, zone = int(now_s // 60), zoneinfo.ZoneInfo(self.message_time_zone)
         text = text_of(minute, zone)
-        if _is_repeated(minute, text, zone):
+        if is_repeated(minute, text, zone):
             _warn_of_repeated_hour(zone.key, minute // 60)
         return text
 
@@ -207,7 +207,7 @@ class SinkColumns:
                 return None
             zone = zoneinfo.ZoneInfo(self.message_time_zone)
             text = text_of(minute, zone)
-            if _is_repeated(minute, text, zone):
+            if is_repeated(minute, text, zone):
                 return ValueError(
                     f"{zone.key} sets its clocks back then, and {text} would be read as an earlier time; "
                     "messageTimeZone=UTC has no such times"
@@ -237,12 +237,6 @@ def _no_texts(column: Coded[Any], texts: Callable[[Any], Iterable[tuple[str, str
     return {
         row: wrong[code] for row, code in enumerate(column.codes.tolist() if wrong else ()) if code in wrong
     }
-
-
-def _is_repeated(minute: int, text: str, zone: zoneinfo.ZoneInfo) -> bool:
-    """Tell whether readers take the text of a minute for an earlier one: where an hour comes twice."""
-    read = minutes_of(text, zone)
-    return read is not None and not read.certain and read.first != minute
 
 
 @functools.lru_cache
