@@ -9,6 +9,7 @@ from tests.embedded.wire import MasterClient
 from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.server import EmbeddedSettings
+from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.pb import common_pb2
 
@@ -43,7 +44,7 @@ def text_of(check, *arguments, **keywords):
 
 @pytest.mark.parametrize(("producers", "consumers"), [(True, False), (False, True), (False, False)])
 def test_each_kind_is_asked_only_where_it_is_switched_on(producers, consumers):
-    asked = checker(producers=producers, consumers=consumers)
+    asked = checker(USERS if producers or consumers else {}, producers, consumers)
     nothing = common_pb2.MasterCertificateInfo()
     for producer, required in ((True, producers), (False, consumers)):
         if required:
@@ -127,8 +128,17 @@ def test_a_token_of_the_broker_does_not_grow_old():
     checker().at_broker(shown, producer=False)
 
 
+def test_passwords_that_no_client_has_to_show_are_refused():
+    with pytest.raises(OptionError, match=r"users is given alone.*authenticate_producers=True") as refused:
+        EmbeddedSettings(users=USERS)
+    assert "secret" not in str(refused.value)
+    for demanded in ({"authenticate_producers": True}, {"authenticate_consumers": True}):
+        assert EmbeddedSettings(users=USERS, **demanded).users == USERS
+    assert EmbeddedSettings(users={}).users == {}
+
+
 def test_passwords_are_not_shown():
-    settings = EmbeddedSettings(users=USERS)
+    settings = EmbeddedSettings(authenticate_producers=True, users=USERS)
     assert "secret" not in repr(settings)
     assert "secret" not in repr(checker())
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
 from tubemq_spark.net.tls import ServerTls
+from tubemq_spark.settings.fields import bad_setting
 
 DEFAULT_ADMIN_TOKEN: Final = "abc"  # noqa: S105  TubeMQ's public default
 
@@ -79,8 +80,9 @@ class EmbeddedSettings:
     """The same for consumers (startConsumeAuthenticate). TubeMQ's own Java consumers authenticate only when
     they are asked to, which is after they have registered: they cannot register at such a master."""
     users: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    """Passwords by user name. Without any, the master only checks that there is a proof, and its time, as
-    TubeMQ does without an authentication service of its operator."""
+    """Passwords by user name, for producers or consumers that have to log in. Without any, the master only
+    checks that there is a proof, and its time, as TubeMQ does without an authentication service of its
+    operator."""
     check_visit_tokens: bool = False
     """Refuse (415) requests to a broker without a visit token of the master."""
     visit_token_period_ms: int = 0
@@ -91,3 +93,16 @@ class EmbeddedSettings:
     admin_token: str = dataclasses.field(default=DEFAULT_ADMIN_TOKEN, repr=False)
     """The token that calls of the master's web API need to change something (confModAuthToken). A server that
     other machines can reach must have its own. Calls of a broker need none, as in TubeMQ."""
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise have no effect.
+
+        Raises:
+            OptionError: there are passwords, and no client has to log in.
+        """
+        if self.users and not (self.authenticate_producers or self.authenticate_consumers):
+            raise bad_setting(
+                "users",
+                "given alone, which lets everybody in",
+                "given with authenticate_producers=True, authenticate_consumers=True or both",
+            )
