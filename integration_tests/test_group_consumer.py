@@ -69,6 +69,12 @@ def produce(client, count, start=0):
             producer.send(TOPIC, b"%d" % number)
 
 
+def send_to_all(producer, topic, numbers):
+    """Send one number after the other to one partition after the other."""
+    places = [(one.broker_id, one.partition_id) for one in producer.publishable(topic)]
+    return [producer.send(topic, b"%d" % number, partition=places[number % PARTITIONS]) for number in numbers]
+
+
 def shared(members, java):
     """Whether the members have all partitions, each of them once and everybody some."""
     ours = [{f"{p.broker_id}:{p.topic}:{p.partition_id}" for p in member.connected} for member in members]
@@ -125,11 +131,7 @@ def test_a_bound_group_begins_at_the_offsets_that_its_members_name(real_brokers)
     with contextlib.ExitStack() as opened:
         client = opened.enter_context(TubeMQClient(config))
         with client.producer() as producer:
-            places = [(one.broker_id, one.partition_id) for one in producer.publishable(topic)]
-            sent = [
-                producer.send(topic, b"%d" % number, partition=places[number % PARTITIONS])
-                for number in range(per_partition * PARTITIONS)
-            ]
+            sent = send_to_all(producer, topic, range(per_partition * PARTITIONS))
         stored = [one.result() for one in sent]
         offsets = {result.partition: result.offset for result in stored[2 * PARTITIONS : 3 * PARTITIONS]}
         start = BoundStart("bound-run", 2, offsets)
@@ -154,7 +156,8 @@ def test_a_member_moves_the_group_back_and_on(real_brokers):
     here = set()
     told = {"on_assigned": here.update, "on_revoked": here.difference_update}
     with TubeMQClient(dataclasses.replace(config, heartbeat_period_ms=1_000)) as client:
-        produce(client, 240)
+        with client.producer() as producer:
+            send_to_all(producer, TOPIC, range(240))
         with client.group_consumer(TOPIC, settings=FIRST, **told) as member:
             wait_until(lambda: len(here) == PARTITIONS, timeout_s=SECONDS, what="all partitions")
             assert here == set(member.connected)
@@ -165,7 +168,8 @@ def test_a_member_moves_the_group_back_and_on(real_brokers):
             member.pause(set(member.connected) - {where})
             batch = member.fetch(30_000)
             middle = member.confirm(batch).offset
-            produce(client, 240, 240)
+            with client.producer() as producer:
+                send_to_all(producer, TOPIC, range(240, 480))
             later = member.fetch(30_000)
             assert member.seek(where, begin).offset == begin
             with pytest.raises(ConsumeError, match="TUBEMQ_CONFIRM_SOUGHT"):
