@@ -145,7 +145,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_PRODUCER_CLOSED": "The producer is closed, and {unacknowledged} of its messages were not acknowledged; open a new one to send them again.",
     "TUBEMQ_PRODUCER_LOOP": "The producer belongs to another event loop than the one that calls it; make one in each event loop.",
     # Consuming in a group.
-    "TUBEMQ_CONFIRM_CONTEXT": "'{context}' is not the context of a batch; pass the context of a batch unchanged.",
+    "TUBEMQ_CONFIRM_CONTEXT": "'{context}' is not the context of a batch; pass a batch that was fetched, or its context unchanged (fetch returns None when nothing came).",
     # Consumers of both kinds.
     "TUBEMQ_CONSUMER_CLOSED": "The consumer of group {group} is {state}; {advice}.",
     "TUBEMQ_CONSUMER_FORKED": "The consumer belongs to process {owner}, which was forked; open a new one in process {process}.",

@@ -54,13 +54,13 @@ class Booking:
         return f"{partition.broker_id}:{partition.topic}:{partition.partition_id}@{self.number}"
 
 
-def parse_context(text: str) -> Booking:
-    """Read the text of a booking.
+def parse_context(text: object) -> Booking:
+    """Read the text of a booking, which comes from users.
 
     Raises:
         OptionError: it is not one.
     """
-    place, _, number = text.rpartition("@")
+    place, _, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
     parts = place.split(":")
     numbers = [parts[0], parts[-1], number]
     if len(parts) != 3 or not parts[1] or not all(map(_NUMBER.fullmatch, numbers)):

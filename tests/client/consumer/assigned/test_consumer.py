@@ -652,7 +652,7 @@ def test_a_fetch_ends_in_time_though_partitions_do_not_rest(server, timeout_ms):
         assert consumer.fetch(timeout_ms) is None
 
 
-@in_one_test("context", ["", "1:demo:0", "demo", "1:demo:0@", "x:demo:0@1", "1::0@1"])
+@in_one_test("context", [None, 7, b"1:demo:0@1", "", "1:demo:0", "demo", "1:demo:0@", "x:demo:0@1", "1::0@1"])
 def test_a_context_that_is_none_is_refused(server, context):
     with consumer_of(server) as consumer:
         consumer.connect(partition())
