@@ -269,6 +269,22 @@ def test_only_some_writes_are_verified_with_those_that_overlap(server, writer, v
         assert (code, report["manifests"], report["sound"]) == (1, 0, False)
 
 
+def test_writes_that_are_not_there_are_told_with_those_that_are(server, writer, capsys):
+    writer.write("plain", *bodies(5), batch_id=7, partition=(1, 0))
+    how = ["receipts", "verify", str(writer.folder), "--master", server.master]
+    for arguments, named in (
+        (["--run-id", "x"], "--run-id x"),
+        (["--query-id", "query", "--batch-id", "9"], "--query-id query and --batch-id 9"),
+    ):
+        assert cli.main([*how, *arguments]) == 1
+        written = capsys.readouterr()
+        assert written.out == ""
+        assert written.err == (
+            f"tubemq-spark: nothing was verified: none of 1 manifest is of {named}; the names have the ids, "
+            "as in query-query-batch-0000000007.json\n"
+        )
+
+
 @pytest.mark.parametrize("topic", ["plain", "shared"])
 @pytest.mark.parametrize("with_ids", [True, False])
 def test_of_many_short_writes_the_one_that_is_not_intact_is_named(server, writer, verify, topic, with_ids):
@@ -303,4 +319,6 @@ def test_a_broker_that_is_away_is_waited_for_once(server, writer, verify):
 
 def test_no_manifest_is_a_fault(server, writer, capsys):
     assert cli.main(["receipts", "verify", str(writer.folder), "--master", server.master]) == 1
-    assert "there is no manifest: nothing was verified" in capsys.readouterr().out
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert f"nothing was verified: there is no manifest in {writer.folder}; name the" in written.err

@@ -2,15 +2,19 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.arguments import FOLDER, of_kind
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.parser import Commands, add_group, new_command
+from tubemq_spark.cli.tables import complain
+from tubemq_spark.receipts import counted
 from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
     from tubemq_spark.cli.demo.screen import Screen
+    from tubemq_spark.cli.receipts.checks import Finding
     from tubemq_spark.files.folder_uri import FolderUri
     from tubemq_spark.files.manifests import Manifest
 
@@ -34,7 +38,7 @@ def add_command(commands: Commands) -> None:
         summary="read again the messages that manifests list, and compare counts and checksums",
         description="Read again the messages that manifests list, and compare counts and checksums.",
         example="receipts --master 10.1.2.3",
-        failure="something is missing, changed, damaged, removed, expired or unreadable",
+        failure="messages are missing, changed, damaged, removed, expired or unreadable, or none are listed",
     )
     verify.add_argument("uri", type=FOLDER, metavar="URI", help="the receiptsPath of the writes")
     verify.add_argument("--query-id", metavar="ID", help="only the micro-batches of this streaming query")
@@ -73,15 +77,19 @@ def run(arguments: argparse.Namespace) -> int:
     manifests = _manifests(arguments.uri)
     meant = {name for name, manifest in manifests if _is_meant(manifest, arguments)}
     checks = [check for check in checks_of(manifests) if not meant.isdisjoint(check.files)]
-    neighbours = neighbours_of(checks)
-    entries = sum(together(some).entries for some in neighbours)
-    with screen.phase("read again", "entries", entries) as phase:
-        results = tuple(findings(open_cluster(config), neighbours, phase.advance)) if checks else ()
+    results: tuple[Finding, ...] = ()
+    if checks:
+        neighbours = neighbours_of(checks)
+        entries = sum(together(some).entries for some in neighbours)
+        with screen.phase("read again", "entries", entries) as phase:
+            results = tuple(findings(open_cluster(config), neighbours, phase.advance))
     report = Report(len(meant), results, expiry_is_a_fault=not arguments.allow_expired)
+    if not meant:
+        complain(f"nothing was verified: {_none_is_meant([name for name, _ in manifests], arguments)}")
+    elif not arguments.json:
+        report.show(screen)
     if arguments.json:
         sys.stdout.write(report.json + "\n")
-    else:
-        report.show(screen)
     return 0 if report.sound else _FAULTY
 
 
@@ -100,6 +108,19 @@ def _is_meant(manifest: "Manifest", arguments: argparse.Namespace) -> bool:
         and (arguments.batch_id is None or (batch is not None and batch.batch_id == arguments.batch_id))
         and (arguments.run_id is None or manifest.write.run_id == arguments.run_id)
     )
+
+
+def _none_is_meant(names: Sequence[str], arguments: argparse.Namespace) -> str:
+    """Say that no manifest is as the arguments want it, and what there is instead."""
+    if not names:
+        return f"there is no manifest in {arguments.uri}; name the receiptsPath of the writes"
+    wanted = {
+        "--query-id": arguments.query_id,
+        "--batch-id": arguments.batch_id,
+        "--run-id": arguments.run_id,
+    }
+    of = " and ".join(f"{option} {value}" for option, value in wanted.items() if value is not None)
+    return f"none of {counted(len(names), 'manifest')} is of {of}; the names have the ids, as in {max(names)}"
 
 
 def _screen(arguments: argparse.Namespace) -> "Screen":

@@ -49,9 +49,6 @@ class Report:
         if doubtful:
             header = ("partition", "offsets", "acknowledged", "found", "verdict", "", "manifest")
             screen.table("Not intact, or not certain", header, [_row(finding) for finding in doubtful])
-        if not self.writes:
-            screen.say("there is no manifest: nothing was verified")
-            return
         counts = ", ".join(f"{count} {verdict.value}" for verdict, count in self._counts().items())
         messages = sum(finding.check.count for finding in self.findings)
         sent = f"{messages:,} {'message' if messages == 1 else 'messages'}"
