@@ -25,6 +25,7 @@ from tubemq_spark.cli.receipts import verify
 from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
 from tubemq_spark.client.consumer.values import parse_context
 from tubemq_spark.client.producer import outgoing
+from tubemq_spark.client.reader_names import group_of_reader
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.embedded import dispatch
 from tubemq_spark.embedded.admin import parameters, topic_properties
@@ -143,6 +144,7 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "host of a web call": (lambda text: visitors.why_foreign(lambda _: text, {"h"}), ("h:", "http://")),
     # Name servers, and other gateways' clients.
     "list of masters": (None, ("host:1,", "host:")),
+    "name of a group": (group_of_reader, ("a_", "a_r")),
     "address": (Endpoint.parse, ("h:", "tubemq://h:", "[")),
     "digest of a policy": (policy._DIGEST.fullmatch, ("a0",)),
     # Files that others wrote, and texts of options and URLs.
@@ -169,7 +171,6 @@ OWN_TEXTS = {
     "cli.wording": "our own errors",
     "observe.listener": "the beginning of our own errors in those of Spark",
     "cli.consume.formats": "escapes and templates of the command line",
-    "cli.groups.listing": "names of groups, which servers have checked",
     "cli.demo.check": "words of files of the demo's user",
     "cli.tables": "names of our own columns",
     "cli.demo.input": "names of files of the demo's user",
@@ -221,7 +222,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
     }
     named = {
         "cli.embedded", "cli.receipts.verify", "client.consumer.values", "client.producer.outgoing",
-        "client.urls", "embedded.admin.parameters",
+        "client.reader_names", "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
         "gateway.session.upstream", "gateway.policy", "model", "net.tls_errors",
         "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.names",

@@ -200,6 +200,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' is {edge} for {whose}, which a batch read does not allow; choose the other end, or offsets.",
     "TUBEMQ_VIEW_IN_STREAM": "Option '{option}' is {view}, but a streaming read only has messages; read the view with spark.read, or leave the option out.",
     "TUBEMQ_LAG_OF_WHAT": "The view 'lag' needs the option 'checkpointLocation' of a streaming query, or 'tubemq.group' of consumers; specify one of them.",
+    "TUBEMQ_GROUP_OF_READERS": "The consumer group '{group}' is one of the reader groups ({groups}) too, so reads would take its partitions and move its position; name another group, or other reader groups (in Spark: readerGroups).",
     "TUBEMQ_GROUP_UNKNOWN": "No broker has an offset of the group '{group}'; correct the option 'tubemq.group', or try again some seconds after its first consumer came.",
     "TUBEMQ_OPTION_IN_VIEW": "Option '{option}' has no effect in {mode}; leave it out.",
     "TUBEMQ_ENDING_IN_STREAM": "Option '{option}' is not valid in a streaming read, which has no end; use the trigger availableNow to stop at what is there now, and its option availableNowUntil to stop before.",

@@ -4,8 +4,9 @@ import pickle
 import pytest
 
 from tests.cases import in_one_test
-from tubemq_spark.client.config import ClientConfig, default_reader_groups
+from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.reader_names import default_reader_groups
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 

@@ -310,6 +310,35 @@ def test_reader_groups_may_be_named():
     assert batch(readerGroups="r1, r2").cluster.client.reader_groups == ("r1", "r2")
 
 
+@pytest.mark.parametrize("read", [batch, stream])
+def test_a_group_whose_position_counts_is_none_of_the_reader_groups(read):
+    """Tasks would move it while they read."""
+    options = {"tubemq.group": "etl", "readerGroups": "one,etl"}
+    assert read(**options).cluster.client.reader_groups == ("one", "etl")
+    with pytest.raises(
+        OptionError, match=r"'etl' is one of the reader groups \(etl, one\) too.*readerGroups"
+    ):
+        read(**options, startingOffsets="group")
+
+
+def test_a_stream_does_not_commit_to_one_of_its_reader_groups(caplog):
+    options = {"tubemq.group": "etl", "readerGroups": "one,etl", "commitOffsetsToGroup": "true"}
+    with pytest.raises(OptionError, match="is one of the reader groups"):
+        stream(**options)
+    assert batch(**options).starting is Edge.EARLIEST
+    assert "'commitOffsetsToGroup' has no effect" in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"commitOffsetsToGroup": "true"}, {"startingOffsets": "group"}])
+def test_a_group_whose_position_counts_and_that_is_named_like_a_reader_group_is_warned_of(options, caplog):
+    caplog.clear()
+    group = f"{next(iter(options))}_probe"
+    stream(**{"tubemq.group": group})
+    assert not caplog.records
+    stream(**{"tubemq.group": group}, **options)
+    assert f"'{group}' is named like a reader group of '{next(iter(options))}'" in caplog.text
+
+
 def test_the_default_group_is_made_of_the_topics():
     """Two queries of one group must read the same topics, else the master refuses the second."""
     assert group(subscribe="orders,demo") == batch(subscribe="demo,orders").cluster.client.group

@@ -35,7 +35,7 @@ _PHRASES: Final = (
     (r"raise readerGroups\.size, or ", ""),
     (r", or raise fetchOffset\.numRetries", ""),
     (r", or set startingOffsetsByTimestampStrategy=latest", ""),
-    (r" \(in Spark: (?:subscribe|messageTypes)\)", ""),
+    (r" \(in Spark: (?:subscribe|messageTypes|readerGroups)\)", ""),
     (r"given with the password\b", "given with the password, in --password-file or in TUBEMQ_PASSWORD"),
     (r" Set failOnDataLoss=false [^.]*\.", ""),
     (r" of option '(?:receiptsPath|lossLedger|checkpointLocation)'", ""),

@@ -6,6 +6,7 @@ from typing import Final
 
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, bad_partitioner
+from tubemq_spark.client.reader_names import default_reader_groups, probe_group
 from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
@@ -29,7 +30,6 @@ from tubemq_spark.settings.kinds import (
 )
 
 DEFAULT_GROUP: Final = "tubemq_spark"
-DEFAULT_READER_GROUPS: Final = 16
 DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000
 
 
@@ -158,7 +158,7 @@ class ClientConfig:
         """
         groups = self.reader_groups
         named = groups != default_reader_groups(self.group, len(groups))
-        return groups if named else (f"{self.group}_probe", *groups)
+        return groups if named else (probe_group(self.group), *groups)
 
     def validate(self) -> "ClientConfig":
         """Return the settings if they are valid.
@@ -196,11 +196,3 @@ _WITH_RULES: Final = frozenset(
 def usual_web_servers(masters: Sequence[Endpoint]) -> tuple[Endpoint, ...]:
     """Return where masters may serve their administration API, first where TubeMQ does as shipped."""
     return tuple(Endpoint(master.host, port) for port in USUAL_WEB_PORTS for master in masters)
-
-
-def default_reader_groups(group: str, size: int = DEFAULT_READER_GROUPS) -> tuple[str, ...]:
-    """Return the names ``<group>_r00``, ``<group>_r01`` and so on.
-
-    They are few and fixed because a broker keeps an offset entry for every name for 20 days.
-    """
-    return tuple(f"{group}_r{number:02d}" for number in range(size))

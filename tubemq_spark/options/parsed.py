@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Self, TypeVar
 
-from tubemq_spark.client.config import ClientConfig, default_reader_groups
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.reader_names import check_consumer_group, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
@@ -275,7 +276,7 @@ class OptionSet:
 
     def _read_options(self, mode: Mode, starting: OffsetSpec, ending: OffsetSpec | None) -> ReadOptions:
         subscription = self._filled(Subscribing).subscription()
-        return self._filled(
+        options = self._filled(
             ReadOptions,
             mode,
             cluster=self._cluster(mode, self._reading_client(mode, subscription)),
@@ -284,6 +285,10 @@ class OptionSet:
             ending=ending,
             loss_ledger=self._loss_ledger(),
         )
+        if options.commit_to_group or starting is Stored.GROUP:
+            client = options.cluster.client
+            check_consumer_group(client.group, client.reader_groups)
+        return options
 
     def _folder_of_view(self, name: str, example: str) -> FolderUri:
         if name not in self._given:

@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.reader_names import DEFAULT_READER_GROUPS
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
@@ -461,7 +462,9 @@ _CLIENT: Final = options_for(
         ALL,
         "Its position is neither used nor moved, unless `startingOffsets=group` or `commitOffsetsToGroup` "
         "say so: Spark's checkpoint holds the offsets. Queries that read different topics should use "
-        "different groups. TubeMQ's producers have no group, so a write does not use it.",
+        "different groups. TubeMQ's producers have no group, so a write does not use it. Where its position "
+        "counts it must not be one of the `readerGroups`, and should not be named as those of another group "
+        "are (`etl_r00`, `etl_probe`).",
         default_doc="`tubemq_spark` and the topics, such as `tubemq_spark-demo`",
     ),
     username=named("tubemq.username", ALL, "Needs `tubemq.password`."),

@@ -98,6 +98,14 @@ def test_a_reset_shows_what_it_would_do_and_writes_nothing(run, told, member):
     assert [row["committed"] for row in told("describe", "dry")["partitions"]] == [280, 560]
 
 
+def test_who_resets_a_group_that_is_named_like_a_reader_group_is_told_what_counts(run):
+    code, _, err = run("reset", "of_java_r17", "clicks", "--to", "56", "--execute")
+    assert code == 0
+    assert "'of_java_r17' is named like a reader group of 'of_java'" in err
+    assert "a stream goes on from its checkpoint" in err
+    assert "named like" not in run("reset", "of_java", "clicks", "--to", "56")[2]
+
+
 @in_one_test(
     ("arguments", "expected"),
     [

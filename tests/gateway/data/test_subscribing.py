@@ -159,3 +159,15 @@ def test_a_member_whose_topic_does_not_exist_is_refused_and_may_ask_for_another(
         wanted = pb.AttachPartitionsRequest.Wanted(partition=place("demo"))
         (answer,) = client("AttachPartitions", partitions=[wanted]).partitions
         assert answer.WhichOneof("result") == "offset", answer
+
+
+def test_a_session_that_reads_under_its_own_group_cannot_consume(served):
+    """Nor can that of a client in another language, which would not have refused it."""
+    wanted = pb.AttachPartitionsRequest.Wanted(partition=place("demo"))
+    with PlainClient(served.address, "alone") as client:
+        client.open(group="only", reader_groups=["only"])
+        for error in (
+            refused(client, "Subscribe", topics=["demo"]),
+            refused(client, "AttachPartitions", partitions=[wanted]),
+        ):
+            assert (error.status, error.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GROUP_OF_READERS")

@@ -1,8 +1,7 @@
 """``tubemq-spark groups list``: which consumer groups there are."""
 
 import argparse
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tubemq_spark.cli.administration import ask_a_master
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
@@ -13,9 +12,6 @@ from tubemq_spark.receipts import counted
 
 if TYPE_CHECKING:
     from tubemq_spark.client.metadata.admin import MasterAdmin
-
-_READER_GROUP: Final = re.compile(r".+_(r[0-9]{2,}|probe)")
-"""What readers of this package call themselves, so that no group's position moves."""
 
 
 def add_action(actions: Commands) -> None:
@@ -45,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers.
     """
     config = cluster_config(arguments)
+    from tubemq_spark.client.reader_names import group_of_reader
     from tubemq_spark.cluster.open import open_cluster
 
     def ask(admin: "MasterAdmin") -> list[dict[str, Any]]:
@@ -60,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     shown: list[dict[str, Any]] = [
         {"group": name, "members": members, "topics": sorted(topics)}
         for name, (members, topics) in sorted(groups.items())
-        if arguments.all or members or not _READER_GROUP.fullmatch(name)
+        if arguments.all or members or group_of_reader(name) is None
     ]
     if arguments.json:
         print_json({"groups": shown})

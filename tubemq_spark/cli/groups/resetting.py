@@ -79,9 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: a server does not answer, or a topic does not exist; or the group has members.
     """
     config = cluster_config(arguments)
+    from tubemq_spark.client.reader_names import group_of_reader
     from tubemq_spark.cluster.open import open_cluster
 
     cluster, group = open_cluster(config), arguments.name
+    if (reader := group_of_reader(group)) is not None:
+        complain(
+            f"'{group}' is named like a reader group of '{reader}', whose positions do not count: a stream "
+            "goes on from its checkpoint, which checkpoint rewind changes"
+        )
     spec = None if arguments.offsets is None else _specific(arguments)
     layout = cluster.layout(sorted(spec.topics) if spec is not None else _topics(arguments))
     if spec is None:

@@ -36,6 +36,7 @@ from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPositi
 from tubemq_spark.client.consumer.waiting import FetchingThreads
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
+from tubemq_spark.client.reader_names import check_consumer_group
 from tubemq_spark.client.reentry import called_from_inside
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.steps import run
@@ -245,6 +246,7 @@ class Consumer(ConsumerBase, abc.ABC):
         subscription: Subscription,
         fetching: Callable[[ConsumerState], Fetching] = Fetching,
     ) -> None:
+        check_consumer_group(config.group, config.reader_groups)
         self._control = FlowControl()
         self._state = ConsumerState(config, subscription, self._control)
         self._finalizer: weakref.finalize[..., Self] | None = None
