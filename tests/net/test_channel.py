@@ -74,6 +74,19 @@ def test_a_call_brings_the_answer(kind):
     assert channel.closed
 
 
+def test_a_call_can_wait_for_its_answer():
+    with RpcServer(echo) as server, over(server) as channel:
+        answer = channel.call(
+            ServiceType.MASTER,
+            Method.PRODUCER_CLOSE,
+            REQUEST,
+            master_pb2.CloseResponseM2P,
+            timeout_ms=5_000,
+            during="closing",
+        )
+        assert answer == ok("me")
+
+
 def test_a_connection_tells_what_it_was_used_for(caplog):
     caplog.set_level("DEBUG", logger="tubemq_spark.net.channel")
     with RpcServer(echo) as server, over(server) as first, over(server) as second:
