@@ -69,7 +69,7 @@ CONDITIONS: Final[dict[str, str]] = {
         "Row {row} has a null topic; fill the column 'topic' in every row, or set the option 'topic'."
     ),
     # The embedded server.
-    "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; choose another port, or 0 for any free one.",
+    "TUBEMQ_LISTEN_FAILED": "Cannot listen on {endpoint}: {cause}; set {setting} to another port, or to 0 for any free one.",
     "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on one of this machine's addresses.",
     "TUBEMQ_OPEN_TO_ALL": "Other machines can reach the server on {host}, and its administration token is the default one, which is public; set your own (--token-file or EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
     "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; choose a directory that this user can write to.",

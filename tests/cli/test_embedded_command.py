@@ -68,6 +68,7 @@ def test_a_port_in_use_is_a_sentence_with_the_options_of_all_and_exit_code_1(cap
         "--broker-web-port 0"
     )
     assert error.startswith(f"tubemq-spark: [TUBEMQ_LISTEN_FAILED] Cannot listen on 127.0.0.1:{port}")
+    assert error.endswith("; set --broker-port to another port, or to 0 for any free one.")
 
 
 @pytest.mark.process

@@ -102,7 +102,7 @@ def test_a_port_that_is_taken_is_exit_code_3(server, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"--listen=127.0.0.1:{taken.getsockname()[1]}"
         assert main(["gateway", f"--master-servers={server.master}", listen]) == 3
-    assert "[TUBEMQ_LISTEN_FAILED]" in capsys.readouterr().err
+        assert "; set listen (--listen) to another port, or to 0 " in capsys.readouterr().err
 
 
 def test_no_master_is_exit_code_4_where_one_is_required(capsys):

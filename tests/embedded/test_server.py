@@ -160,7 +160,8 @@ def test_a_port_in_use_leaves_nothing_open(tmp_path, start, connect):
         {"broker_web_port": taken},
         {"master_web_port": taken},
     ):
-        with pytest.raises(TubeMQConnectionError, match=r"^\[TUBEMQ_LISTEN_FAILED\]"):
+        named = rf"^\[TUBEMQ_LISTEN_FAILED\] .*; set {next(iter(ports))} to another port, or to 0 "
+        with pytest.raises(TubeMQConnectionError, match=named):
             EmbeddedTubeMQ(tmp_path, **ports)
         assert opened(tmp_path) == before
     start(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.observe.events import idle, offset, progress, run_id, source, start, termination
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.observe import LagListener
 
 LABELS = "query", "source", "topic", "broker", "partition", "condition"
@@ -143,6 +143,17 @@ def test_metrics_are_served_until_closed(listener):
         metrics.close()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(address, timeout=10)
+
+
+def test_metrics_that_cannot_be_served_say_why(listener):
+    with listener.metrics() as metrics, listener.metrics() as others:
+        port = metrics.serve(0)
+        with pytest.raises(
+            TubeMQConnectionError, match=rf"listen on 127.0.0.1:{port}: .*; set port to another"
+        ):
+            others.serve(port)
+        with pytest.raises(OptionError, match=r"'192.0.2.1' is not an address of this machine"):
+            others.serve(0, "192.0.2.1")
 
 
 def test_metrics_go_into_a_registry_of_the_user(listener):

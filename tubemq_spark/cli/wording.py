@@ -23,8 +23,12 @@ _ARGUMENTS: Final = {
     "tubemq.tls.minVersion": "the version of TLS, 1.2 or newer here,",
     "tubemq.tls.enabled=true": "--tls",
     "tubemq.tls.enabled": "--tls",
+    "master_port": "--master-port",
+    "broker_port": "--broker-port",
+    "master_web_port": "--master-web-port",
+    "broker_web_port": "--broker-web-port",
 }
-"""Options of Spark, and the arguments that stand for them."""
+"""Options of Spark and of the embedded server, and the arguments that stand for them."""
 _SETTINGS: Final = {"masters": "--master", "web": "--web", "group": "--group", "username": "--username"}
 """Settings of the client, likewise."""
 _PHRASES: Final = (

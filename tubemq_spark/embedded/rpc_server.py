@@ -19,7 +19,7 @@ class RpcServer(abc.ABC):
             TubeMQConnectionError: the port cannot be opened.
             OptionError: a file of ``tls`` cannot be used.
         """
-        self._listener = Listener(name, host, port, self.serve, tls)
+        self._listener = Listener(name, host, port, self.serve, tls, setting=f"{name}_port")
         self._tasks: list[Task] = []
 
     @abc.abstractmethod

@@ -345,7 +345,10 @@ class GatewayServer:
                 port = server.add_secure_port(str(endpoint), self._certificates.credentials())
         except RuntimeError as error:
             raise TubeMQConnectionError(
-                "TUBEMQ_LISTEN_FAILED", endpoint=endpoint, cause=str(error).rstrip(".")
+                "TUBEMQ_LISTEN_FAILED",
+                endpoint=endpoint,
+                cause=str(error).rstrip("."),
+                setting="listen (--listen)",
             ) from error
         return str(Endpoint(endpoint.host, port))
 

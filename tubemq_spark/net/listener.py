@@ -98,12 +98,14 @@ class Acceptor:
         port: int,
         serve: Callable[[socket.socket], None],
         max_connections: int = MAX_CONNECTIONS,
+        *,
+        setting: str = "port",
     ) -> None:
         """Open the port (0: any free one).
 
         ``serve`` gets each connection, which is closed when it returns; it may raise OSError when the peer
         is gone. ``name`` is part of the threads' names. What comes beyond ``max_connections`` is closed at
-        once.
+        once. Users choose the port by ``setting``, which errors name.
 
         Raises:
             OptionError: the host is not this machine, or the port is not a number of a port.
@@ -120,7 +122,7 @@ class Acceptor:
         self._thawed = threading.Event()
         self._thawed.set()
         self._numbers = itertools.count(1)
-        self._socket = _listen(host, port)
+        self._socket = _listen(host, port, setting)
         self.endpoint = Endpoint(host, self._socket.getsockname()[1])
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._thread = threading.Thread(target=self._accept, name=f"tubemq-listen-{name}", daemon=True)
@@ -250,9 +252,16 @@ class Listener(Acceptor):
     """
 
     def __init__(
-        self, name: str, host: str, port: int, service: Service, tls: ServerTls | None = None
+        self,
+        name: str,
+        host: str,
+        port: int,
+        service: Service,
+        tls: ServerTls | None = None,
+        *,
+        setting: str = "port",
     ) -> None:
-        """Open the port (0: any free one); ``name`` is part of the threads' names.
+        """Open the port (0: any free one); ``name`` is part of the threads' names, ``setting`` of errors.
 
         Raises:
             TubeMQConnectionError: the port cannot be opened.
@@ -267,7 +276,7 @@ class Listener(Acceptor):
         """Stands between requests and the service from the next read on; for tests of clients.
 
         Requests come to it one by one, each when the one before it on its connection has been answered."""
-        super().__init__(name, host, port, self._serve_connection)
+        super().__init__(name, host, port, self._serve_connection, setting=setting)
 
     def _serve_connection(self, connected: socket.socket) -> None:
         stream = connected if self._tls is None else self._secured(connected, self._tls)
@@ -392,9 +401,9 @@ def _split(seconds: float) -> tuple[int, int]:
     return whole, int((seconds - whole) * 1_000_000)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, setting: str) -> socket.socket:
     if not 0 <= port <= _LAST_PORT:
-        raise OptionError("TUBEMQ_BAD_SETTING", name="port", value=port, rule=f"from 0 to {_LAST_PORT}")
+        raise OptionError("TUBEMQ_BAD_SETTING", name=setting, value=port, rule=f"from 0 to {_LAST_PORT}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -404,9 +413,14 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.setblocking(False)
     except OSError as error:
         listening.close()
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            raise OptionError("TUBEMQ_HOST_ELSEWHERE", host=host, cause=error) from error
-        raise TubeMQConnectionError(
-            "TUBEMQ_LISTEN_FAILED", endpoint=Endpoint(host, port), cause=error
-        ) from error
+        raise listen_error(host, port, setting, error) from error
     return listening
+
+
+def listen_error(host: str, port: int, setting: str, cause: OSError) -> OptionError | TubeMQConnectionError:
+    """Return the error of a port that cannot be opened; users choose it by ``setting``."""
+    if isinstance(cause, socket.gaierror) or cause.errno == errno.EADDRNOTAVAIL:
+        return OptionError("TUBEMQ_HOST_ELSEWHERE", host=host, cause=cause)
+    return TubeMQConnectionError(
+        "TUBEMQ_LISTEN_FAILED", endpoint=Endpoint(host, port), cause=cause, setting=setting
+    )

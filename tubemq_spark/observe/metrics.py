@@ -195,10 +195,16 @@ class Metrics:
         """Serve the metrics over HTTP until ``close``; return the port, which is a free one for 0.
 
         Raises:
-            OSError: the port is in use.
+            TubeMQConnectionError: the port is in use.
+            OptionError: the host is not this machine.
         """
         self.close()
-        self._server, self._thread = prometheus_client.start_http_server(port, host, self._registry)
+        try:
+            self._server, self._thread = prometheus_client.start_http_server(port, host, self._registry)
+        except OSError as error:
+            from tubemq_spark.net.listener import listen_error
+
+            raise listen_error(host, port, "port", error) from error
         return self._server.server_port
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.gateway.running import PlainClient, gateway, tubemq
 from tests.waiting import wait_until
+from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.operate import overview, web
 from tubemq_spark.gateway.operate.overview import Flow, Overview, Rates, RouteRow, SessionRow
 from tubemq_spark.gateway.operate.web import WebServer, render
@@ -309,6 +310,12 @@ def web_server():
     yield start
     for server in opened:
         server.close()
+
+
+def test_a_port_in_use_is_an_error_that_names_the_setting(web_server):
+    taken = web_server()[0].endpoint
+    with pytest.raises(TubeMQConnectionError, match=r"; set metrics \(--metrics\) to another port, or to 0 "):
+        WebServer(taken, (), seen, lambda: "numbers", lambda: True)
 
 
 def test_a_name_of_the_settings_is_served(web_server):

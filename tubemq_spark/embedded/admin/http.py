@@ -141,7 +141,9 @@ class AdminServer:
         self._hosts = frozenset({host, advertised or host})
         self._refusals: set[str] = set()
         self._lock = threading.Lock()
-        self._acceptor = Acceptor(self._name, host, port, self._serve, max_connections=_MAX_CONNECTIONS)
+        self._acceptor = Acceptor(
+            self._name, host, port, self._serve, _MAX_CONNECTIONS, setting=f"{name}_web_port"
+        )
 
     @property
     def port(self) -> int:

@@ -84,7 +84,14 @@ class WebServer:
         self._clock = clock
         self._lock = threading.Lock()
         self._page = -math.inf, ""
-        self._acceptor = Acceptor("gateway-web", endpoint.host, endpoint.port, self._serve, _MOST_CONNECTIONS)
+        self._acceptor = Acceptor(
+            "gateway-web",
+            endpoint.host,
+            endpoint.port,
+            self._serve,
+            _MOST_CONNECTIONS,
+            setting="metrics (--metrics)",
+        )
         self.endpoint = self._acceptor.endpoint
 
     def close(self) -> None:
