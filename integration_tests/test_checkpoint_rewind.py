@@ -206,7 +206,7 @@ def test_what_was_planned_and_not_finished_comes_again(spark, server, tmp_path, 
 
     told = rewind(old, tmp_path / "new", "--batch", "2")
     assert {one["messages"] for one in told["partitions"]} == {0}
-    assert "but must be a finished micro-batch that the checkpoint still has: 0 to 2" in rewind(
+    assert "must be a finished micro-batch of source 0 that the checkpoint still has: 0 to 2" in rewind(
         old, tmp_path / "other", "--batch", "3", code=2
     )
     again = Collected()

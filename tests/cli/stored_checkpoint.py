@@ -28,7 +28,7 @@ def store_checkpoint(folder, *batches, finished=None, names=None, first=0):
         folder: where; returned.
         batches: the offsets of each micro-batch.
         finished: the number of the last one that has finished; by default all have.
-        names: those of the sources, if they have some.
+        names: those of the sources, if they have some; the first micro-batches may lack the last ones.
         first: the number of the first one.
     """
     for part in ("offsets", "commits"):
@@ -38,7 +38,7 @@ def store_checkpoint(folder, *batches, finished=None, names=None, first=0):
     for place, sources in enumerate(batches, first):
         lines = [one if isinstance(one, str) else json.dumps(one.to_json()) for one in sources]
         if names is not None:
-            lines = [f"{name}:{line}" for name, line in zip(names, lines, strict=True)]
+            lines = [f"{name}:{line}" for name, line in zip(names, lines, strict=False)]
         settings = json.dumps({**SETTINGS, "batchTimestampMs": PLANNED_MS + 1000 * place})
         version = "v1" if names is None else "v2"
         (folder / "offsets" / str(place)).write_text("\n".join((version, settings, *lines)))

@@ -129,7 +129,7 @@ def test_other_sources_go_on_where_the_micro_batch_ended(rewind, tmp_path):
     old = store_checkpoint(
         tmp_path / "old", *batches, ("unfinished", batches[1][1]), finished=1, names=["a", "b"]
     )
-    kept = old / "sources" / "0" / "deeper" / "7"
+    kept = old / "sources" / "a" / "deeper" / "7"
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"what a source keeps")
     said = rewind("--to", "28", code=2)
@@ -156,7 +156,14 @@ def test_nothing_has_finished(rewind, tmp_path):
     lines = (tmp_path / "new" / "offsets" / "1").read_text().split("\n")
     assert lines[2] == "-", "the other source has no offset"
     said = rewind("--batch", "0", "--source", "1", new=tmp_path / "other", code=2)
-    assert "must be a finished micro-batch that the checkpoint still has: none has finished." in said
+    assert "a finished micro-batch of source 1 that the checkpoint still has: none has finished." in said
+
+
+def test_a_source_that_came_later_has_no_earlier_micro_batch(rewind, tmp_path):
+    begins = offset("clicks", {"b1_0": 0, "b2_0": 0}, b1_0=28, b2_0=28)
+    store_checkpoint(tmp_path / "old", (KAFKA,), (LATER, begins), names=["a", "b"])
+    said = rewind("--batch", "0", "--source", "b", code=2)
+    assert "a finished micro-batch of source b that the checkpoint still has: 1 to 1." in said
 
 
 def test_partitions_that_are_new_go_on_there_too_and_those_that_are_gone_stay(rewind, tmp_path):

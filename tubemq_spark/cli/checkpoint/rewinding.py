@@ -54,7 +54,8 @@ def add_action(actions: Commands) -> None:
     parser.add_argument(
         "--source",
         metavar="SOURCE",
-        help="which source of a query that has several, as checkpoint show names it; the others stay",
+        help="which source of a query that has several, as checkpoint show names it; the others stay, or "
+        "with --batch go where that micro-batch ended too",
     )
     parser.add_argument(
         "--drop-state",

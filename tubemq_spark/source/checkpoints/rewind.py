@@ -80,20 +80,28 @@ def stand_after(files: CheckpointFiles, source: str, number: int) -> Stand:
     """Return where a source stood when a micro-batch had finished.
 
     Raises:
-        OptionError: the checkpoint has no such micro-batch, or it has not finished.
+        OptionError: the checkpoint has no such micro-batch, or that has not finished, or not the source.
         OffsetFormatError: an offset is damaged, or has a newer format version.
     """
     finished = [planned for planned in files.planned if files.is_finished(planned)]
-    end = files.log(number).of_ours().get(source) if number in finished else None
-    if not isinstance(end, SourceOffset):
+    end = _end_of(source, files, number) if number in finished else None
+    if end is None:
+        # Named sources may have come later, or may have been away for a while.
+        finished = [planned for planned in finished if _end_of(source, files, planned)]
         expected = f"{finished[0]} to {finished[-1]}" if finished else "none has finished"
         raise OptionError(
             "TUBEMQ_OPTION_VALUE",
             option="--batch",
             value=number,
-            expected=f"a finished micro-batch that the checkpoint still has: {expected}",
+            expected=f"a finished micro-batch of source {source} that the checkpoint still has: {expected}",
         )
     return Stand(source, end.next_offsets, end.partial, files.log(number))
+
+
+def _end_of(source: str, files: CheckpointFiles, number: int) -> SourceOffset | None:
+    """Return where a micro-batch ends for a source; None if the source has no offset in it."""
+    end = files.log(number).of_ours().get(source)
+    return end if isinstance(end, SourceOffset) else None
 
 
 class NewCheckpoint:
