@@ -183,7 +183,12 @@ def test_a_topic_that_does_not_exist_is_exit_code_1(run, web, tmp_path):
     for arguments in (["produce", "plian", str(file)], ["consume", "plian"], ["offsets", "plian", *web]):
         code, out, err = run(*arguments)
         assert (code, out) == (1, b"")
-        assert "plian" in err.splitlines()[-1]
+        assert "Topic 'plian' does not exist" in err.splitlines()[-1]
+
+
+def test_a_read_of_a_misspelt_topic_is_told_the_one_that_was_perhaps_meant(run, web):
+    for command in "consume", "offsets":
+        assert run(command, "plian", *web)[2].endswith("correct its name (did you mean 'plain'?).\n")
 
 
 def test_a_partition_that_does_not_exist_is_refused_with_those_that_do(run):

@@ -88,7 +88,6 @@ def test_an_error_is_a_sentence_with_a_next_step():
         (428, "TUBEMQ_GROUP_CONFLICT.SELECT_BIG", "set select_big "),
         (429, "TUBEMQ_GROUP_CONFLICT.SOURCE_COUNT", "set source_count "),
         (430, "TUBEMQ_GROUP_CONFLICT.NODE_ID", "set node_id "),
-        (431, "TUBEMQ_TOPIC_NOT_DEPLOYED", "create the topic"),
         (450, "TUBEMQ_GROUP_FORBIDDEN", "authorise the group"),
         (455, "TUBEMQ_MESSAGE_TYPES_FORBIDDEN", "set message_types "),
         (415, "TUBEMQ_NOT_AUTHENTICATED", "check username and password"),
@@ -103,6 +102,26 @@ def test_what_the_user_has_to_correct_has_a_condition_and_is_named(code, conditi
     )
     assert error.code == code
     assert not error.retriable, "asking again would only be refused again"
+
+
+@in_one_test(
+    ("words", "told"),
+    [
+        ("Requested topic [[klicks]] not deployed!", "Topic 'klicks' does not exist, as "),
+        ("Requested topic [[a1, b_2]] not deployed!", "Topics 'a1', 'b_2' do not exist, as "),
+        (
+            f"Requested topic [[{', '.join(f't{number}' for number in range(12))}]] not deployed!",
+            "'t8', 't9' and 2 more do not exist, as ",
+        ),
+        ("", "A topic does not exist (the topic does not exist, while registering group etl), as "),
+        ("[[", "A topic does not exist ([[, while registering group etl), as "),
+    ],
+)
+def test_topics_that_do_not_exist_are_named(words, told):
+    error = rpc_error(431, words, peer="master m:8715", during="registering group etl")
+    assert error.condition == "TUBEMQ_TOPIC_NOT_DEPLOYED"
+    assert f"{told}master m:8715 says (431); create the topic, or correct its name." in str(error)
+    assert (error.code, error.retriable) == (431, False)
 
 
 @in_one_test(

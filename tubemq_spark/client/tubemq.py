@@ -6,7 +6,12 @@ import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
+from tubemq_spark.client.config import (
+    DEFAULT_DELIVERY_TIMEOUT_MS,
+    DEFAULT_GROUP,
+    ClientConfig,
+    usual_web_servers,
+)
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.consumer import Consumer
@@ -346,7 +351,8 @@ class TubeMQClient:
         """
         if self._remote is not None:
             return self._remote.layout(topics)
-        return topics_layout(self._config, self._pool, topics)
+        masters = self._config.masters
+        return topics_layout(self._config, self._pool, topics, web=lambda: usual_web_servers(masters))
 
     def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""

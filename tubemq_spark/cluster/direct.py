@@ -42,8 +42,9 @@ class DirectCluster(Cluster):
     """A cluster over a pool of channels, which it shares with others and does not close.
 
     Its senders are new producers, or those that ``producers`` returns, which may have served others before.
-    ``web`` returns where the masters serve their administration API. Ranges are read over channels of their
-    own when ``channels`` are given.
+    ``web`` returns where the masters serve their administration API. With ``suggests``, the error of a topic
+    that does not exist names one that was perhaps meant. Ranges are read over channels of their own when
+    ``channels`` are given.
 
     Each of Spark's Python processes begins with importing this, and most of them only read. So what producers
     and the administration API need, more than all the rest, is imported where it is used.
@@ -56,16 +57,20 @@ class DirectCluster(Cluster):
         producers: "Callable[[], KeptProducers] | None" = None,
         web: Callable[[], Sequence[Endpoint]] = tuple,
         channels: KeptChannels | None = None,
+        *,
+        suggests: bool = True,
     ) -> None:
         self._config = config
         self._web = web
         self._pool = pool
         self._producers = producers
         self._channels = channels
+        self._suggests = suggests
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask in a short session under the user's group."""
-        return topics_layout(self._config, self._pool, topics, missing_ok=missing_ok)
+        web = self._web if self._suggests else tuple
+        return topics_layout(self._config, self._pool, topics, missing_ok=missing_ok, web=web)
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API over HTTP: the protocol of the clients lists no topics."""

@@ -6,6 +6,7 @@ number. Code that decides by a result code asks the table instead of listing num
 
 import dataclasses
 import enum
+import re
 from typing import Final
 
 from tubemq_spark.errors import RpcError
@@ -264,6 +265,10 @@ _TABLE: Final[dict[int, CodeEntry]] = {
     for code, (reaction, meaning, hint) in _ROWS.items()
 }
 
+_NOT_DEPLOYED: Final = re.compile(r"\[\[([^\[\]]+)\]\] not deployed")
+"""A Java set of topics, in the words of PBParameterUtils.checkConsumerTopicList."""
+_MOST_NAMED: Final = 10
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _CertificateFault:
@@ -343,9 +348,23 @@ def rpc_error(code: int, text: str, *, peer: str, during: str) -> RpcError:
     entry = lookup(code)
     words = text.strip().rstrip(".;!") or entry.meaning  # free text; errCode decides
     condition, hint = _advice(entry, words)
+    if entry.code == ErrCode.TOPIC_NOT_DEPLOYED:
+        words = _of_missing_topics(words, during)
     error = RpcError(condition, peer=peer, code=code, name=entry.name, during=during, text=words, hint=hint)
     error.retriable = entry.retriable
     return error
+
+
+def _of_missing_topics(words: str, during: str) -> str:
+    """Return what a master's words about topics that it does not have mean."""
+    match = _NOT_DEPLOYED.search(words)
+    if match is None:
+        return f"A topic does not exist ({words}, while {during})"
+    topics = [f"'{topic}'" for topic in match[1].split(", ")]
+    if len(topics) == 1:
+        return f"Topic {topics[0]} does not exist"
+    more = f" and {len(topics) - _MOST_NAMED} more" if len(topics) > _MOST_NAMED else ""
+    return f"Topics {', '.join(topics[:_MOST_NAMED])}{more} do not exist"
 
 
 def _advice(entry: CodeEntry, words: str) -> tuple[str, str]:

@@ -105,7 +105,7 @@ def test_a_group_consumes_in_one_way(server, pool):
 def test_a_topic_that_does_not_exist(server, pool):
     error = refusal(member(server, pool, topics=["demo", "nowhere"]))
     assert error.condition == "TUBEMQ_TOPIC_NOT_DEPLOYED"
-    assert "[nowhere]" in str(error)
+    assert "] Topic 'nowhere' does not exist, as " in str(error)
 
 
 def test_groups_and_types_that_are_not_authorised(server, pool):

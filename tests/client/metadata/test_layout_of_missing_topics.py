@@ -1,10 +1,17 @@
 """The master refuses all topics when one of them does not exist; a running query goes on with the others."""
 
+import contextlib
+import socket
+
 import pytest
 
 from tests.client.scripted_master import ScriptedMaster, config_for, meta, partition, registered, token
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.metadata import layout as layout_module
 from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError
+from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
@@ -87,6 +94,39 @@ def test_nothing_may_be_left():
         found = layout(master, "one", missing_ok=True)
 
         assert (found.partitions, found.missing_topics) == ({}, {"one"})
+
+
+def error_of(topics, web):
+    with EmbeddedTubeMQ(topics={"orders": (1, 1), "clicks": (1, 1)}) as server, ChannelPool() as pool:
+        config = ClientConfig((Endpoint.parse(server.master),), "etl")
+        with pytest.raises(RpcError) as refused:
+            DirectCluster(config, pool, web=lambda: web(server)).layout(topics)
+        return str(refused.value)
+
+
+def test_the_error_names_topics_that_were_perhaps_meant():
+    def web(server):
+        return [Endpoint("127.0.0.1", 1), Endpoint.parse(server.master_web)]
+
+    assert error_of(["clicks", "ordres"], web).endswith("correct its name (did you mean 'orders'?).")
+    both = error_of(["ordres", "klicks"], web)
+    assert both.endswith("correct its name (did you mean 'orders'? did you mean 'clicks'?).")
+    assert error_of(["xyzzy"], web).endswith("create the topic, or correct its name.")
+
+
+def test_the_error_comes_without_names_when_no_master_lists_them(monkeypatch):
+    monkeypatch.setattr(layout_module, "_LISTING_S", 0.05)
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        web = [Endpoint("127.0.0.1", silent.getsockname()[1])] * 20
+        assert error_of(["ordres"], lambda _server: web).endswith("create the topic, or correct its name.")
+        silent.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                asked.append(silent.accept()[0])
+    assert len(asked) == 4
+    for connection in asked:
+        connection.close()
 
 
 def test_a_query_that_starts_is_told():

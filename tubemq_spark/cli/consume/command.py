@@ -160,7 +160,7 @@ class _Reading:
     def records(self) -> "Iterator[Record]":
         """Yield what is there, and with --follow what comes."""
         arguments = self._arguments
-        layout = self._client.layout(arguments.topic)
+        layout = self._cluster.layout((arguments.topic,))
         partitions = chosen_partitions(layout, arguments.partition)
         bounds = self._client.bounds(layout).complete()
         self._earliest = {partition: bounds[partition.store_id].earliest for partition in partitions}

@@ -1,23 +1,34 @@
 """Where the partitions of topics are, asked in a short session with the masters."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.errors import RpcError, TubeMQError
-from tubemq_spark.model import TopicsLayout
+from tubemq_spark.model import Endpoint, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Backoff, with_retries
 from tubemq_spark.protocol.constants import MAX_TOPICS, UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.settings.suggest import did_you_mean
 
 _GROUP_BUSY: Final = frozenset({ErrCode.CLIENT_INCONSISTENT_TOPICSET, ErrCode.CLIENT_INCONSISTENT_FILTERSET})
+_MOST_LISTS: Final = 4
+_LISTING_S: Final = 0.5
+_MOST_QUESTIONS: Final = 3
+"""How many servers are asked for names, for how long each, and how many of the names an error suggests."""
 
 
 def topics_layout(
-    config: ClientConfig, pool: ChannelPool, topics: Iterable[str], *, missing_ok: bool = False
+    config: ClientConfig,
+    pool: ChannelPool,
+    topics: Iterable[str],
+    *,
+    missing_ok: bool = False,
+    web: Callable[[], Sequence[Endpoint]] = tuple,
 ) -> TopicsLayout:
     """Register the group at the master, ask for the layout and leave again.
 
@@ -33,6 +44,8 @@ def topics_layout(
         pool: the channels.
         topics: the topics' names.
         missing_ok: whether topics that do not exist are left out; otherwise they are an error (431).
+        web: returns where masters list the topics there are, for the error: it names those that were perhaps
+            meant.
 
     Raises:
         RpcError: a topic does not exist (431), or the group may not read it (450, 455).
@@ -41,7 +54,25 @@ def topics_layout(
     names = tuple(topics)
     chunks = [names[first : first + MAX_TOPICS] for first in range(0, max(1, len(names)), MAX_TOPICS)]
     ask = _ask_for_those_that_exist if missing_ok else _ask
-    return TopicsLayout.joined([ask(config, pool, chunk) for chunk in chunks])
+    try:
+        return TopicsLayout.joined([ask(config, pool, chunk) for chunk in chunks])
+    except RpcError as error:
+        if error.code == ErrCode.TOPIC_NOT_DEPLOYED and (meant := _perhaps_meant(names, web())):
+            hint = f"{error.parameters['hint']} ({meant})"
+            raise RpcError(error.condition, **{**error.parameters, "hint": hint}) from None
+        raise
+
+
+def _perhaps_meant(topics: Iterable[str], web: Sequence[Endpoint]) -> str:
+    """Ask which topics are named like those that do not exist; "" if none is, or the masters list none."""
+    from tubemq_spark.client.metadata.topics import existing_topics
+
+    try:
+        known = existing_topics(web[:_MOST_LISTS], _LISTING_S) if web else ()
+    except TubeMQError:
+        return ""
+    questions = (did_you_mean(topic, known) for topic in topics if topic not in known)
+    return " ".join(itertools.islice(filter(None, questions), _MOST_QUESTIONS))
 
 
 def _ask_for_those_that_exist(

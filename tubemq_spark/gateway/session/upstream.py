@@ -85,7 +85,8 @@ class Upstream:
             access = self._accesses.get(config)
             if access is None:
                 settings = self._settings
-                cluster = DirectCluster(config, self.pool, web=settings.web_servers)
+                # A client may not know of the topics that it has no right to.
+                cluster = DirectCluster(config, self.pool, web=settings.web_servers, suggests=False)
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
                 access = self._accesses[config] = Access(config, cluster, routes)
                 routes.on_change = self._telling(access)
