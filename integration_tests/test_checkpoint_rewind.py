@@ -17,6 +17,11 @@ STORES = 3
 AT_FIRST, LATER = 20, 4
 """How many messages each store has when the stream stops, and how many come then."""
 PER_MINUTE = 5
+SOURCE_EVOLUTION = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+"""With these Spark finds sources by their names: PySpark 4.2 needs both, 4.3 only the first."""
 
 
 def number(store, place):
@@ -160,6 +165,48 @@ def test_the_other_source_of_a_query_stays_where_it_is(spark, server, tmp_path, 
     run(stream, again, tmp_path / "new")
 
     assert_same_rows(again.rows, [*numbers(AT_FIRST), *(int(f"9{one}") for one in numbers(10))])
+
+
+@pytest.fixture
+def evolving(spark):
+    """The session, in which each source of a stream has a name."""
+    for name, value in SOURCE_EVOLUTION.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name in SOURCE_EVOLUTION:
+        spark.conf.unset(name)
+
+
+@pytest.mark.any_server
+def test_sources_with_names_go_on_in_any_order(evolving, server, tmp_path, rewind):
+    topics = {name: server.fresh_topic("3x1") for name in ("clicks", "orders")}
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    (lines / "first").write_text("77")
+    sources = {"lines": evolving.readStream.name("lines").text(str(lines))}
+    for name, topic in topics.items():
+        produce_places(server, topic, range(AT_FIRST))
+        options = server.options(subscribe=topic, startingOffsets="earliest")
+        stream = evolving.readStream.name(name).format("tubemq").options(**options).load()
+        sources[name] = stream.select(stream.value.cast("string"))
+    orders = sources["orders"].select(sf.concat(sf.lit("9"), "value").alias("value"))
+
+    begun, old = Collected(), tmp_path / "old"
+    run(sources["lines"].union(sources["clicks"]).union(orders), begun, old)
+    refused = rewind(old, tmp_path / "new", "--to", "280", code=2)
+    assert "of this query's 3; these read from TubeMQ: clicks, orders" in refused
+    for topic in topics.values():
+        produce_places(server, topic, range(AT_FIRST, AT_FIRST + LATER))
+    (lines / "second").write_text("78")
+
+    told = rewind(old, tmp_path / "new", "--to", "280", "--source", "orders")
+    assert told["source"] == "orders"
+    again = Collected()
+    run(orders.union(sources["lines"]).union(sources["clicks"]), again, tmp_path / "new")
+
+    ordered = [int(f"9{one}") for one in numbers(10)]
+    assert again.batches[0] == (told["nextBatch"], [])
+    assert_same_rows(again.rows, [78, *numbers(AT_FIRST), *ordered])
 
 
 @pytest.mark.any_server
