@@ -73,6 +73,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_HOST_ELSEWHERE": "'{host}' is not an address of this machine ({cause}); listen on 127.0.0.1, or on one of this machine's addresses.",
     "TUBEMQ_OPEN_TO_ALL": "Other machines can reach the server on {host}, and its administration token is the default one, which is public; set your own (--token-file or EmbeddedSettings.admin_token), or listen on 127.0.0.1.",
     "TUBEMQ_DATA_DIR_UNUSABLE": "The directory {path} cannot be used: {cause}; choose a directory that this user can write to.",
+    "TUBEMQ_DATA_DIR_UNUSABLE.FULL": "The disk of the directory {path} is full: {cause}; free space there, or choose a directory on another disk.",
     "TUBEMQ_DATA_DIR_IN_USE": "The directory {path} is in use by process {owner}; stop that server or choose another directory.",
     "TUBEMQ_STORE_DAMAGED": "{path} is damaged: {what}; restore it from a backup, or move it away to start without it.",
     "TUBEMQ_NO_SUCH_BROKER": "Broker {broker_id} does not exist; the broker ids are: {known}.",
@@ -240,6 +241,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_NO_PROMETHEUS": "Metrics need the package prometheus_client, which is not installed; run: pip install 'tubemq_spark[prometheus]'.",
     # The ledger of losses.
     "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; mend that, or name one that the driver and all executors can reach and write to.",
+    "TUBEMQ_FOLDER_UNUSABLE.FULL": "The folder {folder} of option '{option}' cannot be {done}, because there is no space: {cause}; free some, or name a folder elsewhere that the driver and all executors can reach.",
     "TUBEMQ_LEDGER_MALFORMED": "{source} is not a ledger of losses: {problem}; name a folder that holds nothing else in the option 'lossLedger', or move the file away.",
     # Manifests of what was written.
     "TUBEMQ_MANIFEST_MALFORMED": "{source} is not a manifest of a write: {problem}; name a folder that holds nothing else in the option 'receiptsPath', or move the file away.",
@@ -406,6 +408,15 @@ class ProduceError(TubeMQError):
     def may_be_stored(self) -> bool:
         """Whether the message may be stored all the same: an attempt to send it had no answer."""
         return bool(self.parameters.get("unanswered"))
+
+
+_FULL: Final = ("no space left", "quota exceeded", "quotaexceeded")
+
+
+def tells_of_full_disk(cause: object) -> bool:
+    """Tell whether an error, or the text of one, is about a disk or a folder that has no room."""
+    text = str(cause).lower()
+    return any(words in text for words in _FULL)
 
 
 def _restore(cls: type[TubeMQError], condition: str, parameters: dict[str, Any]) -> TubeMQError:

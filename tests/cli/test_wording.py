@@ -84,6 +84,15 @@ def test_no_text_names_an_option_of_spark(text):
             "The folder /x cannot be read: no; mend that, or name another one.",
         ),
         (
+            CONDITIONS["TUBEMQ_FOLDER_UNUSABLE.FULL"].format(
+                folder="/x", option="NEW_DIR", done="written to", cause="no space left"
+            ),
+            (
+                "The folder /x of NEW_DIR cannot be written to, because there is no space: no space left; "
+                "free some, or name a folder elsewhere."
+            ),
+        ),
+        (
             CONDITIONS["TUBEMQ_CHECKPOINT_UNREADABLE"].format(checkpoint="/x", problem="no"),
             (
                 "The checkpoint /x cannot be read: no; "

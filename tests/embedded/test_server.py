@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from tests.embedded import crash_server
 from tests.embedded.wire import BrokerClient, MasterClient, send_answer, send_request
+from tubemq_spark.embedded import server as server_module
 from tubemq_spark.embedded.broker.offsets import OffsetTable, Seat
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.log.store import StoreSettings
@@ -165,6 +167,25 @@ def test_a_port_in_use_leaves_nothing_open(tmp_path, start, connect):
             EmbeddedTubeMQ(tmp_path, **ports)
         assert opened(tmp_path) == before
     start(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (
+            errno.ENOSPC,
+            r"_UNUSABLE.FULL] The disk of the directory .*; free space there, or choose",
+        ),
+        (errno.EACCES, r"_UNUSABLE] The directory .* cannot be used: .*; choose a directory that this user"),
+    ],
+)
+def test_a_directory_that_cannot_be_made_is_told_with_what_to_do(tmp_path, monkeypatch, number, said):
+    def failing(_path):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(server_module, "make_directory", failing)
+    with pytest.raises(OptionError, match=said):
+        EmbeddedTubeMQ(tmp_path / "data")
 
 
 def test_offsets_that_cannot_be_read_leave_nothing_open(tmp_path, start, connect):

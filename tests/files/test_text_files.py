@@ -130,7 +130,7 @@ def test_what_fails_now_and_then_is_tried_again(tmp_path):
 
 def test_what_keeps_failing_names_the_folder_the_option_and_the_cause(tmp_path):
     def never(*_):
-        raise OSError("no space left")
+        raise OSError("input/output error")
 
     pauses = []
     folder = files(tmp_path, pauses.append)
@@ -141,10 +141,33 @@ def test_what_keeps_failing_names_the_folder_the_option_and_the_cause(tmp_path):
     assert pauses == [0.5, 1.0], "three attempts"
     assert str(failed.value) == (
         f"[TUBEMQ_FOLDER_UNUSABLE] The folder {tmp_path} of option 'lossLedger' cannot be written to: "
-        "no space left; mend that, or name one that the driver and all executors can reach and write to."
+        "input/output error; mend that, or name one that the driver and all executors can reach and write to."
     )
     assert str(pickle.loads(pickle.dumps(failed.value))) == str(failed.value)
     assert failed.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device",
+        "[Errno 122] Disk quota exceeded",
+        "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException: The DiskSpace quota of /x is exceeded",
+    ],
+)
+def test_a_full_disk_is_told_as_what_it_is(tmp_path, cause):
+    def never(*_):
+        raise OSError(cause)
+
+    folder = files(tmp_path, lambda _seconds: None)
+    folder._opened = _Recording(never), str(tmp_path)
+    with pytest.raises(FolderError) as failed:
+        folder.write("a", "text")
+    assert str(failed.value) == (
+        f"[TUBEMQ_FOLDER_UNUSABLE.FULL] The folder {tmp_path} of option 'lossLedger' cannot be written to, "
+        f"because there is no space: {cause}; free some, or name a folder elsewhere that the driver and all "
+        "executors can reach."
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from tests import strategies as own
 from tests.cases import in_one_test
 from tubemq_spark.errors import RpcError
-from tubemq_spark.protocol.errcodes import ErrCode, lookup, rpc_error
+from tubemq_spark.protocol.errcodes import ErrCode, advice, lookup, rpc_error
 
 CODES = (
     "200 201 301 400 401 402 403 404 405 406 407 408 410 411 412 415 419 420 421 422 423 424 425 426 427 428 "
@@ -122,6 +122,26 @@ def test_topics_that_do_not_exist_are_named(words, told):
     assert error.condition == "TUBEMQ_TOPIC_NOT_DEPLOYED"
     assert f"{told}master m:8715 says (431); create the topic, or correct its name." in str(error)
     assert (error.code, error.retriable) == (431, False)
+
+
+@in_one_test(
+    ("code", "words", "hint"),
+    [
+        (
+            503,
+            "Write StoreService temporary unavailable! [Errno 28] No space left on device",
+            "free space on the server's disk",
+        ),
+        (500, "java.io.IOException: No space left on device", "free space on the server's disk"),
+        (503, "Write StoreService temporary unavailable!", "check the server's disk, whose errors have stop"),
+        (503, "Read StoreService temporary unavailable! [Errno 5] I/O", "check the server's disk, whose"),
+        (503, "StoreService temporary unavailable!", "start it, or wait until it is back"),
+    ],
+)
+def test_what_to_do_about_a_disk_fits_what_is_wrong_with_it(code, words, hint):
+    assert advice(code, words).startswith(hint)
+    error = rpc_error(code, words, peer="broker b:8123", during="sending")
+    assert str(error).rpartition("; ")[2].startswith(hint)
 
 
 @in_one_test(

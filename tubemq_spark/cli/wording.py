@@ -44,6 +44,7 @@ _PHRASES: Final = (
     (r" Set failOnDataLoss=false [^.]*\.", ""),
     (r" of option '(?:receiptsPath|lossLedger|checkpointLocation)'", ""),
     (r"name one that the driver and all executors can reach and write to", "name another one"),
+    (r"(name a folder elsewhere) that the driver and all executors can reach", r"\1"),
     (r", as an absolute path or a URI that the driver can reach", ""),
     (r" in the option '(?:receiptsPath|lossLedger)'", ""),
     (r"correct the option 'tubemq\.group'", "correct its name"),

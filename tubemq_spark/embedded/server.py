@@ -28,7 +28,7 @@ from tubemq_spark.embedded.nodes import BrokerCondition, BrokerNodes
 from tubemq_spark.embedded.overview import Overview, take_overview
 from tubemq_spark.embedded.running import BrokerLocation, ClusterState, RunningMaster, master_calls
 from tubemq_spark.embedded.tokens import VisitTokens
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, tells_of_full_disk
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import ServerTls
 
@@ -312,7 +312,8 @@ def _locked(data: Path) -> DirectoryLock:
         make_directory(data)
         return DirectoryLock(data)
     except OSError as error:
-        raise OptionError("TUBEMQ_DATA_DIR_UNUSABLE", path=data, cause=error) from error
+        condition = f"TUBEMQ_DATA_DIR_UNUSABLE{'.FULL' if tells_of_full_disk(error) else ''}"
+        raise OptionError(condition, path=data, cause=error) from error
 
 
 def _require_guarded(host: str, settings: EmbeddedSettings) -> None:

@@ -8,6 +8,8 @@ import re
 import urllib.parse
 from typing import Final, Self
 
+from tubemq_spark.errors import FolderError, tells_of_full_disk
+
 EXPECTED: Final = (
     "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path, "
     "gs://bucket/path or abfss://container@account.dfs.core.windows.net/path"
@@ -59,6 +61,12 @@ class FolderUri:
         for secret in self._secrets():
             text = text.replace(secret, _HIDDEN)
         return text
+
+    def unusable(self, option: str, done: str, error: Exception) -> FolderError:
+        """Return the error of an option's folder that cannot be ``done``, such as ``read``."""
+        cause = self.hide_in(" ".join(str(error).split()))
+        condition = f"TUBEMQ_FOLDER_UNUSABLE{'.FULL' if tells_of_full_disk(cause) else ''}"
+        return FolderError(condition, folder=self, option=option, done=done, cause=cause)
 
     def _secrets(self) -> list[str]:
         """Return what must not be shown, the longest first, as it is written and as it is meant."""

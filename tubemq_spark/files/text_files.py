@@ -20,7 +20,6 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from tubemq_spark.errors import FolderError
 from tubemq_spark.files.folder_uri import FolderUri
 
 Result = TypeVar("Result")
@@ -164,12 +163,6 @@ class TextFiles:
                 return action()
             except (OSError, pa.ArrowException) as error:
                 if isinstance(error, _PERMANENT) or attempt == _ATTEMPTS:
-                    raise self._failure(verb, error) from None
+                    raise self._folder.unusable(self._option, verb, error) from None
             self._wait(_PAUSE_SECONDS * attempt)
         raise AssertionError
-
-    def _failure(self, verb: str, error: Exception) -> FolderError:
-        cause = self._folder.hide_in(" ".join(str(error).split()))
-        return FolderError(
-            "TUBEMQ_FOLDER_UNUSABLE", folder=self._folder, option=self._option, done=verb, cause=cause
-        )

@@ -9,7 +9,7 @@ import enum
 import re
 from typing import Final
 
-from tubemq_spark.errors import RpcError
+from tubemq_spark.errors import RpcError, tells_of_full_disk
 
 TEMPORARY_EXCEPTIONS: Final = frozenset(
     {"StandbyException", "ServerNotReadyException", "ServiceStoppingException"}  # by exceptionName (1)
@@ -265,6 +265,9 @@ _TABLE: Final[dict[int, CodeEntry]] = {
     for code, (reaction, meaning, hint) in _ROWS.items()
 }
 
+FREE_SPACE: Final = "free space on the server's disk"
+_STOPPED_BY_ITS_DISK: Final = re.compile(r"\b(?:Read|Write) StoreService")
+"""In the words of a broker whose I/O errors were too many (ServiceStatusHolder)."""
 _NOT_DEPLOYED: Final = re.compile(r"\[\[([^\[\]]+)\]\] not deployed")
 """A Java set of topics, in the words of PBParameterUtils.checkConsumerTopicList."""
 _MOST_NAMED: Final = 10
@@ -373,4 +376,13 @@ def _advice(entry: CodeEntry, words: str) -> tuple[str, str]:
         for fault in _CERTIFICATE_FAULTS:
             if any(phrase in words for phrase in fault.words):
                 return fault.condition, fault.hint
-    return entry.condition, entry.hint
+    return entry.condition, advice(entry.code, words)
+
+
+def advice(code: int, words: str) -> str:
+    """Return what to do about an answer, by its code and the server's words, as the end of a sentence."""
+    if tells_of_full_disk(words):
+        return FREE_SPACE
+    if code == ErrCode.SERVICE_UNAVAILABLE and _STOPPED_BY_ITS_DISK.search(words):
+        return "check the server's disk, whose errors have stopped it, and look at its log"
+    return lookup(code).hint

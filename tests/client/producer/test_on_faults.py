@@ -1,6 +1,7 @@
 """Producing to a whole server where things go wrong: everything is stored, or an error says why not."""
 
 import collections
+import errno
 
 import pytest
 
@@ -10,6 +11,7 @@ from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
@@ -45,6 +47,17 @@ def produce(server, pool, values=SENT, **changes):
             producer.send(TOPIC, value)
         producer.flush()
         return producer.retried
+
+
+def test_a_broker_without_space_is_told_as_what_it_is(server, pool, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Store, "append", full)
+    with pytest.raises(ProduceError) as failed:
+        produce(server, pool, SENT[:1], delivery_timeout_ms=300)
+    assert "No space left on device; free space on the server's disk" in str(failed.value)
+    assert "start it" not in str(failed.value)
 
 
 def stored(server, pool):

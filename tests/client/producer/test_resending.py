@@ -6,7 +6,30 @@ import types
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.client.producer.resending import RetryQueue
+from tests.cases import in_one_test
+from tubemq_spark.client.producer.resending import RetryQueue, judge
+from tubemq_spark.protocol.rpc import Failure, Status
+from tubemq_spark.protocol.send_answers import Refusal
+
+FULL = "[Errno 28] No space left on device"
+
+
+@in_one_test(
+    "answer",
+    [
+        Refusal(503, f"Write StoreService temporary unavailable! {FULL}"),
+        Refusal(500, f"Put message failed {FULL}"),
+        Failure(1, Status.ERROR, "java.io.IOException", FULL),
+    ],
+)
+def test_a_broker_without_space_is_to_get_some(answer):
+    for has_time in True, False:
+        assert judge(answer, has_time=has_time).hint == "free space on the server's disk"
+
+
+def test_a_broker_that_its_disk_has_stopped_is_to_be_looked_at():
+    stopped = Refusal(503, "Write StoreService temporary unavailable!")
+    assert judge(stopped, has_time=True).hint.startswith("check the server's disk")
 
 
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 5))

@@ -17,10 +17,10 @@ from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.runs import BrokerLink, Run, release_kept
-from tubemq_spark.errors import ProduceError
+from tubemq_spark.errors import ProduceError, tells_of_full_disk
 from tubemq_spark.net.retry import RESEND, RESEND_AFTER_SERVER_ERROR
 from tubemq_spark.protocol.constants import Status
-from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS, ErrCode, lookup
+from tubemq_spark.protocol.errcodes import FREE_SPACE, TEMPORARY_EXCEPTIONS, ErrCode, advice, lookup
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
 from tubemq_spark.protocol.send_frames import SendCredentials
@@ -85,10 +85,16 @@ def judge(answer: Refusal | Failure, *, has_time: bool) -> Verdict:
         reaction,
         f"code {answer.code}",
         f"the broker answered {answer.code} ({entry.name}): {answer.text or entry.meaning}",
-        _MESSAGE_TIME if reaction is Reaction.FEW_TIMES and not has_time else entry.hint,
+        _hint(advice(answer.code, answer.text), reaction, answer.text, has_time=has_time),
         not _is_refusal(answer.code),
         entry.refresh_metadata or reaction is Reaction.WITH_NEW_TOKEN,
     )
+
+
+def _hint(usual: str, reaction: Reaction, text: str, *, has_time: bool) -> str:
+    if tells_of_full_disk(text):
+        return FREE_SPACE
+    return _MESSAGE_TIME if reaction is Reaction.FEW_TIMES and not has_time else usual
 
 
 def _is_refusal(code: int) -> bool:
@@ -98,14 +104,13 @@ def _is_refusal(code: int) -> bool:
 
 def _judge_failure(answer: Failure, *, has_time: bool) -> Verdict:
     """A broker answered with an exception; FATAL says that it cannot make sense of the request."""
-    hint = LOOK_AT_BROKER
     if answer.exception_class in TEMPORARY_EXCEPTIONS:
         reaction = Reaction.AGAIN
     elif answer.status is Status.FATAL:
         reaction = Reaction.FINAL
     else:
         reaction = Reaction.FEW_TIMES
-        hint = LOOK_AT_BROKER if has_time else _MESSAGE_TIME
+    hint = _hint(LOOK_AT_BROKER, reaction, answer.text, has_time=has_time)
     cause = f"the broker failed with {answer.exception_class}: {answer.text or 'no text'}"
     ambiguous = answer.status is not Status.FATAL and answer.exception_class not in _BEFORE_THE_HANDLER
     return Verdict(reaction, answer.exception_class, cause, hint, ambiguous)

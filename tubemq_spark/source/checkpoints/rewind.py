@@ -23,7 +23,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import fs
 
-from tubemq_spark.errors import FolderError, OptionError
+from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.checkpoint_log import OffsetLog
@@ -152,7 +152,7 @@ class NewCheckpoint:
                 with system.open_output_stream(f"{root}/{place}", compression=None) as stream:
                     stream.write(content)
             except (OSError, pa.ArrowException) as error:
-                raise self._unusable("written to", error) from None
+                raise self._target.unusable("NEW_DIR", "written to", error) from None
 
     def _files(self, stand: Stand, offsets: SourceOffset, time_ms: int) -> Iterator[tuple[str, bytes]]:
         """Yield the path of each file, and what is in it."""
@@ -173,7 +173,7 @@ class NewCheckpoint:
             old_system, old_path = fs.FileSystem.from_uri(self._old.location.text)
             infos = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
         except (OSError, pa.ArrowException) as error:
-            raise self._unusable("read", error) from None
+            raise self._target.unusable("NEW_DIR", "read", error) from None
         within = old_system.equals(system) and f"{root}/".startswith(f"{old_path.rstrip('/')}/")
         if infos or within:
             raise OptionError(
@@ -186,12 +186,6 @@ class NewCheckpoint:
     def _opened(self) -> tuple[fs.FileSystem, str]:
         system, path = fs.FileSystem.from_uri(self._target.text)
         return system, path.rstrip("/")
-
-    def _unusable(self, done: str, error: Exception) -> FolderError:
-        cause = self._target.hide_in(" ".join(str(error).split()))
-        return FolderError(
-            "TUBEMQ_FOLDER_UNUSABLE", folder=self._target, option="NEW_DIR", done=done, cause=cause
-        )
 
 
 def _with_end(log: OffsetLog, source: str, offsets: SourceOffset) -> bytes:
