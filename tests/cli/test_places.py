@@ -7,6 +7,28 @@ from tubemq_spark.model import TopicPartition
 PARTITION = TopicPartition("demo", 1, 0)
 
 
+def test_an_offset_beyond_all_ends_is_told(capsys):
+    """It may be a time in milliseconds, of which nothing would come."""
+    cluster = MemoryCluster(demo=(2, 1))
+    layout = cluster.layout(["demo"])
+    for partition, count in zip(sorted(layout.partitions), (1, 3), strict=True):
+        cluster.logs[partition.store_id] = [(partition, (b"value", ""))] * count
+    bounds = cluster.bounds(layout).by_store
+    ends = {partition: bounds[partition.store_id].latest for partition in layout.partitions}
+
+    def told(place, **how):
+        found = offsets_at(cluster, layout, bounds, place, "--from", "UTC", **how)
+        assert found == {partition: min(place, end) for partition, end in ends.items()}
+        return capsys.readouterr().err
+
+    assert (
+        "--from 1769860800000 is an offset beyond the end of each partition, and counts as the end; offsets "
+        "rise by 28 with each message, and a time is 2026-01-31T12:00 or "
+    ) in told(1769860800000)
+    assert told(84) == ""
+    assert told(1769860800000, ending=True) == ""
+
+
 def test_the_warning_about_times_names_no_argument_that_only_some_commands_have(caplog):
     cluster = MemoryCluster(demo=(1, 1))
     hours = [2] * 60 + [0] * 60 + [1] * 60

@@ -4,9 +4,10 @@ import argparse
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tubemq_spark.cli.tables import complain
 from tubemq_spark.cli.times import MOMENT, moment_ms
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Specific, Timestamp
 
 if TYPE_CHECKING:
@@ -102,6 +103,11 @@ def offsets_at(
         if partition.store_id in bounds
     }
     if isinstance(place, int):
+        if not ending and spans and place > max(span.latest for span in spans.values()):
+            complain(
+                f"{option} {place} is an offset beyond the end of each partition, and counts as the end; "
+                f"offsets rise by {INDEX_ENTRY_BYTES} with each message, and a time is {MOMENT}"
+            )
         return {
             partition: min(max(place, earliest), latest) for partition, (earliest, latest) in spans.items()
         }
