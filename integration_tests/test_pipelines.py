@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -48,7 +49,11 @@ def spark_settings(folder):
     (folder / "conf" / "spark-defaults.conf").write_text(
         "spark.sql.shuffle.partitions 2\nspark.driver.extraJavaOptions -XX:TieredStopAtLevel=1\n"
     )
-    return {"SPARK_CONF_DIR": str(folder / "conf"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def run(folder, variables):

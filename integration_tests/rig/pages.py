@@ -1,6 +1,7 @@
 """The code of the pages in ``docs``, as programs at a test's own places."""
 
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -45,4 +46,5 @@ def spark_variables(folder: Path, settings: Mapping[str, str] | None = None) -> 
     variables = write_spark_settings(folder)
     with (folder / "conf" / "spark-defaults.conf").open("a") as file:
         file.writelines(f"{name} {value}\n" for name, value in (settings or {}).items())
-    return variables | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    # Without PYSPARK_PYTHON the workers are the first python3 on the PATH.
+    return variables | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
