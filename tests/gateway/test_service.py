@@ -387,6 +387,15 @@ def test_a_port_that_is_taken_is_refused(server, served):
         BackgroundGateway(settings(server, listen=Endpoint("127.0.0.1", port))).start()
 
 
+def test_a_gateway_whose_metrics_port_is_taken_leaves_its_own_port(server):
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
+        metrics, listen = (Endpoint("127.0.0.1", each.getsockname()[1]) for each in (taken, free))
+        free.close()
+        with pytest.raises(TubeMQConnectionError, match=f"TUBEMQ_LISTEN_FAILED.*{metrics.port}"):
+            BackgroundGateway(settings(server, listen=listen, metrics=metrics)).start()
+        socket.create_server((listen.host, listen.port)).close()
+
+
 def test_a_master_can_be_required():
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))

@@ -185,6 +185,9 @@ class GatewayServer:
         try:
             await self._begin()
         except BaseException:
+            self.observer.end()
+            if self._server is not None:
+                await self._server.stop(0)
             await asyncio.to_thread(self._upstream.close)
             raise
 
@@ -201,9 +204,10 @@ class GatewayServer:
         self.address = self._listen(server)
         self._operations.advertised = self._settings.advertise or self.address
         self.observer.begin(self.address)
+        # A server that was never started keeps its port even when it is stopped.
+        await server.start()
         if self._settings.metrics is not None:
             self.metrics_address = self._serve_web(self._settings.metrics)
-        await server.start()
         await self._say(health_pb2.HealthCheckResponse.SERVING)
         settings = self._settings
         self._periodic.every(
