@@ -80,7 +80,7 @@ def offsets_at(
     *,
     ending: bool = False,
 ) -> dict[TopicPartition, int]:
-    """Return the offset of a place in each partition of stores whose bounds are known, within these bounds.
+    """Return the offset of a place in each partition of stores whose bounds are known, at most their ends.
 
     A partition without a record of that time or later ends before it: the place is its end.
 
@@ -108,9 +108,8 @@ def offsets_at(
                 f"{option} {place} is an offset beyond the end of each partition, and counts as the end; "
                 f"offsets rise by {INDEX_ENTRY_BYTES} with each message, and a time is {MOMENT}"
             )
-        return {
-            partition: min(max(place, earliest), latest) for partition, (earliest, latest) in spans.items()
-        }
+        # Not from the beginning of what is there: who reads is told what is gone.
+        return {partition: min(place, span.latest) for partition, span in spans.items()}
     if isinstance(place, Edge):
         return {
             partition: span.earliest if place is Edge.EARLIEST else span.latest

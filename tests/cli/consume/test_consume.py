@@ -54,6 +54,18 @@ def test_the_last_messages_of_a_partition_are_exactly_so_many(consume, send):
     assert "--last and --from" in consume("clicks", "--last", "3", "--from", "latest", code=2)
 
 
+def test_an_offset_whose_message_is_gone_is_reported(server, consume, send):
+    send("clicks", 0, "gone")
+    server.apply_retention("clicks", older_than_ms=0)
+    send("clicks", 0, "kept")
+    written = consume("clicks", "--from", "0", code=1)
+    assert (written.out, b"EXPIRED clicks/1:0 [0, 28)" in written.err) == (b"kept\n", True)
+    written = consume("clicks", "--from", "0", "--to", "28", code=1)
+    assert (written.out, b"EXPIRED clicks/1:0 [0, 28)" in written.err) == (b"", True)
+    assert consume("clicks", "--from", "280") == consume("clicks", "--from", "0", "--to", "0") == b""
+    assert consume("clicks") == b"kept\n"
+
+
 def test_the_last_messages_are_found_among_those_of_other_partitions(consume, send):
     """Each partition has its last ones, though 300 of another one came behind them."""
     send("shared", 0, *(f"a{number}" for number in range(5)))

@@ -164,12 +164,13 @@ class _Reading:
         partitions = chosen_partitions(layout, arguments.partition)
         bounds = self._client.bounds(layout).complete()
         self._earliest = {partition: bounds[partition.store_id].earliest for partition in partitions}
+        # An offset of 0 is a place, too.
         first = Edge.LATEST if arguments.follow else Edge.EARLIEST
+        start = first if arguments.start is None else arguments.start
+        end = Edge.LATEST if arguments.end is None else arguments.end
         zone = arguments.message_time_zone
-        self._positions = offsets_at(self._cluster, layout, bounds, arguments.start or first, "--from", zone)
-        ends = offsets_at(
-            self._cluster, layout, bounds, arguments.end or Edge.LATEST, "--to", zone, ending=True
-        )
+        self._positions = offsets_at(self._cluster, layout, bounds, start, "--from", zone)
+        ends = offsets_at(self._cluster, layout, bounds, end, "--to", zone, ending=True)
         if arguments.last is None:
             yield from self._up_to(layout, partitions, ends)
         else:
