@@ -94,7 +94,8 @@ def test_a_batch_that_came_too_late_is_refused_at_once_while_its_partition_is_be
 def test_a_partition_is_given_up_while_it_is_being_fetched(server, consumer):
     """The answer to the fetch is not waited for: it would come in a minute."""
     held = server.faults.hold(Method.GET_MESSAGE, broker=SILENT)
-    wait_until(lambda: consumer.fetch(200) is not None and held.hits)
+    assert consumer.fetch(10_000).partition in OTHERS
+    wait_until(lambda: held.hits)
     (asked,) = [one for one in SILENT_ONES if consumer.status()[one].state.value == "fetching"]
     giving_up = ThreadPoolExecutor(1).submit(consumer.disconnect, asked)
     assert giving_up.result(30)

@@ -12,7 +12,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.client.consumer.virtual_home import VirtualHome
-from tubemq_spark.client.consumer.brokers import PATIENCE_S
+from tubemq_spark.client.consumer.brokers import PATIENCE_S, Brokers
 from tubemq_spark.client.consumer.fetching import Booked, Turn
 from tubemq_spark.client.consumer.turns import Seat, Turns
 from tubemq_spark.client.steps import PartitionLock, wait_for
@@ -241,3 +241,30 @@ class TurnsAgree(RuleBasedStateMachine):
 
 TurnsAgree.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_turns = TurnsAgree.TestCase
+
+
+class AtOneBroker(Partitions):
+    """Partitions of a broker that does not answer, on a machine so busy that booking one takes time."""
+
+    def __init__(self, home):
+        super().__init__()
+        self.home = home
+        self.brokers = Brokers(home.clock)
+        self.is_wanted = lambda: True
+
+    def select_now(self):
+        turn = super().select_now() if self.brokers.may_be_asked(1) else None
+        if turn is not None:
+            self.home.now += 0.005
+            self.brokers.ask(1, turn.booking.partition)
+            self.home.now += 0.005
+        return turn
+
+
+def test_a_second_partition_is_not_asked_in_the_moment_in_which_its_broker_becomes_silent():
+    home = VirtualHome()
+    partitions = AtOneBroker(home)
+    turns = Turns(partitions, home, home.clock)
+    turns.join(Seat(lambda: None))
+    home.pass_time(2 * PATIENCE_S)
+    assert list(partitions.asked) == [0]

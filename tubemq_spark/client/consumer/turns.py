@@ -227,7 +227,8 @@ class Turns:
             steps = self._fetching.take_turn(turn)
             rule = Rule(self._home, self._guard, steps, turn.partition.endpoint, self._end_turn)
             is_trial = self._fetching.state.cache.is_trial(turn.booking)
-            self._turns[rule] = turn, _A_TRIAL if is_trial else now
+            # Behind what ``Brokers`` notes: a turn that is not fresh any more is at a broker that is silent.
+            self._turns[rule] = turn, _A_TRIAL if is_trial else self._clock()
             missing -= not is_trial
             begun.append(rule)
         return begun
