@@ -3,11 +3,14 @@
 import concurrent.futures
 import os
 import pickle
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyarrow import fs
 
 from tubemq_spark.errors import FolderError
+from tubemq_spark.files import text_files
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.files.text_files import TextFiles
 
@@ -168,6 +171,21 @@ def test_a_full_disk_is_told_as_what_it_is(tmp_path, cause):
         f"because there is no space: {cause}; free some, or name a folder elsewhere that the driver and all "
         "executors can reach."
     )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+@pytest.mark.parametrize("act", [TextFiles.prepare, lambda one: one.write("a", "text")])
+def test_a_full_disk_is_found_out_and_gets_no_parts_of_files(tmp_path, monkeypatch, act):
+    monkeypatch.setattr(text_files, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex="name")))
+
+    def fill(_seconds=0):
+        assert everything(tmp_path) == []
+        (tmp_path / "_name").symlink_to("/dev/full")
+
+    fill()
+    with pytest.raises(FolderError, match=r"_UNUSABLE\.FULL.*No space left on device; free some"):
+        act(files(tmp_path, fill))
+    assert everything(tmp_path) == []
 
 
 @pytest.mark.parametrize(

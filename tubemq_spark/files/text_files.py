@@ -11,6 +11,7 @@ Folders come from the user, so every error names the option, and no error shows 
 """
 
 import concurrent.futures
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ _PAUSE_SECONDS: Final = 0.5
 """Before the second attempt, and twice that before the third; object stores retry by themselves too."""
 _PERMANENT: Final = (FileNotFoundError, FileExistsError, NotADirectoryError, PermissionError, pa.ArrowInvalid)
 """What does not pass by waiting: a folder or a right that is missing, a URI that makes no sense."""
+_PROBE: Final = " " * 65_536
+"""An empty file finds room on a full disk, too. This is larger than most files that follow."""
 _READERS: Final = 8
 """An object store answers in tens of milliseconds, so files are read at the same time."""
 
@@ -108,7 +111,7 @@ class TextFiles:
         system, path = self._open()
         system.create_dir(path, recursive=True)
         probe = f"{path}/_{uuid.uuid4().hex}"
-        self._put(probe, "")
+        self._put(probe, _PROBE)
         system.delete_file(probe)
 
     def _write(self, name: str, text: str) -> None:
@@ -123,8 +126,14 @@ class TextFiles:
 
     def _put(self, place: str, text: str) -> None:
         system, _ = self._open()
-        with system.open_output_stream(place, compression=None) as stream:
-            stream.write(text.encode())
+        try:
+            with system.open_output_stream(place, compression=None) as stream:
+                stream.write(text.encode())
+        except (OSError, pa.ArrowException):
+            # A part of a file would take room where there is none.
+            with contextlib.suppress(OSError, pa.ArrowException):
+                system.delete_file(place)
+            raise
 
     def _names(self) -> list[str]:
         system, path = self._open()
