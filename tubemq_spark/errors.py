@@ -59,7 +59,7 @@ CONDITIONS: Final[dict[str, str]] = {
         "A write does not take the column '{column}'{suggestion} It takes: {known}; drop the others."
     ),
     "TUBEMQ_SINK_DUPLICATE_COLUMN": "The DataFrame has more than one column '{column}'; rename or drop the others.",
-    "TUBEMQ_SINK_WRONG_TYPE": "Column '{column}' is {given}, but must be {expected}; cast it.",
+    "TUBEMQ_SINK_WRONG_TYPE": "Column '{column}' is {given}, but must be {expected}; {hint}.",
     "TUBEMQ_DEAD_LETTER": "Row {row} could not be written, nor its dead letter to topic '{topic}': {cause}; open that topic for publishing, or allow it messages as long as those of the other topics.",
     "TUBEMQ_DEAD_LETTER_TOPIC": "Option 'deadLetterTopic' is '{topic}', the topic that the rows go to; name another one.",
     "TUBEMQ_SINK_NULL_VALUE": (

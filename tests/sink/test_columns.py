@@ -309,7 +309,18 @@ def test_a_null_value_is_named_by_its_number():
         ),
         ([VALUE, StructField("xyzzy", IntegerType())], "demo", "TUBEMQ_SINK_UNKNOWN_COLUMN", "messageType"),
         ([StructField("value", LongType())], "demo", "TUBEMQ_SINK_WRONG_TYPE", "string or binary"),
-        ([VALUE, StructField("timestamp", LongType())], "demo", "TUBEMQ_SINK_WRONG_TYPE", "timestamp"),
+        (
+            [VALUE, StructField("timestamp", LongType())],
+            "demo",
+            "TUBEMQ_SINK_WRONG_TYPE",
+            "timestamp; cast it.",
+        ),
+        (
+            [StructField("value", StructType([VALUE]))],
+            "demo",
+            "TUBEMQ_SINK_WRONG_TYPE",
+            "string or binary; make JSON of it with to_json(value).",
+        ),
         (
             [VALUE, StructField("attributes", MapType(StringType(), TimestampType()))],
             "demo",

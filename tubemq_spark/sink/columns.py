@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY
@@ -262,6 +262,12 @@ def _check_field(name: str, data_type: DataType) -> None:
             known=", ".join(WRITTEN),
         )
     if not column.accepts(data_type):
+        # Spark casts a struct to text, without the names of its fields.
+        is_nested = name == "value" and isinstance(data_type, ArrayType | MapType | StructType)
         raise OptionError(
-            "TUBEMQ_SINK_WRONG_TYPE", column=name, given=data_type.simpleString(), expected=column.expected
+            "TUBEMQ_SINK_WRONG_TYPE",
+            column=name,
+            given=data_type.simpleString(),
+            expected=column.expected,
+            hint="make JSON of it with to_json(value)" if is_nested else "cast it",
         )
