@@ -45,6 +45,7 @@ from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscripti
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.options import kinds as option_kinds
 from tubemq_spark.protocol import (
+    errcodes,
     inlong_msg,
     partition_strings,
     payload,
@@ -97,6 +98,11 @@ def _event(text: str) -> object:
     return rebalance.parse_event(common_pb2.EventProto(rebalanceId=1, opType=1, subscribeInfo=[text]))
 
 
+def _refusal(text: str) -> None:
+    for code in (errcodes.ErrCode.TOPIC_NOT_DEPLOYED, errcodes.ErrCode.SERVICE_UNAVAILABLE):
+        errcodes.rpc_error(code, text, peer="broker 1", during="registering")
+
+
 # What reads, and after which beginnings of a sound text something is expected of it.
 PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     # Masters and brokers to clients, and clients to them.
@@ -112,6 +118,7 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "flow rules, client": (parse_flow_rules, ("[", '[{"type":0,"rule":[{"start":"', '[{"type":')),
     "flow rules, broker": (parse_rules, ("[", '[{"type":0,"rule":[{"start":"', '[{"type":')),
     "starts of a bound group": (lambda text: parse_starts(text, {"t"}), ("1:t:", "1:t:0=")),
+    "words of a refusal": (_refusal, ("[[", "[[t, ", "Read ")),
     "token": (_token, ("ann", "ann 1 ", "ann 1 2 ")),
     "trimmed text": (lambda text: dispatch.trimmed("clientId", text), ("a",)),
     "required text": (lambda text: dispatch.required("clientId", text, LENGTH), ("a",)),
@@ -225,7 +232,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
         "client.reader_names", "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
         "gateway.session.upstream", "gateway.policy", "model", "net.tls_errors",
-        "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.names",
+        "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.errcodes", "protocol.names",
         "protocol.partition_strings", "protocol.payload", "protocol.usual_envelopes", "settings.kinds",
     }  # fmt: skip
     assert using == named | OWN_TEXTS.keys()
