@@ -3,6 +3,7 @@
 That the package gets there by pip or by ``--py-files`` is shown by ``make wheel-test``.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def cluster(tmp_path):
 
 @pytest.fixture
 def run_job(server, cluster, tmp_path):
-    """Start a job on the cluster that reads a topic in ten micro-batches of three tasks."""
+    """Start a job on the cluster that reads a topic of three partitions in ten micro-batches."""
     topic = server.fresh_topic("3x1")
     produce_numbers(server.master, topic, range(ROWS))
     options = server.options(
@@ -63,18 +64,23 @@ def assert_all_rows(job, folder):
 
 def test_tasks_that_run_twice_and_tasks_that_fail(run_job, tmp_path):
     """A speculative task reads what the slow one reads; of another task the fourth attempt succeeds."""
-    speculation = {
+    settings = {
+        "spark.executorEnv.TUBEMQ_SPARK_LOG_LEVEL": "INFO",
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.quantile": "0.5",
     }
-    with run_job(speculation, slow=2, failing=4) as job:
+    with run_job(settings, slow=2, failing=4) as job:
         assert_all_rows(job, tmp_path)
 
     slow = attempts(tmp_path, batch=2, task=0)
     assert slow.keys() == {0, 1}
     assert slow[0] != slow[1]
     assert attempts(tmp_path, batch=4, task=0).keys() >= {0, 1, 2, 3}
+    # Each attempt that came to its end says what it read.
+    logs = "".join(log.read_text() for log in (tmp_path / "work").rglob("stderr"))
+    told = re.findall(r" INFO tubemq_spark\.source\.task: .*: (\d+) rows, ", logs)
+    assert sum(map(int, told)) >= ROWS
 
 
 def test_a_worker_is_killed_under_load(run_job, cluster, tmp_path):
