@@ -7,7 +7,7 @@ import pytest
 from tests.embedded.wire import TIMEOUT_S, BrokerClient, MasterClient, is_closed, send_request
 from tubemq_spark.embedded.nodes import nth_host
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.net.listener import Listener
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -149,6 +149,30 @@ def test_a_broker_is_added_while_all_goes_on(start, at_master, client):
     assert routes(master) == ["demo#1:1:1,2:1:1"]
     connected.send("demo", "there", partition=(2, 0))
     assert connected.values("demo") == [b"there"]
+
+
+def port_of(address):
+    return int(address.rpartition(":")[2])
+
+
+def test_a_broker_has_another_port_where_that_of_the_first_is_taken(start, closing):
+    server = start()
+    taken = closing.enter_context(socket.create_server(("127.0.0.2", port_of(server.brokers[1]))))
+    server.add_broker()
+    server.add_topic("demo", brokers=[2])
+    assert port_of(server.brokers[2]) != taken.getsockname()[1]
+    with BrokerClient(server.brokers[2]) as broker:
+        assert broker.try_send().success
+
+
+def test_a_port_that_was_asked_for_is_that_of_all_brokers(start, closing):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = start(broker_port=port)
+    closing.enter_context(socket.create_server(("127.0.0.2", port)))
+    with pytest.raises(TubeMQConnectionError, match=rf"LISTEN_FAILED.*127\.0\.0\.2:{port}"):
+        server.add_broker()
+    assert list(server.brokers) == [1]
 
 
 def test_faults_reach_a_broker_that_was_added_later(start):

@@ -17,7 +17,7 @@ from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.log.traffic import Traffic
 from tubemq_spark.embedded.master.brokers import KnownBroker, Presence
 from tubemq_spark.embedded.running import BrokerLocation, ClusterState, Ending, RunningBroker
-from tubemq_spark.errors import OptionError
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Interceptor
 
@@ -247,7 +247,15 @@ class BrokerNodes:
             TubeMQConnectionError: a port cannot be opened.
         """
         with self._adding:
-            node = BrokerNode(self._location_of(len(self._by_id) + 1), self._cluster)
+            location = self._location_of(len(self._by_id) + 1)
+            try:
+                node = BrokerNode(location, self._cluster)
+            except TubeMQConnectionError:
+                # A port that was free at the first broker's address may be taken at this one.
+                asked = dataclasses.replace(location, port=self._first.port, web_port=self._first.web_port)
+                if asked == location:
+                    raise
+                node = BrokerNode(asked, self._cluster)
             self._by_id = {**self._by_id, node.id: node}
             return node
 
