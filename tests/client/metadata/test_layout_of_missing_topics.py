@@ -114,6 +114,14 @@ def test_the_error_names_topics_that_were_perhaps_meant():
     assert error_of(["xyzzy"], web).endswith("create the topic, or correct its name.")
 
 
+def test_only_the_first_of_many_topics_are_compared_with_those_there_are(monkeypatch):
+    compared = []
+    monkeypatch.setattr(layout_module, "did_you_mean", lambda topic, _names: compared.append(topic) or "")
+    missing = [f"missing_{number}" for number in range(200)]
+    error_of(["clicks", *missing], lambda server: [Endpoint.parse(server.master_web)])
+    assert compared == missing[:3]
+
+
 def test_the_error_comes_without_names_when_no_master_lists_them(monkeypatch):
     monkeypatch.setattr(layout_module, "_LISTING_S", 0.05)
     asked = []

@@ -19,7 +19,7 @@ _GROUP_BUSY: Final = frozenset({ErrCode.CLIENT_INCONSISTENT_TOPICSET, ErrCode.CL
 _MOST_LISTS: Final = 4
 _LISTING_S: Final = 0.5
 _MOST_QUESTIONS: Final = 3
-"""How many servers are asked for names, for how long each, and how many of the names an error suggests."""
+"""How many servers are asked for names, for how long each, and for how many topics an error suggests one."""
 
 
 def topics_layout(
@@ -71,8 +71,9 @@ def _perhaps_meant(topics: Iterable[str], web: Sequence[Endpoint]) -> str:
         known = existing_topics(web[:_MOST_LISTS], _LISTING_S) if web else ()
     except TubeMQError:
         return ""
-    questions = (did_you_mean(topic, known) for topic in topics if topic not in known)
-    return " ".join(itertools.islice(filter(None, questions), _MOST_QUESTIONS))
+    # Each is compared with every name there is, so only the first ones are.
+    missing = itertools.islice((topic for topic in topics if topic not in known), _MOST_QUESTIONS)
+    return " ".join(filter(None, (did_you_mean(topic, known) for topic in missing)))
 
 
 def _ask_for_those_that_exist(
