@@ -1,9 +1,10 @@
 """What all commands have in common: their parser, their example and their exit codes."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
+from tubemq_spark.settings.kinds import enumerated
 from tubemq_spark.settings.suggest import did_you_mean
 
 FAILED: Final = 1
@@ -80,12 +81,6 @@ class CommandParser(argparse.ArgumentParser):
             advice = did_you_mean(value, action.choices) or f"choose from {', '.join(action.choices)}"
             self.error(f"no {str(action.metavar).lower()} is called {value!r}; {advice}")
         super()._check_value(action, value)
-
-
-def enumerated(names: Sequence[str], conjunction: str) -> str:
-    """Return names with commas between them, and a word before the last."""
-    *others, last = names
-    return f"{', '.join(others)} {conjunction} {last}" if others else last
 
 
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"  # noqa: SLF001 (typeshed names it so)

@@ -77,6 +77,12 @@ def integer(lowest: int, highest: int) -> Kind[int]:
     return Kind(f"a whole number from {lowest} to {highest}", parse)
 
 
+def enumerated(names: Sequence[str], conjunction: str) -> str:
+    """Return names with commas between them, and a word before the last."""
+    *others, last = names
+    return f"{', '.join(others)} {conjunction} {last}" if others else last
+
+
 def choice(values: type[E]) -> Kind[E]:
     """Return the kind of one of an enum's values, in any case."""
     return _choice({value.value: value for value in values}, lambda value: str(value.value))
@@ -89,9 +95,8 @@ def one_of(*words: str) -> Kind[str]:
 
 def _choice(values: Mapping[str, T], show: Callable[[T], str]) -> Kind[T]:
     by_lower_case = {word.lower(): value for word, value in values.items()}
-    *others, last = values
     return Kind(
-        f"{', '.join(others)} or {last}",
+        enumerated(tuple(values), "or"),
         lambda text: by_lower_case.get(text.strip().lower()),
         show,
         words=tuple(values),
