@@ -35,7 +35,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_ADMIN_NO_ANSWER": "The web server {server} gave no usable answer: {cause}; check the web port of the master or broker.",
     "TUBEMQ_ADMIN_NO_TOKEN": "{method} changes the cluster and needs its token; pass token= (confModAuthToken of the masters).",
     "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call, or the token that it carries (confModAuthToken).",
-    "TUBEMQ_GROUPS_NOT_TOLD": "Broker {broker} does not tell where {groups} stand ({reason}), of other groups it does; it can when a consumer of the group has connected to it, or after its restart.",
+    "TUBEMQ_GROUPS_NOT_TOLD": "Broker {broker} cannot tell the positions of {groups} ({reason}), only those of other groups; connect a consumer of the group to it, or restart it.",
     "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
     # The columns of a DataFrame.
     "TUBEMQ_SCHEMA_EMPTY": "The schema is empty; name at least one of these columns: {known}.",
@@ -241,7 +241,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_NO_PROMETHEUS": "Metrics need the package prometheus_client, which is not installed; run: pip install 'tubemq_spark[prometheus]'.",
     # The ledger of losses.
     "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; mend that, or name one that the driver and all executors can reach and write to.",
-    "TUBEMQ_FOLDER_UNUSABLE.FULL": "The folder {folder} of option '{option}' cannot be {done}, because there is no space: {cause}; free some, or name a folder elsewhere that the driver and all executors can reach.",
+    "TUBEMQ_FOLDER_UNUSABLE.FULL": "The folder {folder} of option '{option}' cannot be {done}, because no space is left: {cause}; free some space, or name a folder elsewhere that the driver and all executors can reach.",
     "TUBEMQ_LEDGER_MALFORMED": "{source} is not a ledger of losses: {problem}; name a folder that holds nothing else in the option 'lossLedger', or move the file away.",
     # Manifests of what was written.
     "TUBEMQ_MANIFEST_MALFORMED": "{source} is not a manifest of a write: {problem}; name a folder that holds nothing else in the option 'receiptsPath', or move the file away.",

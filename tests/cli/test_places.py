@@ -17,8 +17,8 @@ def test_an_offset_beyond_all_ends_is_told(capsys):
     ends = {partition: bounds[partition.store_id].latest for partition in layout.partitions}
 
     def told(place, **how):
-        found = offsets_at(cluster, layout, bounds, place, "--from", "UTC", **how)
-        assert found == {partition: min(place, end) for partition, end in ends.items()}
+        offsets = offsets_at(cluster, layout, bounds, place, "--from", "UTC", **how)
+        assert offsets == {partition: min(place, end) for partition, end in ends.items()}
         return capsys.readouterr().err
 
     assert (

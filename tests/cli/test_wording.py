@@ -88,8 +88,8 @@ def test_no_text_names_an_option_of_spark(text):
                 folder="/x", option="NEW_DIR", done="written to", cause="no space left"
             ),
             (
-                "The folder /x of NEW_DIR cannot be written to, because there is no space: no space left; "
-                "free some, or name a folder elsewhere."
+                "The folder /x of NEW_DIR cannot be written to, because no space is left: no space left; "
+                "free some space, or name a folder elsewhere."
             ),
         ),
         (

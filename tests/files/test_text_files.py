@@ -168,8 +168,8 @@ def test_a_full_disk_is_told_as_what_it_is(tmp_path, cause):
         folder.write("a", "text")
     assert str(failed.value) == (
         f"[TUBEMQ_FOLDER_UNUSABLE.FULL] The folder {tmp_path} of option 'lossLedger' cannot be written to, "
-        f"because there is no space: {cause}; free some, or name a folder elsewhere that the driver and all "
-        "executors can reach."
+        f"because no space is left: {cause}; free some space, or name a folder elsewhere that the driver and "
+        "all executors can reach."
     )
 
 
@@ -183,7 +183,7 @@ def test_a_full_disk_is_found_out_and_gets_no_parts_of_files(tmp_path, monkeypat
         (tmp_path / "_name").symlink_to("/dev/full")
 
     fill()
-    with pytest.raises(FolderError, match=r"_UNUSABLE\.FULL.*No space left on device; free some"):
+    with pytest.raises(FolderError, match=r"_UNUSABLE\.FULL.*No space left on device; free some space"):
         act(files(tmp_path, fill))
     assert everything(tmp_path) == []
 
