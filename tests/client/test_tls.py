@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from testkit.certificates import Authority
+from tests.waiting import wait_until
 from tubemq_spark.client import ClientConfig, TlsConfig, TubeMQClient
 from tubemq_spark.client.master.session import broker_endpoints
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
@@ -312,7 +313,11 @@ def test_the_server_logs_who_did_not_agree_once(pair, caplog):
         for _ in range(2):
             with pytest.raises(TlsError), TubeMQClient.connect(server.master, tls=TlsConfig()) as client:
                 client.layout("demo")
-    told = [record for record in caplog.records if "did not agree to TLS" in record.message]
-    assert [record.levelname for record in told] == ["WARNING"]
-    assert "127.0.0.1" in told[0].message
-    assert "unknown ca" in told[0].message
+
+        def told():
+            return [record for record in caplog.records if "did not agree to TLS" in record.getMessage()]
+
+        wait_until(told)
+    assert [record.levelname for record in told()] == ["WARNING"]
+    assert "127.0.0.1" in told()[0].message
+    assert "unknown ca" in told()[0].message

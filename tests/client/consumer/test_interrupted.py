@@ -30,7 +30,7 @@ def server():
     settings = EmbeddedSettings(balance_period_ms=100)
     with EmbeddedTubeMQ(topics={TOPIC: (2, 1)}, settings=settings) as running:
         for one in PARTITIONS:
-            produce(running, [b"%d" % number for number in range(5)], where=one)
+            produce(running, [b"message %d" % number for number in range(5)], where=one)
         yield running
 
 
@@ -232,7 +232,7 @@ def test_a_handler_stops_a_consumer_that_runs(server):
 
 
 def test_a_member_is_closed_by_its_loss_policy(server):
-    server.faults.corrupt(Method.GET_MESSAGE, b"4", times=1)
+    server.faults.corrupt(Method.GET_MESSAGE, b"message 4", times=1)
     # A group that has read nothing: others may have confirmed the message.
     closing = []
 
