@@ -45,6 +45,22 @@ def _introduction(process):
 
 
 @pytest.mark.process
+def test_the_line_to_copy_lets_commands_create_a_topic():
+    with _serving(*ANY_PORTS) as process:
+        (exports,) = re.findall(r"^    export (.+)$", _introduction(process), re.MULTILINE)
+        variables = dict(pair.split("=") for pair in exports.split())
+        created = subprocess.run(
+            [sys.executable, "-m", "tubemq_spark", "topics", "create", "orders"],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (created.returncode, created.stderr) == (0, "")
+    assert "orders" in created.stdout
+
+
+@pytest.mark.process
 def test_a_signal_ends_the_embedded_server_with_exit_code_0_and_the_next_run_has_its_topics(tmp_path):
     for number, topic in ((signal.SIGINT, "old:3:1"), (signal.SIGTERM, "new:1:2")):
         with _serving(*ANY_PORTS, "--data", str(tmp_path), "--topic", topic) as process:

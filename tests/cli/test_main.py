@@ -10,6 +10,7 @@ from tubemq_spark import __version__
 from tubemq_spark.cli import main as cli
 from tubemq_spark.cli.embedded import Addresses, describe, parse_topic
 from tubemq_spark.protocol import speedups
+from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN
 
 
 def _refused(capsys, *arguments):
@@ -72,11 +73,12 @@ def test_each_end_has_its_exit_code(monkeypatch, capfd, error, code):
 
 def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
     addresses = Addresses("h:1", "h:2", {1: "h:4", 2: "i:4"}, {1: "h:3", 2: "i:3"})
-    text = describe(addresses, {"clicks": (3, 1), "other": (1, 2)}, tmp_path)
+    text = describe(addresses, {"clicks": (3, 1), "other": (1, 2)}, tmp_path, "own")
     for part in (
         "h:1",
         "http://h:2",
         "tubemq.master.web=h:2, or --web",
+        "\n    export TUBEMQ_MASTER=h:1 TUBEMQ_WEB=h:2\n",
         "http://h:3",
         "http://i:3",
         "h:4",
@@ -87,7 +89,10 @@ def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
     ):
         assert part in text
     assert '.option("subscribe", "clicks")' in text
-    assert "--web" not in describe(addresses._replace(master_web="h:8780"), {}, tmp_path)
+    assert "own" not in text
+    text = describe(addresses._replace(master_web="h:8780"), {}, tmp_path, DEFAULT_ADMIN_TOKEN)
+    assert "--web" not in text
+    assert "\n    export TUBEMQ_MASTER=h:1 TUBEMQ_ADMIN_TOKEN=abc\n" in text
 
 
 def test_the_commands_load_what_they_need():

@@ -18,6 +18,7 @@ from tubemq_spark.cli.configuration import (
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import (
+    DEFAULT_ADMIN_TOKEN,
     DEFAULT_MASTER_PORT,
     DEFAULT_MASTER_TLS_PORT,
     DEFAULT_WEB_PORT,
@@ -143,7 +144,7 @@ def admin_token(arguments: argparse.Namespace) -> str:
     if arguments.token_file is None and (token := os.environ.get(TOKEN_VARIABLE)):
         return token
     if file is None:
-        raise OptionError("TUBEMQ_COMMAND_NO_TOKEN", variable=TOKEN_VARIABLE)
+        raise OptionError("TUBEMQ_COMMAND_NO_TOKEN", variable=TOKEN_VARIABLE, default=DEFAULT_ADMIN_TOKEN)
     return read_token(file)
 
 

@@ -17,12 +17,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tubemq_spark.cli.arguments import SECONDS, whole_number
+from tubemq_spark.cli.configuration import variable
 from tubemq_spark.cli.connection import TOKEN_VARIABLE, read_token
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.constants import EMBEDDED_WEB_PORT, USUAL_WEB_PORTS
+from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN, EMBEDDED_WEB_PORT, USUAL_WEB_PORTS
 from tubemq_spark.protocol.names import TOPIC_NAME
 from tubemq_spark.receipts import counted
 
@@ -111,8 +112,8 @@ def add_command(commands: Commands) -> None:
         type=Path,
         metavar="FILE",
         help="file with the token that calls of the master's HTTP administration must carry to change "
-        f"something (default: what {TOKEN_VARIABLE} in the environment says, or TubeMQ's public default; "
-        "required if other machines can reach the server)",
+        f"something (default: what {TOKEN_VARIABLE} in the environment says, or TubeMQ's public default, "
+        f"{DEFAULT_ADMIN_TOKEN}; required if other machines can reach the server)",
     )
     for option, what in (
         (
@@ -183,6 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     _allow_many_files()
     topics = {name: (stores, partitions) for name, stores, partitions in arguments.topics}
+    settings = _settings(arguments)
     with (
         _ports_named(arguments),
         _stop_signal() as stop,
@@ -195,13 +197,13 @@ def run(arguments: argparse.Namespace) -> int:
             master_web_port=arguments.master_web_port,
             broker_web_port=arguments.broker_web_port,
             brokers=arguments.brokers,
-            settings=_settings(arguments),
+            settings=settings,
             advertised_host=arguments.advertised_host,
         ) as server,
     ):
         # Including those of earlier runs.
         shapes = {name: (spec.stores, spec.partitions) for name, spec in server.topics().items()}
-        _print(describe(Addresses.of(server), shapes, arguments.data))
+        _print(describe(Addresses.of(server), shapes, arguments.data, settings.admin_token))
         _watch(server, stop, arguments.report_seconds)
         _print("stopping")
     return 0
@@ -292,8 +294,13 @@ def _arrived(stop: socket.socket, seconds: float) -> bool:
         return False
 
 
-def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: Path | None) -> str:
-    """Return what a user needs to work with the server: addresses, topics and a PySpark example."""
+def describe(
+    addresses: "Addresses", topics: dict[str, tuple[int, int]], data: Path | None, token: str
+) -> str:
+    """Return what a user needs to work with the server: addresses, topics, lines to copy.
+
+    The token is among them only if it is the default, which is public.
+    """
     webs = [f"http://{addresses.master_web} (master)"]
     webs += [f"http://{address} (broker)" for address in addresses.broker_webs.values()]
     lines = [
@@ -307,6 +314,10 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
             for name, (stores, partitions) in topics.items()
         ),
         "",
+        "For commands in another terminal:",
+        "",
+        f"    {_exports(addresses, token)}",
+        "",
         "To read a topic in PySpark:",
         "",
         textwrap.indent(snippet(addresses.master, next(iter(topics), "my_topic")), "    "),
@@ -314,6 +325,16 @@ def describe(addresses: "Addresses", topics: dict[str, tuple[int, int]], data: P
         "Stop with Ctrl-C.",
     ]
     return "\n".join(lines)
+
+
+def _exports(addresses: "Addresses", token: str) -> str:
+    """Return the line that tells commands of a shell where the server is, and lets them change its topics."""
+    variables = {variable("master"): addresses.master}
+    if _web_hint(addresses.master_web):
+        variables[variable("web")] = addresses.master_web
+    if token == DEFAULT_ADMIN_TOKEN:
+        variables[TOKEN_VARIABLE] = token
+    return " ".join(["export", *(f"{name}={value}" for name, value in variables.items())])
 
 
 def _web_hint(master_web: str) -> list[str]:

@@ -15,7 +15,7 @@ from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, Controls
 from tubemq_spark.embedded.config.files import DirectoryLock
-from tubemq_spark.embedded.config.settings import DEFAULT_ADMIN_TOKEN, EmbeddedSettings
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.fault_rules import MASTER, InterceptorOf
 from tubemq_spark.embedded.faults import Faults
@@ -31,6 +31,7 @@ from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.errors import OptionError, tells_of_full_disk
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import ServerTls
+from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN
 
 __all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "ServerTls", "TopicSpec", "Traffic"]
 

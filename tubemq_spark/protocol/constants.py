@@ -31,6 +31,8 @@ DEFAULT_WEB_PORT: Final = 8080
 EMBEDDED_WEB_PORT: Final = 8780
 """Where the embedded server does: 8080 is also Spark's."""
 USUAL_WEB_PORTS: Final = (DEFAULT_WEB_PORT, EMBEDDED_WEB_PORT)
+DEFAULT_ADMIN_TOKEN: Final = "abc"  # noqa: S105
+"""What changes of a cluster must carry (confModAuthToken) where its operator has set nothing else; public."""
 DEFAULT_BROKER_PORT: Final = 8123  # what a blank port in brokerInfos means
 DEFAULT_GATEWAY_PORT: Final = 11911
 """Our own choice, that of RocketMQ's service node: TubeMQ has no gateway."""

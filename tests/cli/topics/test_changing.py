@@ -129,7 +129,12 @@ def test_the_token_is_that_of_a_file_or_of_the_environment(run, tmp_path, monkey
     monkeypatch.delenv("TUBEMQ_ADMIN_TOKEN")
     code, _, err = run("create", "new")
     assert code == 2
-    assert "name a file that holds it in --token-file, or set TUBEMQ_ADMIN_TOKEN" in err
+    assert err == (
+        "tubemq-spark: [TUBEMQ_COMMAND_NO_TOKEN] Changes of the cluster need its token (confModAuthToken of "
+        "the masters); set TUBEMQ_ADMIN_TOKEN in the environment, or name a file that holds it in "
+        "--token-file. An embedded server has TubeMQ's public default unless it was started with another "
+        "one: TUBEMQ_ADMIN_TOKEN=abc.\n"
+    )
     file.write_text("abc\n")
     assert run("create", "new", "--token-file", str(file))[0] == 0
 

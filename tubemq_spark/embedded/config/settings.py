@@ -2,13 +2,11 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Final
 
 from tubemq_spark.embedded.log.records import INDEX_ENTRY
 from tubemq_spark.net.tls import ServerTls
+from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN
 from tubemq_spark.settings.fields import bad_setting
-
-DEFAULT_ADMIN_TOKEN: Final = "abc"  # noqa: S105  TubeMQ's public default
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
