@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import http.server
 import itertools
 import socket
 import threading
@@ -190,6 +191,28 @@ def swallowing_masters(stage: Stage) -> Iterator[None]:
         stage.master_way.open_port()
 
 
+class _Web(http.server.BaseHTTPRequestHandler):
+    """Refuses what it is asked, without a line in the log."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def masters_of_another_kind(stage: EmbeddedStage) -> Iterator[None]:
+    """Answer as a web server at the address of the masters."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Web) as web:
+        thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        stage.master_way.lead_to(f"127.0.0.1:{web.server_port}")
+        try:
+            yield
+        finally:
+            stage.master_way.lead_to(stage.server.master)
+            web.shutdown()
+            thread.join()
+
+
 @contextlib.contextmanager
 def frozen_cluster(_stage: Stage) -> Iterator[None]:
     """Freeze a second cluster that this process reads from and writes to."""
@@ -298,9 +321,10 @@ PEERS = {
     "The masters are frozen": frozen_masters,
     "The masters are standby": standby_masters,
     "The masters swallow packets": swallowing_masters,
+    "A web server answers for the masters": masters_of_another_kind,
     "A second cluster is frozen": frozen_cluster,
     "A name server does not answer": name_server_without_answer,
     "A callback or a handler is slow": slow_callbacks,
     "A broker answers with the largest texts": large_texts,
 }
-OF_MASTERS = frozenset({"The masters are frozen", "The masters are standby", "The masters swallow packets"})
+OF_MASTERS = frozenset(trouble for trouble in PEERS if "masters" in trouble)

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tests.source.fake_cluster import NO_SUCH_TOPIC, partition
-from tubemq_spark.errors import AdminError, RpcError, TubeMQConnectionError
+from tubemq_spark.errors import AdminError, OptionError, RemoteProtocolError, RpcError, TubeMQConnectionError
 from tubemq_spark.offsets.subscription import TopicPattern, Topics
 from tubemq_spark.source.layout_cache import LayoutCache
 
@@ -177,6 +177,33 @@ def test_without_a_layout_masters_that_are_away_are_an_error(layouts, cluster):
     with pytest.raises(TubeMQConnectionError):
         layouts.recent()
     assert layouts.last is None
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        OptionError("TUBEMQ_NOT_A_MASTER", endpoint="m:1", what="an HTTP server"),
+        OptionError("TUBEMQ_TLS_EXPECTED", endpoint="m:1"),
+        RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what="a list contradicts the other"),
+    ],
+    ids=lambda error: error.condition,
+)
+def test_nonsense_in_the_place_of_a_master_is_no_answer_while_there_is_a_layout(
+    cluster, clock, caplog, nonsense
+):
+    layouts = LayoutCache(cluster, Topics(("demo",)))
+    cluster.away = nonsense
+    with pytest.raises(type(nonsense)):
+        layouts.ask(missing_ok=True)
+    cluster.away = None
+    last = layouts.ask(missing_ok=True)
+    cluster.away = nonsense
+    clock[0] += 11
+    assert layouts.newest() == (last, False)
+    assert f"no master answers; continuing with the last layout: {nonsense}" in caplog.text
+    clock[0] += 600
+    with pytest.raises(type(nonsense)):
+        layouts.newest()
 
 
 def test_a_refusal_is_an_error_though_there_is_a_layout(layouts, cluster, clock):

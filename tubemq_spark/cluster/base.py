@@ -9,9 +9,9 @@ of ``model``, ``receipts``, ``offsets`` or ``protocol`` and could travel over a 
 
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.errors import OptionError, RemoteProtocolError, TubeMQError
 from tubemq_spark.model import (
     OffsetBounds,
     RangeRequest,
@@ -26,6 +26,9 @@ from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.send_batch import OnRefused, SendBatch
 from tubemq_spark.receipts import Receipt
+
+NOT_OF_A_MASTER: Final = (OptionError, RemoteProtocolError)
+"""Errors of ``Cluster.layout`` that say that what answers is not a master, or cannot be understood."""
 
 
 class Sender(Protocol):
@@ -72,6 +75,8 @@ class Cluster(Protocol):
         Raises:
             RpcError: a topic does not exist (431), or the group may not read it (450, 455).
             TubeMQConnectionError: no master answered.
+            OptionError: what answers is not a master.
+            RemoteProtocolError: a master's answer contradicts itself.
         """
 
     def topics(self) -> Collection[str]:

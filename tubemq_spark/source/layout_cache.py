@@ -2,7 +2,8 @@
 
 Brokers serve without a master; only the visit token needs one, now and then. And no partition is added
 without a master. So while no master answers, the layout there is remains right, and a running query continues
-with it for up to ten minutes.
+with it for up to ten minutes. Nonsense is no answer: the addresses were right before, so something else
+answers there now.
 
 A layout is *recent* until it is due (``_due_at``): ten seconds after it was asked for, or one second if a
 broker has cast doubt on it (``suspect``).
@@ -22,7 +23,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Final
 
-from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.base import NOT_OF_A_MASTER, Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicsLayout
 from tubemq_spark.net.deadline import Deadline
@@ -134,7 +135,7 @@ class LayoutCache:
         try:
             layout = answer()
         except TubeMQError as error:
-            if last is None or not error.retriable:
+            if last is None or not (error.retriable or isinstance(error, NOT_OF_A_MASTER)):
                 raise
             self._note_masters_away(error)
             layout = last

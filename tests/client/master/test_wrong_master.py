@@ -10,6 +10,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.constants import Method
 
 
 @pytest.fixture
@@ -69,3 +70,30 @@ def test_a_wrong_address_beside_a_master_that_is_away_is_told_with_it(pool, brok
             balance(config, pool).open()
     assert caught.value.retriable
     assert "is not master now" in str(caught.value)
+
+
+@pytest.fixture
+def damaging(tmp_path):
+    """Return a master whose answers to registrations cannot be read."""
+    with EmbeddedTubeMQ(tmp_path, topics={"demo": (1, 1)}) as server:
+        server.faults.corrupt(Method.BALANCE_REGISTER, at=-3)
+        yield Endpoint.parse(server.master)
+
+
+def test_a_master_whose_answer_cannot_be_read_is_passed_over(pool, damaging):
+    with ScriptedMaster() as master, balance(config_for(damaging, master), pool) as session:
+        assert session.visit_token == 7
+
+
+def test_an_answer_that_cannot_be_read_is_asked_for_again(pool, tmp_path):
+    with EmbeddedTubeMQ(tmp_path, topics={"demo": (1, 1)}) as server:
+        damage = server.faults.corrupt(Method.BALANCE_REGISTER, at=-3, times=1)
+        with balance(config_for(Endpoint.parse(server.master)), pool) as session:
+            assert session.layout().partitions
+        assert damage.hits == 1
+
+
+def test_the_only_master_s_answer_that_cannot_be_read_is_told(pool, damaging):
+    with pytest.raises(TubeMQConnectionError, match=r"TUBEMQ_NO_MASTER.*TUBEMQ_BAD_ANSWER") as caught:
+        balance(config_for(damaging, register_attempts=1), pool).open()
+    assert caught.value.retriable

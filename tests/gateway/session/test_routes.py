@@ -7,7 +7,7 @@ import pytest
 
 from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
-from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.errors import OptionError, RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.gateway.session.routes import Routes
 from tubemq_spark.model import TopicPartition
 
@@ -21,6 +21,7 @@ class Master(MemoryCluster):
         super().__init__(demo=(2, 2), other=(1, 1))
         self.asked = []
         self.away = False
+        self.failure = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="asking", tried="m:1")
         self.gate = None
 
     def layout(self, topics, *, missing_ok=False):
@@ -28,7 +29,7 @@ class Master(MemoryCluster):
         if self.gate is not None:
             self.gate.wait(5)
         if self.away:
-            raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during="asking", tried="m:1")
+            raise self.failure
         return super().layout(topics, missing_ok=missing_ok)
 
 
@@ -81,15 +82,25 @@ def test_a_route_that_proved_wrong_is_asked_for_again(parts):
     assert len(master.asked) == 2
 
 
-def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts):
+@pytest.mark.parametrize(
+    "failure",
+    [
+        TubeMQConnectionError("TUBEMQ_NO_MASTER", during="asking", tried="m:1"),
+        OptionError("TUBEMQ_NOT_A_MASTER", endpoint="m:1", what="an HTTP server"),
+        RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what="a list contradicts the other"),
+    ],
+    ids=lambda error: error.condition,
+)
+def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts, failure):
     master, clock, routes = parts
+    master.failure = failure
     known = routes.find([DEMO])
     master.away = True
     clock.now += EXPIRY_S
     assert routes.find([DEMO]) == known
 
     clock.now += 1
-    with pytest.raises(TubeMQConnectionError):
+    with pytest.raises(type(failure)):
         routes.find([DEMO])
 
 

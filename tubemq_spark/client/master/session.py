@@ -47,6 +47,7 @@ from tubemq_spark.client.steps import Blocking, Pause, Started, Steps, run, wait
 from tubemq_spark.errors import (
     HttpAnswerError,
     OptionError,
+    RemoteProtocolError,
     RpcError,
     TlsError,
     TubeMQConnectionError,
@@ -90,6 +91,8 @@ _SINCE_NOVEMBER_2021: Final = frozenset(
 )
 _WRONG_MASTER: Final = (OptionError, TlsError)
 """Errors of a single master that will not pass by themselves; another one may do."""
+_NOT_ANSWERED: Final = (*_WRONG_MASTER, RemoteProtocolError)
+"""Errors of a single master that say nothing about the question, besides those that are retriable."""
 _LOOK_S: Final = 0.02
 """How often who leaves looks whether the request before has its answer."""
 _last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
@@ -111,7 +114,8 @@ class MasterCaller:
         """Ask the master that answered last, then the others, each at most once.
 
         One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that does
-        not belong to a master is ignored as long as another one does.
+        not belong to a master is ignored as long as another one does. An answer that cannot be read counts as
+        none.
 
         Raises:
             OptionError: none of the addresses belongs to a master that speaks TLS, or does not, as we do.
@@ -127,7 +131,7 @@ class MasterCaller:
             try:
                 response = yield from self._call_master(master, method, request, answer, share_ms, during)
             except TubeMQError as error:
-                if not error.retriable and not isinstance(error, _WRONG_MASTER):
+                if not error.retriable and not isinstance(error, _NOT_ANSWERED):
                     raise
                 failures.append(error)
                 continue

@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from tubemq_spark.cluster.base import Cluster
-from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.cluster.base import NOT_OF_A_MASTER, Cluster
+from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Clock
 
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 _MISSING_S: Final = 5.0
 """For how long a topic without partitions is taken to have none."""
 _MOST_TOPICS: Final = 20_000
+_NO_MASTER: Final = (TubeMQConnectionError, *NOT_OF_A_MASTER)
+"""Errors that say that no master answers, or that something else does."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Routes:
         """When each topic was used last, in that order; guarded by ``_using``."""
         self.on_change: Callable[[str, int], object] = lambda _topic, _partitions: None
         """Called when a topic has other partitions than before, or elsewhere; with how many it has now."""
-        self._failure: TubeMQConnectionError | None = None
+        self._failure: TubeMQError | None = None
         """Why no master answered when one was asked last; None when one did. Guarded by ``_asking``."""
         self._failed_at = 0.0
 
@@ -156,7 +158,7 @@ class Routes:
     def _ask(self, topics: Collection[str], began: float) -> None:
         try:
             self._remember(topics, self._layout(sorted(topics), began, missing_ok=True))
-        except TubeMQConnectionError as error:
+        except _NO_MASTER as error:
             if self._any_older(topics, self._clock() - self._expiry_s):
                 raise
             logger.warning("no master answers; what one said before is used: %s", error)
@@ -167,7 +169,7 @@ class Routes:
             raise type(self._failure)(self._failure.condition, **self._failure.parameters)
         try:
             layout = self._cluster.layout(topics, missing_ok=missing_ok)
-        except TubeMQConnectionError as error:
+        except _NO_MASTER as error:
             self._failure, self._failed_at = error, self._clock()
             raise
         self._failure = None
