@@ -242,6 +242,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # The ledger of losses.
     "TUBEMQ_FOLDER_UNUSABLE": "The folder {folder} of option '{option}' cannot be {done}: {cause}; mend that, or name one that the driver and all executors can reach and write to.",
     "TUBEMQ_FOLDER_UNUSABLE.FULL": "The folder {folder} of option '{option}' cannot be {done}, because no space is left: {cause}; free some space, or name a folder elsewhere that the driver and all executors can reach.",
+    "TUBEMQ_FOLDER_UNRELATED": "The folder {folder} has no file that the option '{option}' writes, but others, such as {example}; name the folder that the queries were given.",
     "TUBEMQ_LEDGER_MALFORMED": "{source} is not a ledger of losses: {problem}; name a folder that holds nothing else in the option 'lossLedger', or move the file away.",
     # Manifests of what was written.
     "TUBEMQ_MANIFEST_MALFORMED": "{source} is not a manifest of a write: {problem}; name a folder that holds nothing else in the option 'receiptsPath', or move the file away.",

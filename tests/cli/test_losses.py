@@ -86,6 +86,16 @@ def test_a_ledger_without_losses_is_exit_code_0(run, tmp_path):
     assert json.loads(run(tmp_path, "--json")[1]) == {"losses": []}
 
 
+def test_a_folder_that_is_no_ledger_is_exit_code_2(run, tmp_path):
+    (tmp_path / "0123.json").write_text("{}")
+    code, out, err = run(tmp_path)
+    assert (code, out) == (2, "")
+    assert err == (
+        f"tubemq-spark: [TUBEMQ_FOLDER_UNRELATED] The folder {tmp_path} has no file that lossLedger writes, "
+        "but others, such as 0123.json; name the folder that the queries were given.\n"
+    )
+
+
 def test_a_ledger_that_is_not_there_or_damaged_is_told(run, tmp_path):
     code, _, err = run(tmp_path / "nowhere")
     assert (code, "[TUBEMQ_FOLDER_UNUSABLE]" in err) == (1, True)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from pyarrow import fs
 
-from tubemq_spark.errors import FolderError
+from tubemq_spark.errors import FolderError, OptionError
 from tubemq_spark.files import text_files
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.files.text_files import TextFiles
@@ -81,6 +81,20 @@ def test_readers_pass_over_what_is_not_finished_and_what_is_not_theirs(tmp_path)
     files(tmp_path).write("a", "")
 
     assert list(files(tmp_path).read()) == [("a.txt", "")]
+
+
+def test_a_folder_of_other_files_is_refused_and_one_of_none_is_empty(tmp_path):
+    (tmp_path / "_half.txt").write_text("half")
+    (tmp_path / ".hidden").write_text("")
+    assert list(files(tmp_path).read()) == []
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "write.json").write_text("{}")
+    with pytest.raises(OptionError) as refused:
+        list(files(tmp_path).read())
+    assert str(refused.value) == (
+        f"[TUBEMQ_FOLDER_UNRELATED] The folder {tmp_path} has no file that the option 'lossLedger' writes, "
+        "but others, such as offsets; name the folder that the queries were given."
+    )
 
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path, monkeypatch):

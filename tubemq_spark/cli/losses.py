@@ -38,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         FolderError: the ledger is not there, or cannot be read.
+        OptionError: the folder holds other files only.
         LedgerFormatError: a file in it is something else, or of a later release.
     """
     from tubemq_spark.options import LossesOptions

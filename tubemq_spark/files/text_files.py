@@ -21,6 +21,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
+from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
 
 Result = TypeVar("Result")
@@ -102,6 +103,7 @@ class TextFiles:
 
         Raises:
             FolderError: the folder is not there or cannot be read.
+            OptionError: there is none of them, but something else: it is another folder that is meant.
         """
         names = self._insist("read", self._names)
         with concurrent.futures.ThreadPoolExecutor(_READERS, "tubemq-files") as pool:
@@ -138,8 +140,15 @@ class TextFiles:
     def _names(self) -> list[str]:
         system, path = self._open()
         infos = system.get_file_info(fs.FileSelector(path))
-        names = (info.base_name for info in infos if info.type is fs.FileType.File)
-        return sorted(name for name in names if name.endswith(self._suffix) and not name.startswith("_"))
+        visible = sorted(
+            (info.base_name, info.type) for info in infos if not info.base_name.startswith(("_", "."))
+        )
+        names = [name for name, kind in visible if kind is fs.FileType.File and name.endswith(self._suffix)]
+        if visible and not names:
+            raise OptionError(
+                "TUBEMQ_FOLDER_UNRELATED", folder=self._folder, option=self._option, example=visible[0][0]
+            )
+        return names
 
     def _text(self, name: str) -> str:
         return self._insist("read", lambda: self._content(name))

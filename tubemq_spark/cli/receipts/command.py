@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Verify, print what was found, and return 0 if nothing is wrong.
 
     Raises:
-        OptionError: the connection cannot be used.
+        OptionError: the connection cannot be used, or the folder holds no manifests, but other files.
         FolderError: the manifests cannot be read.
         ManifestFormatError: a file is not a manifest.
         TubeMQError: no master answered, or the cluster refuses.

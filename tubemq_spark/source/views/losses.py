@@ -50,6 +50,7 @@ def rows(options: LossesOptions) -> Iterator[Row]:
 
     Raises:
         FolderError: it is not there, or cannot be read.
+        OptionError: it holds other files only.
         LedgerFormatError: a file in it is something else, or of a later release.
     """
     files = TextFiles(options.ledger, "lossLedger", SUFFIX)

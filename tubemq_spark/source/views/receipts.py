@@ -55,6 +55,7 @@ def rows(options: ReceiptsOptions) -> Iterator[Row]:
 
     Raises:
         FolderError: the folder is not there, or cannot be read.
+        OptionError: it holds other files only.
         ManifestFormatError: a file in it is something else, or of a later release.
     """
     for name, text in TextFiles(options.folder, "receiptsPath", SUFFIX).read():
