@@ -270,18 +270,22 @@ def test_only_some_writes_are_verified_with_those_that_overlap(server, writer, v
 
 
 def test_writes_that_are_not_there_are_told_with_those_that_are(server, writer, capsys):
-    writer.write("plain", *bodies(5), batch_id=7, partition=(1, 0))
     how = ["receipts", "verify", str(writer.folder), "--master", server.master]
-    for arguments, named in (
-        (["--run-id", "x"], "--run-id x"),
-        (["--query-id", "query", "--batch-id", "9"], "--query-id query and --batch-id 9"),
+    for batch_id, arguments, told in (
+        (7, ["--run-id", "x"], "there is 1 manifest, which is not of --run-id x"),
+        (
+            8,
+            ["--query-id", "query", "--batch-id", "9"],
+            "there are 2 manifests, none of which is of --query-id query and --batch-id 9",
+        ),
     ):
+        writer.write("plain", *bodies(5), batch_id=batch_id, partition=(1, 0))
         assert cli.main([*how, *arguments]) == 1
         written = capsys.readouterr()
         assert written.out == ""
         assert written.err == (
-            f"tubemq-spark: nothing was verified: none of 1 manifest is of {named}; the names have the ids, "
-            "as in query-query-batch-0000000007.json\n"
+            f"tubemq-spark: nothing was verified: {told}; the names have the ids, "
+            f"as in query-query-batch-000000000{batch_id}.json\n"
         )
 
 

@@ -9,7 +9,6 @@ from tubemq_spark.cli.arguments import FOLDER, of_kind
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.parser import Commands, add_group, new_command
 from tubemq_spark.cli.tables import complain
-from tubemq_spark.receipts import counted
 from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
@@ -120,7 +119,10 @@ def _none_is_meant(names: Sequence[str], arguments: argparse.Namespace) -> str:
         "--run-id": arguments.run_id,
     }
     of = " and ".join(f"{option} {value}" for option, value in wanted.items() if value is not None)
-    return f"none of {counted(len(names), 'manifest')} is of {of}; the names have the ids, as in {max(names)}"
+    manifests = f"are {len(names):,} manifests, none of which is"
+    if len(names) == 1:
+        manifests = "is 1 manifest, which is not"
+    return f"there {manifests} of {of}; the names have the ids, as in {max(names)}"
 
 
 def _screen(arguments: argparse.Namespace) -> "Screen":
