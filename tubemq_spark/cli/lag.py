@@ -216,7 +216,8 @@ def _look(options: "ViewOptions") -> Lag:
     except OptionError as error:
         if error.condition != "TUBEMQ_GROUP_UNKNOWN":
             raise
-        raise TubeMQError("TUBEMQ_COMMAND_GROUP_UNKNOWN", group=options.group, where="any topic") from None
+        # The arguments may be right: the group may have members that have not committed a position.
+        raise TubeMQError(error.condition, **error.parameters) from None
 
 
 def _watch(look: "Callable[[], Lag]", seconds: float, *, as_json: bool) -> int:

@@ -7,6 +7,9 @@ from collections import Counter
 
 from tests.cases import in_one_test
 from tests.waiting import wait_until
+from tubemq_spark.client import TubeMQClient
+from tubemq_spark.embedded.config.settings import EmbeddedSettings
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 numbers = itertools.count()
 
@@ -73,6 +76,32 @@ def test_the_total_counts_the_lag_of_a_shared_store_once(run, told):
     assert [row["lag"] for row in report["partitions"]] == [6, 6, 0, 0]
     assert report["lag"] == 6
     assert re.search(r"\ntotal +6\n", run("describe", "sharing")[1])
+
+
+def test_the_lag_of_a_group_without_a_position_is_not_known(run, told):
+    assert run("reset", "partly", "clicks", "--to", "earliest", "--partition", "1:0", "--execute")[0] == 0
+    assert [row["lag"] for row in told("describe", "partly")["partitions"]] == [10, None]
+    assert told("describe", "partly")["lag"] is None
+    code, out, err = run("describe", "partly")
+    assert (code, "\ntotal\n" in out) == (0, True)
+    assert err == (
+        "tubemq-spark: the group has no position in 1 of 2 partitions, so its lag is not known there; "
+        "brokers tell of a position some seconds after a consumer has committed it\n"
+    )
+
+
+def test_a_group_whose_members_hold_nothing_is_not_told_to_have_read_everything(command_on):
+    settings = EmbeddedSettings(balance_period_ms=600_000)
+    with (
+        EmbeddedTubeMQ(topics={"clicks": (1, 1)}, settings=settings) as server,
+        TubeMQClient.connect(server.master, group="early") as client,
+        client.group_consumer("clicks"),
+    ):
+        code, out, err = command_on(server, "groups", "describe")("early")
+        assert (code, "\ntotal\n" in out, "no position in 1 of 1 partition," in err) == (0, True, True)
+        assert re.search(r"\nMEMBER +PARTITIONS\nearly\S+ +0\n", out)
+        code, out, err = command_on(server, "lag")("--group", "early")
+        assert (code, out, "No broker has an offset of the group 'early'; " in err) == (1, "", True)
 
 
 def test_groups_of_readers_are_left_out_of_the_list(run, told):

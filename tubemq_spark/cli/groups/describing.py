@@ -11,11 +11,12 @@ from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain, print_json, print_table
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.receipts import counted
 from tubemq_spark.settings.kinds import GROUP
 
 if TYPE_CHECKING:
     from tubemq_spark.cli.groups.standing import Members, Positions
-    from tubemq_spark.model import StoreBounds, TopicsLayout
+    from tubemq_spark.model import StoreBounds, StoreId, TopicsLayout
 
 
 def add_action(actions: Commands) -> None:
@@ -80,21 +81,27 @@ def run(arguments: argparse.Namespace) -> int:
         complain(f"{store}: {error}")
     for broker_id, text in sorted(positions.failures.items()):
         complain(f"broker {broker_id}: {text}")
+    unread = [row for row in rows if row["committed"] is None and row["brokerId"] not in positions.failures]
+    if unread:
+        complain(
+            f"the group has no position in {len(unread)} of {counted(len(rows), 'partition')}, so its lag is "
+            "not known there; brokers tell of a position some seconds after a consumer has committed it"
+        )
     return int(bool(bounds.failures or positions.failures))
 
 
 def _rows(
     layout: "TopicsLayout", bounds: "StoreBounds", members: "Members", positions: "Positions"
-) -> tuple[list[dict[str, Any]], int]:
-    """Return a row for each partition, and the lag of all stores together."""
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Return a row for each partition, and the lag of all stores together, None if it is not known."""
     holders = members.holders
     rows: list[dict[str, Any]] = []
-    lags: dict[object, int] = {}
+    lags: dict[StoreId, list[int | None]] = {}
     for partition in sorted(layout.partitions):
         span = bounds.by_store.get(partition.store_id)
         committed = positions.committed.get(partition)
         lag = None if committed is None or span is None else rows_between(committed, span.latest)
-        lags[partition.store_id] = max(lags.get(partition.store_id, 0), lag or 0)
+        lags.setdefault(partition.store_id, []).append(lag)
         rows.append(
             {
                 "topic": partition.topic,
@@ -106,10 +113,11 @@ def _rows(
                 "consumer": holders.get(partition),
             }
         )
-    return rows, sum(lags.values())
+    known = [[lag for lag in of_store if lag is not None] for of_store in lags.values()]
+    return rows, sum(map(max, known)) if all(known) else None
 
 
-def _show(members: "Members", rows: list[dict[str, Any]], lag: int) -> None:
+def _show(members: "Members", rows: list[dict[str, Any]], lag: int | None) -> None:
     header = ["topic", "brokerId", "partition", "committed", "latest", "lag", "consumer"]
     print_table(header, [*(list(row.values()) for row in rows), ["total", None, None, None, None, lag, None]])
     sys.stdout.write("\n")
