@@ -5,13 +5,11 @@ compared with that of a loop over the characters, so the bound is one of this ma
 """
 
 import contextlib
-import io
 import itertools
 import re
 import ssl
 import string
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ from tubemq_spark.files import folder_uri, manifests
 from tubemq_spark.gateway import policy
 from tubemq_spark.gateway.session import upstream
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import tls_errors, visitors
+from tubemq_spark.net import http_client, tls_errors, visitors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.options import kinds as option_kinds
@@ -82,7 +80,7 @@ def _token(text: str) -> None:
 
 
 def _listed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: io.BytesIO(text.encode()))
+    monkeypatch.setattr(http_client, "fetch", lambda *_: text.encode())
     # The caller expects a ValueError, too.
     with contextlib.suppress(ValueError):
         upstream._listed_at("http://names/")

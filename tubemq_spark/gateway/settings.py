@@ -96,7 +96,8 @@ def _listener(default_port: int) -> Kind[Endpoint]:
 def _parse_url(text: str) -> str | None:
     try:
         parts = urlsplit(text)
-        return text if parts.scheme in {"http", "https"} and parts.hostname and not parts.username else None
+        is_plain = parts.hostname and parts.port != 0 and not parts.username
+        return text if parts.scheme in {"http", "https"} and is_plain else None
     except ValueError:
         return None
 
@@ -144,7 +145,10 @@ class GatewaySettings:
         "off",
     )
     master_discovery_url: str | None = setting(
-        URL, "where a text with host:port of each master is, for master_discovery=http", None
+        URL,
+        "where a text with host:port of each master is, for master_discovery=http; it is reached directly, "
+        "without regard to http_proxy",
+        None,
     )
     master_discovery_ms: int = setting(MILLISECONDS, "how often to look for them", 120_000)
     listen: Endpoint = setting(

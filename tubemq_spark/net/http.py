@@ -47,7 +47,7 @@ class HttpRequest(http.server.BaseHTTPRequestHandler):
         """Read from the connection until the deadline."""
         super().setup()
         deadline = Deadline.after_ms(int(self._whole_s * 1000))
-        self.rfile = io.BufferedReader(_UntilDeadline(self.connection, deadline))
+        self.rfile = UntilDeadline(self.connection, deadline).makefile("rb")
 
     def late(self) -> None:
         """Note that the request did not come whole in time; there is no ``command`` if no line of it did."""
@@ -68,17 +68,28 @@ class HttpRequest(http.server.BaseHTTPRequestHandler):
         logger.debug("web %s: %s", self.client_address[0], format % args)
 
 
-class _UntilDeadline(io.RawIOBase):
+class UntilDeadline(io.RawIOBase):
     """Reads from a connection until a deadline, which single bytes do not postpone."""
 
     def __init__(self, connected: socket.socket, deadline: Deadline) -> None:
+        """Read from a connection, whose time-out this sets; closing it is its owner's."""
         self._connected = connected
         self._deadline = deadline
 
     def readable(self) -> bool:
+        """Return whether it can be read: always."""
         return True
 
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Return a buffered reader of it, as a socket does."""
+        return io.BufferedReader(self)
+
     def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Wait for the next bytes and return how many there are; 0 at the end.
+
+        Raises:
+            OSError: the deadline has passed, or the connection is lost.
+        """
         remaining = self._deadline.remaining()
         if remaining <= 0:
             raise TimeoutError("timed out")

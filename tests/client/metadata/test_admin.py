@@ -2,12 +2,14 @@
 
 import contextlib
 import http.server
+import socket
 import threading
 import urllib.parse
 
 import pytest
 
 from tubemq_spark.client import TubeMQClient
+from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.topics import existing_topics
 from tubemq_spark.errors import AdminError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
@@ -42,7 +44,13 @@ def web_server(answer, asked=None):
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [(b"[]", "its answer is not a JSON object"), (b"<html>", "Expecting value"), (b"", "Expecting value")],
+    [
+        (b"[]", "its answer is not a JSON object"),
+        (b"<html>", "Expecting value"),
+        (b"", "Expecting value"),
+        (b"[" * 100_000, "maximum recursion depth exceeded"),
+    ],
+    ids=["list", "page", "nothing", "deep"],
 )
 def test_what_is_not_an_answer_of_tubemq_is_no_answer(answer, said):
     with web_server(answer) as address, pytest.raises(TubeMQConnectionError, match=said):
@@ -54,6 +62,43 @@ TOPICS = b"""{"result": true, "errCode": 0, "data": [
     {"topicName": "deleted", "topicInfo": [{"topicStatusId": 1}]}
 ]}"""
 NOBODY = Endpoint("127.0.0.1", 1)
+
+
+def test_a_proxy_of_the_environment_is_not_told_of_the_token(monkeypatch):
+    told, asked = [], []
+    answer = b'{"result": true, "errCode": 0, "data": []}'
+    with web_server(answer, told) as proxy, web_server(answer, asked) as address:
+        monkeypatch.setenv("http_proxy", f"http://{proxy}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        TubeMQClient.admin(address, token="abc").add_topic("demo", [1])
+    assert [call["confModAuthToken"] for call in asked] == [["abc"]]
+    assert told == []
+
+
+def test_a_server_that_goes_on_sending_blanks_does_not_keep_its_caller():
+    over = threading.Event()
+
+    def trickle():
+        with listening.accept()[0] as connected, contextlib.suppress(OSError):
+            connected.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while not over.wait(0.02):
+                connected.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=trickle)
+        serving.start()
+        admin = MasterAdmin(f"127.0.0.1:{listening.getsockname()[1]}", timeout_s=0.3)
+        give_up = threading.Timer(30, over.set)  # so that the test fails and does not hang
+        give_up.start()
+        try:
+            with pytest.raises(TubeMQConnectionError, match=r"no whole answer came within 0\.3 s"):
+                admin.topics()
+        finally:
+            give_up.cancel()
+            over.set()
+            serving.join()
+            give_up.join()
 
 
 def test_many_topics_are_created_a_hundred_at_a_time():

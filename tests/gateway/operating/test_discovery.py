@@ -105,6 +105,18 @@ def test_masters_that_move_are_followed_and_sessions_go_on(server, page, caplog)
         assert f"the masters are {after.address} now, and were {before.address} before" in caplog.text
 
 
+def test_a_proxy_of_the_environment_is_not_asked_for_the_list(server, page, monkeypatch):
+    with Forwarder(server.master) as gone:
+        first = gone.address
+    monkeypatch.setenv("http_proxy", f"http://{first}")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_grpc_proxy", "127.0.0.1")  # for the client of this test
+    page.text = server.master
+    with served_with(server, **by_http(page, server.master)):
+        page.await_more()
+
+
 def test_the_list_at_the_start_counts_before_anything_is_asked(server, page):
     with Forwarder(server.master) as gone:
         first = gone.address
@@ -114,7 +126,15 @@ def test_the_list_at_the_start_counts_before_anything_is_asked(server, page):
 
 
 @pytest.mark.parametrize(
-    ("status", "text"), [(500, ""), (200, ""), (200, "no address:at all"), (200, "<html>\n<body>")], ids=repr
+    ("status", "text"),
+    [
+        (500, ""),
+        (200, ""),
+        (200, "no address:at all"),
+        (200, "<html>\n<body>"),
+        (200, "127.0.0.1:00001\n" * 10_000),
+    ],
+    ids=["error", "nothing", "text", "page", "long"],
 )
 def test_the_last_good_list_stays_when_the_next_one_is_no_use(server, page, caplog, status, text):
     page.text = server.master

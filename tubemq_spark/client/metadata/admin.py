@@ -6,17 +6,14 @@ with JSON (TubeMQ's ``WebServer`` and ``BrokerAdminServlet``). Calls that change
 """
 
 import dataclasses
-import http.client
 import itertools
 import json
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, OffsetBounds
+from tubemq_spark.net import http_client
 from tubemq_spark.offsets.units import rows_between
 
 _NO_PARTITION: Final = 99_999_999
@@ -27,6 +24,8 @@ _NOT_DELETED: Final = 0
 """A topic's state on a broker, ``TopicStatus.STATUS_TOPIC_OK``."""
 _MOST_LIST_ITEMS: Final = 100
 """How many comma-separated values a server accepts in one parameter."""
+_MOST_BYTES: Final = 128 << 20
+"""Of an answer; that about 100,000 pairs of a topic and a broker is as long."""
 
 Parameter: TypeAlias = str | int | bool
 
@@ -75,30 +74,26 @@ class _WebApi:
             AdminError: the server refused the call.
             TubeMQConnectionError: no usable answer came.
         """
-        answer = self._ask({"method": method, **parameters}, by_get=False)
+        answer = self.ask(method=method, **parameters)
         if not answer.get("result"):
             raise self._refusal(method, answer.get("errCode"), answer.get("errMsg"))
         return answer
 
-    def ask(self, /, *, by_get: bool = False, **parameters: Parameter) -> dict[str, Any]:
+    def ask(self, /, **parameters: Parameter) -> dict[str, Any]:
         """Send parameters as they are and return the whole answer, including a refusal.
 
+        They go in the body of the request: servers and proxies log URLs.
+
         Args:
-            by_get: send them in the URL instead of a form. Servers and proxies log URLs: never with a token.
             parameters: ``method`` and its parameters.
 
         Raises:
             TubeMQConnectionError: no usable answer came.
         """
-        return self._ask(parameters, by_get=by_get)
-
-    def _ask(self, parameters: Mapping[str, Parameter], *, by_get: bool) -> dict[str, Any]:
-        form = urllib.parse.urlencode({key: _text(value) for key, value in parameters.items()})
-        target, body = (f"{self.url}?{form}", None) if by_get else (self.url, form.encode())
+        form = {key: _text(value) for key, value in parameters.items()}
         try:
-            with urllib.request.urlopen(target, body, self._timeout_s) as response:  # noqa: S310 (http)
-                answer = json.loads(response.read())
-        except (http.client.HTTPException, OSError, ValueError) as error:
+            answer = json.loads(http_client.fetch(self.url, self._timeout_s, _MOST_BYTES, form))
+        except (OSError, ValueError, RecursionError) as error:
             raise self._no_answer(str(error)) from error
         if not isinstance(answer, dict):
             raise self._no_answer("its answer is not a JSON object")

@@ -11,13 +11,10 @@ ask the new masters with their next question.
 import asyncio
 import dataclasses
 import functools
-import http.client
 import logging
 import re
 import socket
 import threading
-import urllib.error
-import urllib.request
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
@@ -34,6 +31,7 @@ from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.session.routes import Routes
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import http_client
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -216,7 +214,7 @@ class Discovery:
             # A name server that is silent has no limit of its own.
             async with asyncio.timeout(_TIMEOUT_S):
                 members = await self._workers.run(self._find)
-        except (OSError, http.client.HTTPException, ValueError, OptionError) as error:
+        except (OSError, ValueError, OptionError) as error:
             if not self._failing:
                 cause = str(error) or f"no server answered within {_TIMEOUT_S:.0f} s"
                 logger.warning("the masters stay %s, since others cannot be found: %s", _texts(before), cause)
@@ -232,7 +230,6 @@ class Discovery:
 
         Raises:
             OSError: no server answers, or one with an error.
-            HTTPException: the answer is not one of an HTTP server.
             ValueError: the answer names none.
             OptionError: it names something that is no address.
         """
@@ -254,12 +251,7 @@ def _by_name(hosts: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
 
 
 def _listed_at(url: str) -> tuple[Endpoint, ...]:
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 (the settings check it)
-            text = answer.read(_MOST_BYTES).decode()
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise
+    text = http_client.fetch(url, _TIMEOUT_S, _MOST_BYTES).decode()
     addresses = [address for address in re.split(r"[\s,;]+", text) if address]
     # A page that is something else, such as an error in HTML, must not become names of hosts.
     if strange := [address for address in addresses if not _ADDRESS.fullmatch(address)]:
