@@ -20,6 +20,8 @@ def hooks():
 class PageOf:
     """A page of which only its name matters."""
 
+    markdown = ""
+
     class file:  # noqa: N801 (mkdocs names it so)
         src_uri = "page.md"
 
@@ -66,3 +68,37 @@ def test_a_page_that_would_fetch_something_is_refused(hooks, fetched):
 def test_links_and_files_of_the_site_are_no_reason(hooks):
     page = '<a href="https://example.com">x</a><img src="a.svg"><link rel="canonical" href="https://example.com">'
     assert hooks.on_post_page(page, PageOf, None) == page
+
+
+CONSUMER = "tubemq_spark.client.GroupConsumer"
+
+
+def page_of(names):
+    return "".join(f'<h3 id="{name}" class="doc"></h3>' for name in names)
+
+
+def test_public_names_of_a_class_are_what_users_call_inherited_ones_too(hooks):
+    names = hooks.public_names(CONSUMER)
+
+    assert {f"{CONSUMER}{call}" for call in ("", ".fetch", ".confirm", ".seek_to_time", ".paused")} <= {
+        *names
+    }
+    assert [name for name in names if "._" in name] == []
+
+
+def test_public_names_of_a_module_are_those_of_all_that_it_exports(hooks):
+    names = hooks.public_names("tubemq_spark.client.aio")
+
+    assert "tubemq_spark.client.aio.AsyncMasterAdmin.topics" in names
+    assert "tubemq_spark.client.aio.AsyncAssignedConsumer.fetch" in names
+
+
+@pytest.mark.parametrize("change", [lambda names: names[:-1], lambda names: [*names, names[-1]]])
+def test_a_page_of_the_reference_has_each_public_name_once(hooks, change):
+    from mkdocs.exceptions import PluginError
+
+    names = hooks.public_names(CONSUMER)
+    hooks.require_whole(CONSUMER, page_of(names), "client.md")
+
+    with pytest.raises(PluginError, match=rf"client\.md.* {names[-1]} [02] times"):
+        hooks.require_whole(CONSUMER, page_of(change(names)), "client.md")

@@ -4,11 +4,14 @@ README, the design and others are where readers of the repository look for them.
 pages whose links are those of the site.
 """
 
+import collections
 import importlib
+import inspect
 import posixpath
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -38,6 +41,8 @@ _FETCHED: Final = re.compile(
     r"<(?:script|img|iframe)\b[^>]*\bsrc=\"?(?:https?:)?//[^>]*>"
     r"|<link\b[^>]*\brel=\"?(?:stylesheet|preconnect)\b[^>]*\bhref=\"?(?:https?:)?//[^>]*>"
 )
+_REFERENCED: Final = re.compile(r"^::: ([\w.]+)", re.MULTILINE)
+_ANCHOR: Final = re.compile(r"<h\d id=\"?([\w.]+)")
 _NOT_ON_THE_SITE: Final = (".csv", ".ipynb", ".proto")
 
 
@@ -79,6 +84,48 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return _TABLE.sub(lambda table: _with_columns(table[0]), html)
 
 
+def require_whole(name: str, html: str, page: str) -> None:
+    """Refuse a page of the reference that does not have each public name of a module or a class once."""
+    headings = collections.Counter(_ANCHOR.findall(html))
+    wrong = [f"{public} {headings[public]} times" for public in public_names(name) if headings[public] != 1]
+    if wrong:
+        raise PluginError(f"{page} is to have each public name once, and has {', '.join(wrong)}")
+
+
+def public_names(name: str) -> list[str]:
+    """Return the full names of the functions, classes, methods and properties of a module or a class."""
+    parent, _, last = name.rpartition(".")
+    if last.islower():
+        module = importlib.import_module(name)
+        return [
+            full
+            for public in _exported(module)
+            for full in _names_of(getattr(module, public), f"{name}.{public}")
+        ]
+    return _names_of(getattr(importlib.import_module(parent), last), name)
+
+
+def _exported(module: ModuleType) -> list[str]:
+    """Return the names of ``__all__``, or of what is defined in the module."""
+    own = [
+        name for name, member in vars(module).items() if getattr(member, "__module__", "") == module.__name__
+    ]
+    return getattr(module, "__all__", [name for name in own if not name.startswith("_")])
+
+
+def _names_of(member: object, name: str) -> list[str]:
+    if not inspect.isclass(member):
+        return [name]
+    calls = (
+        attribute.name
+        for attribute in inspect.classify_class_attrs(member)
+        if attribute.kind != "data"
+        and not attribute.name.startswith("_")
+        and attribute.defining_class.__module__.startswith("tubemq_spark")
+    )
+    return [name, *(f"{name}.{call}" for call in calls)]
+
+
 def _with_columns(table: str) -> str:
     columns = [_TAG.sub("", heading).replace('"', "&quot;") for heading in _HEADING.findall(table)]
     if len(columns) < _WIDE:
@@ -93,7 +140,9 @@ def _with_columns(table: str) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
-    """Refuse a page that would fetch something from elsewhere."""
+    """Refuse a page that would fetch something from elsewhere, or lacks public names of the Python API."""
+    for name in _REFERENCED.findall(page.markdown):
+        require_whole(name, output, page.file.src_uri)
     fetched = _FETCHED.search(output)
     if fetched:
         raise PluginError(f"{page.file.src_uri} would fetch {fetched[0]}")
