@@ -38,9 +38,33 @@ source.
 - *In* says where an option has an effect: a batch read, a stream read, a write of either kind, or one of the
   [views](../spark/views.md) by its name.
 
-All of them, by what they are about:
+## You need
+
+| for | options | usually also |
+|---|---|---|
+| a cluster | {master_servers}, or {gateway_servers} instead | {group}: its consumer group |
+| a read | one of {subscribe}, {pattern} and {assign} | {starting}: where a new query begins |
+| a stream | `checkpointLocation`, of `writeStream` | {limit}: the size of its micro-batches |
+| a write | {topic}, unless the rows have a column `topic` | |
+
+## All options
+
+By what they are about:
 
 """
+
+NEEDED = {
+    "master_servers": "tubemq.master.servers",
+    "gateway_servers": "tubemq.gateway.servers",
+    "group": "tubemq.group",
+    "subscribe": "subscribe",
+    "pattern": "subscribePattern",
+    "assign": "assign",
+    "starting": "startingOffsets",
+    "limit": "maxOffsetsPerTrigger",
+    "topic": "topic",
+}
+"""The options that the page begins with, by the words of its head."""
 
 POSITION = re.compile(r"starting|ending|timestampSearch|availableNow")
 LIMIT = re.compile(r"(?:min|max)(?:Offsets|Bytes|Partitions|Records|Ranges|Trigger)")
@@ -98,13 +122,16 @@ keys of its own, which are ignored: """
 
 def page() -> str:
     """Return the whole page."""
-    return f"{HEAD}{_options()}{OFFSETS}{_refused()}{_engine_keys()}"
+    needed = HEAD.format_map({word: _link(NAMED[name]) for word, name in NEEDED.items()})
+    return f"{needed}{_options()}{OFFSETS}{_refused()}{_engine_keys()}"
 
 
 def _options() -> str:
     members: dict[str, list[Option]] = {title: [] for title in reversed(SECTIONS)}
     for option in NAMED.values():
         members[next(title for title, has in SECTIONS.items() if has(option))].append(option)
+    for some in members.values():
+        some.sort(key=lambda option: not option.example)  # what is required comes first
     overview = "".join(f"- **{title}**: {', '.join(map(_link, some))}\n" for title, some in members.items())
     sections = (f"\n## {title}\n{''.join(map(_block, some))}" for title, some in members.items())
     return f"{overview}{''.join(sections)}"
