@@ -32,11 +32,13 @@ def served(server, monkeypatch):
 
 
 def quick_heartbeats(monkeypatch):
-    """Members hear of their partitions by heartbeats."""
+    """Members hear of their partitions by heartbeats, and repeat what they hold after a minute."""
     usual = GatewaySettings.client_config
 
     def quick(settings):
-        return dataclasses.replace(usual(settings), heartbeat_period_ms=50)
+        config = usual(settings)
+        consumer = dataclasses.replace(config.consumer, report_interval=1_000)
+        return dataclasses.replace(config, heartbeat_period_ms=50, consumer=consumer)
 
     monkeypatch.setattr(GatewaySettings, "client_config", quick)
 
@@ -107,7 +109,7 @@ def test_a_member_goes_on_at_another_gateway_at_once(server, served, monkeypatch
         kill(served)
         with member(other, "moves", epoch=2) as moved:
             there = Told(moved)
-            wait_until(lambda: shared(there), 5)
+            wait_until(lambda: shared(there), 20)
             assert values_of(fetch(moved)) == [b"one", b"two"], "it was not committed"
 
 

@@ -76,6 +76,7 @@ def test_the_recorded_register_is_sent(pool, monkeypatch):
 
 def test_the_first_heartbeat_is_sent_at_once_and_says_what_the_recorded_one_says(pool):
     wanted = recorded("consumer_heartbeat_master_req")
+    wanted.reportSubscribeInfo = True
     with ScriptedMaster() as master, Member(pool, master, heartbeat_period_ms=60_000).session:
         (sent, *_) = master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
     sent.clientId, sent.groupName = wanted.clientId, wanted.groupName
@@ -140,14 +141,14 @@ def test_a_report_that_was_not_heard_is_repeated(pool):
             for count in (2, 3, 4):
                 sent = master.wait_for(Method.CONSUMER_HEARTBEAT, count)
                 member.session.refresh_soon()
-    assert [item.reportSubscribeInfo for item in sent] == [False, True, True, False]
+    assert [item.reportSubscribeInfo for item in sent] == [True, True, True, False]
 
 
 def test_what_is_held_is_told_every_few_heartbeats(pool):
     with ScriptedMaster() as master, Member(pool, master, heartbeat_period_ms=5).session:
         sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 15)
     reports = [number for number, item in enumerate(sent[:15]) if item.reportSubscribeInfo]
-    assert reports == [6, 13]
+    assert reports == [0, 7, 14]
 
 
 def test_a_master_that_forgot_us_is_told_what_we_hold(pool):
@@ -157,8 +158,22 @@ def test_a_master_that_forgot_us_is_told_what_we_hold(pool):
         member.held = [HERE]
         with member.session:
             again = master.wait_for(Method.CONSUMER_REGISTER, 2)[1]
-            master.wait_for(Method.CONSUMER_HEARTBEAT, 3)
+            sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 3)
     assert list(again.subscribeInfo) == [f"{member.session.client_id}@etl#1:10.1.2.10:8123#demo:0"]
+    assert sent[2].reportSubscribeInfo
+    assert list(sent[2].subscribeInfo) == list(again.subscribeInfo)
+
+
+def test_each_registration_is_followed_by_a_report_also_of_nothing(pool):
+    """A master keeps what it knew of a name, as long as a registration names no partition."""
+    answers = [member_beat(), member_beat(), member_beat(411), member_beat()]
+    with (
+        ScriptedMaster(consumer_heartbeat=answers) as master,
+        Member(pool, master, heartbeat_period_ms=5).session,
+    ):
+        sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 5)
+    assert [item.reportSubscribeInfo for item in sent[:5]] == [True, False, False, True, False]
+    assert not any(item.subscribeInfo for item in sent[:5])
 
 
 def test_a_bound_start_is_told(pool):

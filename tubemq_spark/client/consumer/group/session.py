@@ -10,6 +10,8 @@ Invariants:
 - Each event is answered once (``report``), and by then ``held`` must tell what is held because of it. A
   heartbeat that fails is repeated with the same answer: an answer that came twice costs at most one event,
   which the master plans again, and one that never came stops its balancing for minutes.
+- The first heartbeat after each registration tells what is held. A master that knows the name from before
+  keeps what it held then, as long as a registration names nothing, and would give that to no other member.
 - ``not_allocated`` only falls. It does so as soon as *one* member has its partitions, maybe before the others
   have heard of theirs: so ``first_round`` says what comes with the same answer.
 - A consumer that the master refuses for good (``refused``) holds nothing until the master takes it again,
@@ -128,6 +130,7 @@ class GroupSession(MasterSession):
                 self.refused = error
             raise
         self.refused = None
+        self._want_report()
         self._keep(answer)
         self.first_round = self.not_allocated
 
@@ -153,7 +156,7 @@ class GroupSession(MasterSession):
                 Method.CONSUMER_HEARTBEAT, request, master_pb2.HeartResponseM2C, during
             )
         except TubeMQError:
-            self._repeat_report(report)
+            self._want_report(report)
             raise
         self.refused = None
         self._since_report = 0 if report else self._since_report + 1
@@ -176,9 +179,9 @@ class GroupSession(MasterSession):
             asked_for, self._report_wanted = self._report_wanted, False
         return answered, asked_for or due or answered is not None
 
-    def _repeat_report(self, report: bool) -> None:
+    def _want_report(self, wanted: bool = True) -> None:
         with self._reporting:
-            self._report_wanted |= report
+            self._report_wanted |= wanted
 
     def _drop_answered(self, answered: RebalanceEvent | None) -> bool:
         """Forget an event that was answered; return whether others wait."""
