@@ -19,6 +19,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_COMMAND_ARGUMENT": "The arguments do not fit: {problem}; {advice}.",
     "TUBEMQ_COMMAND_BROKER": "Broker {broker} does not say where the group stands: {cause}; mend that first.",
     "TUBEMQ_COMMAND_NO_TOKEN": "Changes of the cluster need its token (confModAuthToken of the masters); set {variable} in the environment, or name a file that holds it in --token-file. An embedded server has TubeMQ's public default unless it was started with another one: {variable}={default}.",
+    "TUBEMQ_COMMAND_NO_TOPIC": "The cluster has no topic; create one with topics create.",
     "TUBEMQ_COMMAND_NO_BROKER": "No broker of the cluster is online; start one, or name those that are to have the topic in --brokers.",
     "TUBEMQ_COMMAND_TOPIC_EXISTS": "Topic '{topic}' exists, and nothing was created; choose another name, change it with topics alter, or add --if-not-exists.",
     "TUBEMQ_COMMAND_GROUP_UNKNOWN": "The group '{group}' has no members, and no broker has a position of it in {where}; correct its name, or try again some seconds after its first consumer came.",

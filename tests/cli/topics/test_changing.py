@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import pytest
 
@@ -23,6 +24,37 @@ def test_topics_are_created_on_all_brokers_or_some_with_their_properties(changea
     assert [line.split() for line in out.splitlines()[1:]] == [["kept", "2", "1", "1", "yes", "yes", "yes"]]
     (item,) = MasterAdmin(changeable.master_web).topic_info("kept")
     assert [place["deletePolicy"] for place in item["topicInfo"]] == ["delete,24h"]
+
+
+def test_who_creates_partitions_that_share_a_store_is_told_what_that_costs(run):
+    code, _, err = run("create", "shared", "--stores", "2", "--partitions", "3")
+    assert code == 0
+    assert err == (
+        "tubemq-spark: several partitions share each store, so brokers do not tell each message's own "
+        "offset (in Spark the column offset is null); --stores 6 without --partitions would give each "
+        "partition a store of its own\n"
+    )
+    assert run("create", "alone", "--stores", "6")[2] == ""
+
+
+def test_all_topics_are_described_unless_some_are_named(run, told):
+    told("create", "other", "--brokers", "2", "--partitions", "3")
+    stores = told("describe")["stores"]
+    assert [(row["topic"], row["brokerId"], row["store"], row["partitionIds"]) for row in stores] == [
+        *[("clicks", broker, store, [store * 10_000]) for broker in (1, 2) for store in (0, 1)],
+        ("other", 2, 0, [0, 1, 2]),
+    ]
+    code, out, err = run("describe")
+    assert (code, err) == (0, "")
+    header, *rows = (re.split("  +", line) for line in out.splitlines())
+    assert header[3:6] == ["STORE", "PARTITIONS", "EARLIEST"]
+    assert [row[4] for row in rows] == ["1:0", "1:10000", "2:0", "2:10000", "2:0 to 2:2"]
+    assert run("delete", "clicks", "other", "--yes")[0] == 0
+    assert run("describe") == (
+        1,
+        "",
+        "tubemq-spark: [TUBEMQ_COMMAND_NO_TOPIC] The cluster has no topic; create one with topics create.\n",
+    )
 
 
 def test_a_topic_that_exists_is_an_error_unless_that_is_allowed(run, told):

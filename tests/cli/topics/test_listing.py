@@ -27,14 +27,14 @@ def test_topics_are_listed_one_per_line(server, capsys, named):
 
 def test_a_pattern_is_that_of_whole_names(server, capsys):
     for pattern, names in ("clicks", ["clicks"]), ("clicks.*", ["clicks", "clicks_late"]), ("x", []):
-        arguments = ["topics", "list", "--pattern", pattern, "--json", "--master", server.master]
+        arguments = ["topics", "list", pattern, "--json", "--master", server.master]
         assert cli.main(arguments) == 0
         assert json.loads(capsys.readouterr().out) == {"topics": names}
 
 
 def test_a_pattern_that_is_none_is_refused(capsys):
     with pytest.raises(SystemExit) as ended:
-        cli.main(["topics", "list", "--pattern", "(", "--master", "m"])
+        cli.main(["topics", "list", "(", "--master", "m"])
     assert ended.value.code == 2
     assert "'(' is not a regular expression" in capsys.readouterr().err
 

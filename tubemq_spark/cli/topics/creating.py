@@ -76,6 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
         return brokers
 
     brokers = ask_a_master(config, create, NOT_ANSWERED, token)
+    if arguments.partitions > 1:
+        complain(
+            "several partitions share each store, so brokers do not tell each message's own offset (in Spark "
+            f"the column offset is null); --stores {arguments.stores * arguments.partitions} without "
+            "--partitions would give each partition a store of its own"
+        )
     return show_published(config, topics, brokers, arguments)
 
 

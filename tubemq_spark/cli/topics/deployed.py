@@ -132,7 +132,14 @@ def add_shape_arguments(parser: argparse.ArgumentParser, *, default: int | None)
     shown = "" if default is None else f" (default: {default})"
     for option, most, what in (
         ("--stores", 1_000, "stores on each broker: logs of their own, the unit of throughput"),
-        ("--partitions", 10_000, "partitions of each store: the unit of sharing among consumers"),
+        (
+            "--partitions",
+            10_000,
+            (
+                "partitions of each store: the unit of sharing among consumers; where there are several, "
+                "brokers do not tell each message's own offset"
+            ),
+        ),
     ):
         parser.add_argument(
             option,

@@ -18,14 +18,15 @@ def add_action(actions: Commands) -> None:
         run,
         summary="list all topics, or those whose names match",
         description="List the topics of the cluster, one per line.",
-        example="--pattern 'click.*' --master 10.1.2.3",
+        example="'click.*' --master 10.1.2.3",
         failure="no master answers",
     )
     parser.add_argument(
-        "--pattern",
+        "pattern",
+        nargs="?",
         type=PATTERN,
         metavar="PATTERN",
-        help="regular expression that the whole name must match",
+        help="regular expression that the whole name must match (default: all topics)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_connection_arguments(parser, READER, reads=False)
