@@ -46,6 +46,11 @@ def test_large_ranges_are_cut_and_small_ones_stay_whole(ranges, wish, expected):
     assert in_records(split_ranges([part(*one) for one in ranges], min_partitions=wish)) == expected
 
 
+def test_the_largest_wish_costs_no_more_than_there_are_records():
+    ranges = [part(1, 0, 300), part(2, 0, 20)]
+    assert sizes(split_ranges(ranges, min_partitions=2**31 - 1)) == [1] * 320
+
+
 @pytest.mark.parametrize(
     ("lengths", "wish", "expected"),
     [

@@ -54,12 +54,12 @@ def _share(rows: int, total: int, parts: int) -> int:
 
 def _cut(range_: OffsetRange, parts: int) -> list[OffsetRange]:
     """Cut a range into nearly equal parts, shorter ones first; into fewer where it has fewer records."""
-    length, longer = divmod(_rows(range_), parts)
+    rows = _rows(range_)
+    parts = min(parts, rows)  # before a list has as many numbers as a user wishes
+    length, longer = divmod(rows, parts)
     records = [length * part + max(0, part - (parts - longer)) for part in range(parts + 1)]
     cuts = [range_.start + INDEX_ENTRY_BYTES * before for before in records]
-    return [
-        OffsetRange(range_.partition, start, end) for start, end in itertools.pairwise(cuts) if start < end
-    ]
+    return [OffsetRange(range_.partition, start, end) for start, end in itertools.pairwise(cuts)]
 
 
 def _rows(range_: OffsetRange) -> int:

@@ -153,15 +153,15 @@ class LayoutCache:
         missing_ok = missing_ok or self._subscription.finds_topics
         # A master refuses all topics where one is missing, so it is asked for these with every refresh only
         # that would be due by itself.
-        known = frozenset(topics) & self._missing
+        missing = frozenset(topics) & self._missing
         if not missing_ok or time.monotonic() >= self._missing_due_at:
-            known = frozenset()
+            missing = frozenset()
             self._missing_due_at = time.monotonic() + _MAX_AGE_SECONDS
-        rest = [topic for topic in topics if topic not in known]
+        rest = [topic for topic in topics if topic not in missing]
         layout = TopicsLayout({}, UNDEFINED)
         if rest:
             layout = self._cluster.layout(rest, missing_ok=missing_ok)
-        self._missing = known | layout.missing_topics
+        self._missing = missing | layout.missing_topics
         return self._subscription.of(dataclasses.replace(layout, missing_topics=self._missing))
 
     def _ask_for_topics(self) -> Collection[str]:
