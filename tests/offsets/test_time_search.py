@@ -178,6 +178,15 @@ def test_late_records_do_not_move_the_start_and_early_ones_do_not_move_the_end()
     assert search.end_of(2_000) == ROW * 999  # the first that is of the time is one of those
 
 
+def test_an_end_that_is_asked_for_alone_is_behind_late_records_far_away():
+    late = range(1_000, 1_010)
+    log = Log([5 if row in late else row for row in range(1_600)], per_fetch=10)
+
+    end = log.search(spread=16).end_of(500)
+
+    assert end >= log.offset(late.stop)
+
+
 def test_two_tasks_that_write_files_in_no_order_are_noticed():
     files = [list(range(60 * hour, 60 * hour + 60)) for hour in (3, 0, 7, 5, 1, 6, 2, 4)]
     one, other = itertools.chain(*files[:4]), itertools.chain(*files[4:])
