@@ -17,6 +17,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
     VarcharType,
 )
@@ -314,6 +315,12 @@ def test_a_null_value_is_named_by_its_number():
             "demo",
             "TUBEMQ_SINK_WRONG_TYPE",
             "timestamp; cast it.",
+        ),
+        (
+            [VALUE, StructField("timestamp", TimestampNTZType())],
+            "demo",
+            "TUBEMQ_SINK_WRONG_TYPE",
+            "is timestamp_ntz, but must be timestamp_ltz; cast it.",
         ),
         (
             [StructField("value", StructType([VALUE]))],

@@ -2,7 +2,15 @@
 
 import pytest
 from hypothesis import given, strategies as st
-from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from tests.cases import in_one_test
 from tubemq_spark.errors import OptionError
@@ -42,6 +50,11 @@ def test_a_map_s_flag_is_not_a_type(contains_null):
         (StructField("xyzzy", LongType()), "TUBEMQ_SCHEMA_UNKNOWN_COLUMN", "offset bigint"),
         (StructField("value", StringType()), "TUBEMQ_SCHEMA_WRONG_TYPE", "binary, not string"),
         (StructField("offset", StringType()), "TUBEMQ_SCHEMA_WRONG_TYPE", "bigint"),
+        (
+            StructField("timestamp", TimestampNTZType()),
+            "TUBEMQ_SCHEMA_WRONG_TYPE",
+            "is timestamp_ltz, not timestamp_ntz; read it as timestamp_ltz and",
+        ),
         (StructField("offset", LongType(), nullable=False), "TUBEMQ_SCHEMA_NOT_NULL", "'offset'"),
         (
             StructField("attributes", MapType(StringType(), LongType())),

@@ -21,6 +21,7 @@ from tubemq_spark.sink import coding
 from tubemq_spark.sink.checked_rows import CheckedRows
 from tubemq_spark.sink.uids import Described, TaskUids, row_uids
 from tubemq_spark.spark.columns import ORIGIN, WRITTEN, suggestion
+from tubemq_spark.spark.types import name_beside
 
 logger = logging.getLogger(__name__)
 
@@ -268,6 +269,6 @@ def _check_field(name: str, data_type: DataType) -> None:
             "TUBEMQ_SINK_WRONG_TYPE",
             column=name,
             given=data_type.simpleString(),
-            expected=column.expected,
+            expected=name_beside(data_type, column.expected),
             hint="make JSON of it with to_json(value)" if is_nested else "cast it",
         )

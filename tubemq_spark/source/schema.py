@@ -13,6 +13,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.options import PayloadFormat
 from tubemq_spark.source.columns import default_columns, unknown_column
 from tubemq_spark.spark.columns import READ, Column
+from tubemq_spark.spark.types import name_beside
 
 
 def default_schema(*, include_attributes: bool, payload: PayloadFormat = PayloadFormat.RAW) -> StructType:
@@ -53,7 +54,7 @@ def check_schema(schema: StructType, columns: Mapping[str, Column] = READ) -> No
                 "TUBEMQ_SCHEMA_WRONG_TYPE",
                 column=field.name,
                 given=field.dataType.simpleString(),
-                expected=column.type.simpleString(),
+                expected=name_beside(field.dataType, column.type_name),
             )
         if column.nullable and not field.nullable:
             raise OptionError("TUBEMQ_SCHEMA_NOT_NULL", column=field.name)

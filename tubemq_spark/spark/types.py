@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     StringType,
+    TimestampNTZType,
     TimestampType,
     VarcharType,
 )
@@ -34,3 +35,11 @@ def fits(data_type: DataType, names: Iterable[str]) -> bool:
     return texts_inside and any(
         isinstance(data_type, _TEXTS if name == "string" else type(TYPES[name])) for name in names
     )
+
+
+def name_beside(given: DataType, name: str) -> str:
+    """Return how to name a type to a user who has given another one.
+
+    ``timestamp`` is ``timestamp_ntz`` where ``spark.sql.timestampType`` says so.
+    """
+    return name.replace("timestamp", "timestamp_ltz") if isinstance(given, TimestampNTZType) else name
