@@ -149,6 +149,7 @@ CONDITIONS: Final[dict[str, str]] = {
     # Consuming in a group.
     "TUBEMQ_CONFIRM_CONTEXT": "'{context}' is not the context of a batch; pass a batch that was fetched, or its context unchanged (fetch returns None when nothing came).",
     # Consumers of both kinds.
+    "TUBEMQ_CONSUMER_OPEN": "The consumer of group {group} is open already; open it once, with open() or with a with block.",
     "TUBEMQ_CONSUMER_CLOSED": "The consumer of group {group} is {state}; {advice}.",
     "TUBEMQ_CONSUMER_FORKED": "The consumer belongs to process {owner}, which was forked; open a new one in process {process}.",
     "TUBEMQ_CONSUMER_LOOP": "The consumer of group {group} belongs to another event loop than the one that calls it; make one in each event loop.",

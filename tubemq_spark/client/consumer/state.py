@@ -48,13 +48,12 @@ class Life(enum.Enum):
     """What becomes of a consumer; see ``consumer``."""
 
     NEW = "not open yet"
-    OPEN = "open already"
+    OPEN = "open"
     CLOSED = "closed"
 
 
 _ADVICE: Final = {
     Life.NEW: "open it first, or use it in a with block",
-    Life.OPEN: "a consumer is opened once",
     Life.CLOSED: "open a new one",
 }
 
@@ -168,11 +167,13 @@ class ConsumerState:
     def refusal(self) -> ConsumeError:
         """Return the error of a call that does not fit the consumer's life."""
         is_stopped = self.life is Life.OPEN and self.stopped
-        code = ErrCode.BAD_REQUEST if self.life is Life.OPEN and not is_stopped else ErrCode.CLIENT_SHUTDOWN
+        group = self.config.group
+        if self.life is Life.OPEN and not is_stopped:
+            return ConsumeError("TUBEMQ_CONSUMER_OPEN", code=int(ErrCode.BAD_REQUEST), group=group)
         return ConsumeError(
             "TUBEMQ_CONSUMER_CLOSED",
-            code=int(code),
-            group=self.config.group,
+            code=int(ErrCode.CLIENT_SHUTDOWN),
+            group=group,
             state="stopped" if is_stopped else self.life.value,
             advice="close it" if is_stopped else _ADVICE[self.life],
         )

@@ -71,7 +71,9 @@ def test_a_consumer_is_opened_once_and_never_again(server):
         assert consumer.closed
         with consumer:
             assert not consumer.closed
-            assert "opened once" in refused(400, consumer.open)
+            text = refused(400, consumer.open)
+            assert text.startswith("[TUBEMQ_CONSUMER_OPEN] The consumer of group ")
+            assert text.endswith(" is open already; open it once, with open() or with a with block.")
         assert consumer.closed
         assert "closed" in refused(420, consumer.open)
 
