@@ -61,7 +61,6 @@ class Heartbeats:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._input = cast("IO[str]", self._process.stdin)
         self._output = cast("IO[str]", self._process.stdout)
-        self._read()
 
     def __enter__(self) -> Self:
         return self
@@ -71,15 +70,15 @@ class Heartbeats:
         self._process.wait()
         self._output.close()
 
-    def _read(self) -> tuple[list[float], list[str]]:
-        told = json.loads(self._output.readline())
-        return told["took"], told["errors"]
-
     def look(self) -> tuple[list[float], list[str]]:
-        """Return how long those since the last look took, in milliseconds, and what went wrong."""
+        """Return how long those since the last look took, in milliseconds, and what went wrong.
+
+        At least ten are waited for, unless one fails: an attack may be over before.
+        """
         self._input.write("\n")
         self._input.flush()
-        return self._read()
+        told = json.loads(self._output.readline())
+        return told["took"], told["errors"]
 
 
 class Peak:
@@ -584,7 +583,6 @@ def run(name: str, folder: Path, quiet_s: float = 0.5) -> Outcome:
         staged(folder, secured=name == "hijack") as stage,
         Heartbeats(stage.gateway.address, stage.ca) as beats,
     ):
-        time.sleep(0.5)
         beats.look()
         time.sleep(quiet_s)
         quiet, before = beats.look()
