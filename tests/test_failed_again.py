@@ -32,7 +32,8 @@ def run(command, folder, **variables):
     done = subprocess.run(
         [sys.executable, *command], cwd=folder, env=os.environ | variables, capture_output=True, check=False
     )
-    return done.returncode, (folder / "runs").read_text().split("\n")
+    unstable = [line for line in done.stdout.decode().splitlines() if line.startswith("UNSTABLE ")]
+    return done.returncode, (folder / "runs").read_text().split("\n"), unstable
 
 
 @pytest.mark.process
@@ -42,16 +43,19 @@ def test_what_failed_in_groups_runs_again_and_nothing_else(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]")
     in_groups = "-m", "pytest", "of_two", "--numprocesses=2", "--dist=loadgroup"
 
-    code, names = run(in_groups, tmp_path)
+    code, names, _ = run(in_groups, tmp_path)
     assert (code, sorted(names)) == (1, ["", "an@odd [one]", "good", "none"])
 
     (tmp_path / "runs").unlink()
-    code, names = run((TOOL, "of_two"), tmp_path)
-    assert (code, sorted(names)) == (1, ["", "an@odd [one]", "none"])
+    code, names, unstable = run((TOOL, "of_two"), tmp_path)
+    assert (code, sorted(names), unstable) == (1, ["", "an@odd [one]", "none"], [])
 
     (tmp_path / "runs").unlink()
-    code, names = run((TOOL, "of_two"), tmp_path, MENDED="1")
+    code, names, unstable = run((TOOL, "of_two"), tmp_path, MENDED="1")
     assert (code, sorted(names)) == (0, ["", "an@odd [one]", "none"])
+    assert unstable == [
+        f"UNSTABLE of_two/test_it.py::test_of_{name}" for name in ("a_group[an@odd [one]]", "none")
+    ]
 
-    code, names = run((TOOL, "of_two"), tmp_path)
-    assert (code, sorted(names)) == (0, ["", "an@odd [one]", "none"]), "none failed last time"
+    code, names, unstable = run((TOOL, "of_two"), tmp_path)
+    assert (code, sorted(names), unstable) == (0, ["", "an@odd [one]", "none"], []), "none failed last time"

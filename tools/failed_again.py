@@ -1,5 +1,7 @@
 """Run the tests of a folder that failed last time once more, one by one: ``failed_again.py FOLDER``.
 
+Those that pass now are printed with the word UNSTABLE before them.
+
 ``pytest --last-failed`` does not know what failed in several processes: xdist calls a test of a group
 ``path::name@group``. Where pytest knows none of the tests that failed, it runs all.
 """
@@ -35,7 +37,10 @@ def main(folder: str) -> int:
     failed = failed_in(folder)
     if not failed:
         return 0
-    return subprocess.call([sys.executable, "-m", "pytest", "-p", "no:randomly", *failed])
+    code = subprocess.call([sys.executable, "-m", "pytest", "-p", "no:randomly", *failed])
+    if code == 0:
+        sys.stdout.writelines(f"UNSTABLE {node_id}\n" for node_id in failed)
+    return code
 
 
 if __name__ == "__main__":
