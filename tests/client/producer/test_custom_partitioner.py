@@ -204,6 +204,24 @@ def test_a_wrong_choice_for_an_accepted_message_ends_the_producer(cluster):
     assert sum(counts(cluster)) == 0
 
 
+@pytest.mark.parametrize("error", [ValueError("mine"), SystemExit("mine")], ids=["error", "exit"])
+def test_what_is_raised_for_an_accepted_message_is_told_by_flush(cluster, error):
+    cluster.brokers[0].script = then_store(refuse(503), STORE)
+    answers = iter([THREE[0]])
+
+    def choose(*_):
+        for answer in answers:
+            return answer
+        raise error
+
+    with contextlib.closing(cluster.sender(partitioner=Own(choose))) as producer:
+        producer.send("demo", b"x")
+        with pytest.raises(ProduceError, match=r"Own raised .*mine") as failed:
+            producer.flush()
+        assert failed.value.condition == "TUBEMQ_PARTITIONER_FAILED"
+        assert failed.value.__cause__ is error
+
+
 @pytest.mark.parametrize("wrong", ["sticky", None, 7, object()])
 def test_what_cannot_choose_is_refused_as_a_setting(wrong):
     with pytest.raises(OptionError, match=r"setting partitioner is .* 'roundRobin', 'sticky' or an object"):

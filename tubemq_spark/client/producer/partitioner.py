@@ -203,9 +203,9 @@ class PublishedTopic:
         """
         try:
             return self.choose(key, value)
-        except TubeMQError:
+        except (TubeMQError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # also sys.exit(), which is for the caller's thread and not for this
             partitioner = type(self.custom).__qualname__
             raise ProduceError(
                 "TUBEMQ_PARTITIONER_FAILED", partitioner=partitioner, cause=repr(error), topic=self.name
