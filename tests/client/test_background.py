@@ -5,6 +5,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from tests.threads import refuse_threads
 from tests.waiting import wait_until
 from tubemq_spark.client.background import InBackground, outcome_of
 from tubemq_spark.client.steps import Blocking, Pause, Started, wait_for
@@ -85,10 +86,24 @@ def test_a_rule_that_fails_has_ended_and_the_log_says_why(caplog):
     assert "of the rule" in caplog.text
 
 
+def test_a_rule_that_exits_has_ended_and_others_go_on(caplog):
+    ended = threading.Event()
+    InBackground(waiting_for(Blocking(leave)), "a rule").start().when_done(ended.set)
+    assert ended.wait(5)
+    assert "a rule failed" in caplog.text
+    assert carry_out(waiting_for()) == []
+
+
+def leave():
+    raise SystemExit("of the rule")
+
+
 def test_the_outcome_of_a_rule_is_its_result_or_its_error():
     assert outcome_of(waiting_for(Answer(0)), "a rule").result(5) == ["in time"]
     with pytest.raises(KeyError, match="of the rule"):
         outcome_of(waiting_for(Answer(0, KeyError("of the rule"))), "a rule").result(5)
+    with pytest.raises(SystemExit, match="of the rule"):
+        outcome_of(waiting_for(Blocking(leave)), "a rule").result(5)
 
 
 def test_what_blocks_has_a_thread_of_its_own_and_others_go_on():
@@ -115,6 +130,12 @@ def test_what_blocks_and_raises_is_the_rules():
         raise error
 
     assert carry_out(waiting_for(Blocking(fail))) is error
+
+
+def test_a_rule_hears_that_no_thread_can_be_started(monkeypatch):
+    refuse_threads(monkeypatch, "tubemq-background-a rule", times=1)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        raise carry_out(waiting_for(Blocking(leave)))
 
 
 def test_a_pause_makes_no_thread_wait():

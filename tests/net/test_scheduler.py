@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.threads import refuse_threads
 from tubemq_spark.net.scheduler import Scheduler, process_scheduler
 
 
@@ -119,12 +120,13 @@ def test_tasks_with_other_periods_share_one_thread(scheduler, scheduler_threads)
     assert len(scheduler_threads()) == 1
 
 
-def test_a_task_that_raises_is_logged_and_goes_on(scheduler, caplog):
+@pytest.mark.parametrize("raised", [ValueError, SystemExit])
+def test_a_task_that_raises_is_logged_and_goes_on(scheduler, caplog, raised):
     counter = Counter()
 
     def fails():
         counter()
-        raise ValueError("no luck")
+        raise raised("no luck")
 
     scheduler.every(1, fails, "the heartbeat")
 
@@ -140,6 +142,16 @@ def test_the_thread_ends_with_the_last_task_and_comes_back_with_the_next(schedul
         assert counter.wait_for(1)
         task.cancel()
         wait_until(lambda: not scheduler_threads())
+
+
+def test_a_thread_that_could_not_be_started_is_started_for_the_next_task(scheduler, monkeypatch):
+    refused, later = Counter(), Counter()
+    refuse_threads(monkeypatch, "tubemq-scheduler", times=1)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        scheduler.after(0, refused, "is refused")
+    scheduler.after(0, later, "comes later")
+    assert later.wait_for(1)
+    assert refused.count == 0
 
 
 def test_closing_waits_for_a_run_under_way(scheduler_threads):

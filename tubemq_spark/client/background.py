@@ -58,7 +58,7 @@ class InBackground:
             self._awaited = advance(self._steps, awaited)
         except StopIteration:
             self.ended.set_result(None)
-        except Exception:
+        except BaseException:  # also sys.exit(): the thread is everyone's
             logger.warning("%s failed", self._name, exc_info=True)
             self.ended.set_result(None)
         else:
@@ -91,7 +91,7 @@ def outcome_of(steps: Steps[Value], name: str) -> "Future[Value]":
     def rule() -> Steps[None]:
         try:
             future.set_result((yield from steps))
-        except Exception as error:  # noqa: BLE001 (its future tells it)
+        except BaseException as error:  # noqa: BLE001 (its future tells it)
             future.set_exception(error)
 
     InBackground(rule(), name).start()
@@ -107,5 +107,8 @@ def _in_a_thread(call: Blocking[Any], name: str) -> "Future[Any]":
         except BaseException as error:  # noqa: BLE001 (the rule decides)
             future.set_exception(error)
 
-    threading.Thread(target=make, name=f"tubemq-background-{name}", daemon=True).start()
+    try:
+        threading.Thread(target=make, name=f"tubemq-background-{name}", daemon=True).start()
+    except RuntimeError as error:  # no thread can be started: the rule decides, as with what the call raises
+        future.set_exception(error)
     return future

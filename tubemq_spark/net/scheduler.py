@@ -11,7 +11,8 @@ Invariants:
 - ``Task.entry`` is the number of a task's only entry in the heap that counts; others are *void*. They are
   dropped when they come up, or when they are most of the heap. So a change costs no more with many tasks.
 - A thread exists while a task is active. It ends under ``_life`` when there is none and no note; who enters a
-  task leaves the note first, and then looks under ``_life`` whether there is a thread.
+  task leaves the note first, and then looks under ``_life`` whether there is a thread that is alive.
+- Nothing that a task raises ends the thread, ``SystemExit`` neither: the tasks of all others are there.
 """
 
 import functools
@@ -111,9 +112,13 @@ class Scheduler:
         task.began_at = self._clock()
         self._notes.put(functools.partial(self._push, task))
         with self._life:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="tubemq-scheduler", daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except BaseException:
+                    task.active = False  # its caller takes it as not entered
+                    raise
         return task
 
     def close(self) -> None:
@@ -175,8 +180,8 @@ class Scheduler:
             under_way = None
             try:
                 under_way = task.function()
-            except Exception:
-                # A task that fails must not stop the others, nor itself.
+            except BaseException:
+                # A task that fails must not stop the others, nor itself; also with sys.exit().
                 logger.warning("%s failed", task.name, exc_info=True)
             task.began_at = self._clock()
             end = functools.partial(self._end_run, task)

@@ -124,6 +124,9 @@ class Callbacks:
                 yield from self._telling_of(
                     several[0].comes, [partition for news in several for partition in news.partitions]
                 )
+            except Exception:
+                # What comes behind is to be told all the same.
+                logger.warning("%s could not tell: %s", self._state.client_id, several, exc_info=True)
             finally:
                 for news in several:
                     news.ended.set_result(None)
@@ -134,7 +137,9 @@ class Callbacks:
         try:
             if call is not None:
                 yield from wait_for(Blocking(functools.partial(call, tuple(sorted(partitions)))))
-        except Exception as cause:
+        except GeneratorExit:
+            raise
+        except BaseException as cause:  # also sys.exit(), and that no thread could be started
             logger.warning("%s failed for %s", name, partitions, exc_info=True)
             error = ConsumeError(
                 "TUBEMQ_CALLBACK_FAILED",
@@ -152,15 +157,11 @@ class Callbacks:
     def _letting_go(self, partitions: list[TopicPartition], error: ConsumeError | None) -> Steps[None]:
         """Hand out messages of partitions that have come from now on; or give them up, after an error."""
         state = self._state
-        for name in partitions:
+        try:
+            if error is not None and self._gives_back:
+                yield from state.releasing_all(partitions, error)
+        finally:
             with state.guard:
-                partition = state.connected.get(name)
-            if error is not None and partition is not None and self._gives_back:
-                yield from state.taking(partition)
-                try:
-                    yield from state.releasing(partition, error)
-                finally:
-                    partition.lock.release()
-            with state.guard:
-                state.cache.let_go(name)
+                for name in partitions:
+                    state.cache.let_go(name)
                 state.changed.notify_all()

@@ -211,7 +211,9 @@ class ConsumerState:
             self.changed.notify_all()
         return consumed
 
-    def releasing(self, partition: ConsumerPartition, reason: TubeMQError | None = None) -> Steps[None]:
+    def releasing(
+        self, partition: ConsumerPartition, reason: TubeMQError | None = None, *, tells_broker: bool = True
+    ) -> Steps[None]:
         """Give a partition up, at its broker too, unless another consumer has taken it.
 
         Hold its lock.
@@ -222,7 +224,7 @@ class ConsumerState:
             if reason is not None:  # first: who is told that it has gone asks why
                 self.troubles[partition.partition] = reason
             consumed = self.remove(partition)
-        if reason is not None and is_taken(reason):
+        if not tells_broker or (reason is not None and is_taken(reason)):
             partition.abandon()
         else:
             yield from partition.releasing(consumed=consumed)
@@ -230,7 +232,10 @@ class ConsumerState:
             self.on_loss(partition.partition)
 
     def releasing_all(
-        self, partitions: Collection[TopicPartition] | None = None, clock: Clock = time.monotonic
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        reason: TubeMQError | None = None,
+        clock: Clock = time.monotonic,
     ) -> Steps[None]:
         """Give partitions up, by default all; a broker that does not answer costs one time-out at most."""
         silent: set[Endpoint] = set()
@@ -240,12 +245,9 @@ class ConsumerState:
         for partition in leaving:
             yield from self.taking(partition)
             try:
-                if partition.endpoint in silent:
-                    self.remove(partition)
-                    partition.abandon()
-                    continue
                 began = clock()
-                yield from self.releasing(partition)
+                tells_broker = partition.endpoint not in silent
+                yield from self.releasing(partition, reason, tells_broker=tells_broker)
                 if clock() - began >= _SILENCE_S:
                     silent.add(partition.endpoint)
             except Exception:

@@ -7,9 +7,11 @@ import pytest
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce, take
 from tests.client.members import client_of, member, refuse
 from tests.client.ways import WAYS, only_direct, reached
+from tests.threads import refuse_threads
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError
+from tubemq_spark.protocol.constants import Method
 
 PLACES = {partition(broker, number) for broker in (1, 2) for number in (0, 10_000)}
 
@@ -144,14 +146,15 @@ def test_a_partition_that_is_given_up_for_a_loss_is_told(server):
         wait_until(lambda: log.here == PLACES, 20)
 
 
+@pytest.mark.parametrize("raised", [ValueError, SystemExit])
 @pytest.mark.parametrize("name", ["on_assigned", "on_revoked"])
-def test_an_error_of_a_callback_is_told_by_the_next_fetch(server, name):
+def test_an_error_of_a_callback_is_told_by_the_next_fetch(server, name, raised):
     calls = []
 
     def fail(partitions):
         calls.append(partitions)
         if len(calls) == 1:
-            raise ValueError("the database is away")
+            raise raised("the database is away")
 
     with client_of(server) as client, client.group_consumer(TOPIC, **{name: fail}) as consumer:
         if name == "on_revoked":
@@ -165,8 +168,38 @@ def test_an_error_of_a_callback_is_told_by_the_next_fetch(server, name):
                 wait_until(lambda: len(calls) > 1, 20)  # they were given up, and come again
             wait_until(lambda: set(consumer.connected) == PLACES, 20)
         assert told.condition == "TUBEMQ_CALLBACK_FAILED"
-        assert isinstance(told.__cause__, ValueError)
-        assert f"{name} raised ValueError('the database is away') for {calls[0][0]}" in str(told)
+        assert isinstance(told.__cause__, raised)
+        assert f"{name} raised {raised.__name__}('the database is away') for {calls[0][0]}" in str(told)
+
+
+@only_direct
+def test_a_callback_that_exits_stops_no_heartbeats_of_others(server):
+    def leave(_):
+        raise SystemExit
+
+    settings = EmbeddedSettings(balance_period_ms=100)
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, settings=settings) as other,
+        client_of(server) as client,
+        client.group_consumer(TOPIC, on_assigned=leave) as consumer,
+        member(other) as sound,
+    ):
+        assert failed(consumer).condition == "TUBEMQ_CALLBACK_FAILED"
+        assert sound.wait_until_ready(20_000)
+        methods = (Method.CONSUMER_HEARTBEAT, Method.PARTITION_HEARTBEAT)
+        beats = [other.faults.delay(method, 0) for method in methods]
+        wait_until(lambda: all(beat.hits for beat in beats), 20)
+        assert consumer.close(20)
+
+
+@only_direct
+def test_a_callback_for_which_no_thread_starts_is_told_and_called_when_they_come_again(server, monkeypatch):
+    refused = refuse_threads(monkeypatch, "tubemq-background-callbacks", times=1)
+    log = Log()
+    with client_of(server) as client, client.group_consumer(TOPIC, on_assigned=log.assigned) as consumer:
+        assert "can't start new thread" in str(failed(consumer))
+        wait_until(lambda: log.here == PLACES, 20)
+    assert len(refused) == 1
 
 
 def failed(consumer):
