@@ -12,11 +12,12 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.policy import RULES, Guard, Rights, load_policy
+from tubemq_spark.gateway.policy import RULES, Credential, Guard, Rights, load_policy
 from tubemq_spark.gateway.settings import load_settings
 from tubemq_spark.protocol.gateway.methods import METHODS
 
-DIGEST = hashlib.sha256(b"token").hexdigest()
+TOKEN = "token"
+DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
 
 
 def policy(tmp_path, text):
@@ -43,9 +44,9 @@ def test_names_may_be_patterns_and_what_is_not_allowed_is_forbidden(tmp_path):
         operator = true
         """,
     )
-    assert (made.of_token("token"), made.of_token("other"), made.of_token("")) == ("etl", None, None)
-    assert made.of_certificate(["CN=nobody", "CN=etl"]) == "etl"
-    assert made.of_certificate([]) is None
+    assert made.tokens == {DIGEST: "etl"}
+    assert made.client_of(Credential(certificate=("CN=nobody", "CN=etl"))) == "etl"
+    assert made.client_of(Credential()) is None
     etl, ops = made.clients["etl"], made.clients["ops"]
     topics = ("clicks", "orders", "orders2", "CLICKS", "results")
     assert [etl.may("read", topic) for topic in topics] == [True, True, False, False, False]
@@ -122,8 +123,8 @@ def test_a_star_stands_for_any_text_and_every_other_character_for_itself(pattern
 def test_names_of_a_certificate_are_of_a_kind(tmp_path):
     made = policy(tmp_path, '[[clients]]\nname = "a"\ncertificate = "CN=a.example.com"')
     guard = Guard("g1", str(tmp_path / "policy.toml"), certificates=True)
-    assert made.of_certificate(["DNS:a.example.com"]) is None
-    assert guard.caller((), {"x509_common_name": [b"a.example.com"]}) == "a"
+    assert made.certificates == {"CN=a.example.com": "a"}
+    assert guard.caller((), {"x509_common_name": [b"a.example.com"]}).name == "a"
     with pytest.raises(GatewayError, match=r"names DNS:a\.example\.com"):
         guard.caller((), {"peer_dns": [b"a.example.com"]})
 
@@ -143,15 +144,16 @@ class Policed:
         self.file = tmp_path / "policy.toml"
         self.write("a")
         self.guard = Guard("g1", str(self.file))
+        self.caller = self.guard.caller([("authorization", f"Bearer {TOKEN}")], {})
 
-    def write(self, read, name="client"):
-        self.file.write_text(f'[[clients]]\nname = "{name}"\ntoken_sha256 = "{DIGEST}"\nread = "{read}"\n')
+    def write(self, read, name="client", digest=DIGEST):
+        self.file.write_text(f'[[clients]]\nname = "{name}"\ntoken_sha256 = "{digest}"\nread = "{read}"\n')
 
     def look(self):
         return asyncio.run(self.guard.look())
 
     def may_read(self, topic):
-        return self.guard.refused("client", [("read", topic)]) is None
+        return self.guard.refused(self.caller, [("read", topic)]) is None
 
 
 def test_rights_are_those_of_the_file_when_it_was_looked_at_last(tmp_path):
@@ -161,9 +163,13 @@ def test_rights_are_those_of_the_file_when_it_was_looked_at_last(tmp_path):
     assert (policed.may_read("a"), policed.may_read("b")) == (True, False)
     assert policed.look()
     assert (policed.may_read("a"), policed.may_read("b")) == (False, True)
-    policed.write("b", name="another")
-    policed.look()
-    assert policed.guard.refused("client").condition == "TUBEMQ_GATEWAY_LOGIN"
+    for changes in ({"name": "another"}, {"digest": "0" * 64}):
+        policed.write("b")
+        policed.look()
+        assert policed.may_read("b")
+        policed.write("b", **changes)
+        policed.look()
+        assert policed.guard.refused(policed.caller).condition == "TUBEMQ_GATEWAY_LOGIN"
 
 
 def test_a_file_of_equal_size_and_time_is_seen(tmp_path):

@@ -7,8 +7,10 @@ Without a policy every call is allowed. With one,
 
 - each call shows who it is, by a token or by a certificate, also a later one of the same connection;
 - what a call names is checked against the rights that its client has: when it comes, with each further
-  message of a stream, and again when the file has changed (``Guard.refused``). So a right that is taken away
-  ends the streams that need it.
+  message of a stream, and again when the file has changed (``Guard.refused``). So a right that is taken
+  away ends the streams that need it, and a token or a certificate that is taken out those that showed it;
+- lists of topics and groups have only what the client has a right to (``Guard.may``), before they are cut
+  into pages: the token of a page is the name of what stands last on it.
 
 The file is looked at by ``look``, which a timer calls, and never by a call. It has changed when its content
 has. A file that cannot be used changes nothing.
@@ -113,14 +115,34 @@ class Policy:
     certificates: dict[str, str]
     """The client's name, by a name that a certificate has, with its kind."""
 
-    def of_token(self, token: str) -> str | None:
-        """Return whose token it is."""
-        # Looked up by its digest, so how long that takes says nothing about tokens that are in the file.
-        return self.tokens.get(hashlib.sha256(token.encode()).hexdigest())
-
-    def of_certificate(self, names: Iterable[str]) -> str | None:
-        """Return whose certificate it is that has these names."""
+    def client_of(self, credential: "Credential") -> str | None:
+        """Return the name of the client that shows this."""
+        if credential.token_sha256 is not None:
+            # Looked up by its digest, so how long that takes says nothing about tokens that are in the file.
+            return self.tokens.get(credential.token_sha256)
+        names = credential.certificate
         return next((self.certificates[name] for name in names if name in self.certificates), None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Credential:
+    """What a call shows of who makes it."""
+
+    token_sha256: str | None = dataclasses.field(default=None, repr=False)
+    certificate: tuple[str, ...] = ()
+    """The names of its certificate, with their kinds; they count where there is no token."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes a call."""
+
+    name: str = ""
+    """The client of the policy; without a policy, the names of the certificate, if there is one."""
+    credential: Credential = Credential()
+
+
+NO_CALLER: Final = Caller()
 
 
 def load_policy(path: Path, *, certificates: bool = True) -> Policy:
@@ -273,7 +295,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "ListTopics": _nothing,
     "CheckTopic": lambda request, _: [("write" if request.publishable else "see", request.topic)],
     "CreateTopic": lambda request, _: [("create", request.topic)],
-    "QueryBounds": lambda request, _: _all("read", _topics(request.stores)),
+    "QueryBounds": _in_group("read", lambda request: _topics(request.stores)),
     "QueryFirstReadable": _reading(lambda request: _topics(begin.partition for begin in request.begins)),
     "QueryGroupPositions": _in_group("read", lambda request: _topics(request.partitions)),
     "QueryStoredOffsets": lambda request, _: [
@@ -299,36 +321,6 @@ RULES: Final[Mapping[str, Rule]] = {
 }
 """What each method needs: for its request, for each batch of a publish stream, for each command of a consume
 stream."""
-
-
-def _seen_topics(answer: Request, rights: Rights) -> None:
-    topics = [topic for topic in answer.topics if rights.may("see", topic)]
-    del answer.topics[:]
-    answer.topics.extend(topics)
-
-
-def _seen_offsets(answer: Request, rights: Rights) -> None:
-    offsets = [
-        item
-        for item in answer.known
-        if rights.may("group", item.group) and rights.may("read", item.partition.topic)
-    ]
-    del answer.known[:]
-    answer.known.extend(offsets)
-
-
-def _seen_groups(answer: Request, rights: Rights) -> None:
-    groups = [group for group in answer.groups if rights.may("group", group.name)]
-    del answer.groups[:]
-    answer.groups.extend(groups)
-
-
-_LEFT_OUT: Final[Mapping[str, Callable[[Request, Rights], None]]] = {
-    "ListTopics": _seen_topics,
-    "QueryStoredOffsets": _seen_offsets,
-    "ListGroups": _seen_groups,
-}
-"""Answers from which is left out what the client has no right to see."""
 
 
 # Its enforcement.
@@ -386,8 +378,8 @@ class Guard:
         self,
         metadata: Iterable[tuple[str, str | bytes]],
         shown: Mapping[str, Iterable[bytes]],
-    ) -> str:
-        """Return who calls: a client of the policy; without one, the names of its certificate, if it has any.
+    ) -> Caller:
+        """Return who calls.
 
         Args:
             metadata: that of the call.
@@ -396,28 +388,32 @@ class Guard:
         Raises:
             GatewayError: the call does not show who makes it, or the policy has no such client.
         """
-        names = [
+        names = tuple(
             f"{kind}{name.decode(errors='replace')}"
             for kind, key in _NAME_KINDS.items()
             for name in shown.get(key, ())
-        ]
+        )
         if self._path is None:
-            return ", ".join(names)
+            return Caller(", ".join(names))
         header = next((value for key, value in metadata if key == "authorization"), "")
         if header:
             if not isinstance(header, str) or not header.lower().startswith(_SCHEME):
                 raise self._unknown("its metadata 'authorization' is not 'Bearer' and a token")
-            client = self._policy.of_token(header[len(_SCHEME) :].strip())
+            token = header[len(_SCHEME) :].strip()
+            credential = Credential(hashlib.sha256(token.encode()).hexdigest())
             what = "no client of the policy has its token"
         else:
-            client = self._policy.of_certificate(names)
+            credential = Credential(certificate=names)
             what = f"no client of the policy has its certificate, which names {', '.join(names)}"
             what = what if names else "it shows neither a token nor a certificate"
+        client = self._policy.client_of(credential)
         if client is None:
             raise self._unknown(what)
-        return client
+        return Caller(client, credential)
 
-    def needs(self, method: str, request: Request, client: str, session: Holder | None) -> Collection[Need]:
+    def needs(
+        self, method: str, request: Request, caller: Caller, session: Holder | None
+    ) -> Collection[Need]:
         """Return what a call needs, when it is allowed; nothing without a policy.
 
         Raises:
@@ -427,28 +423,28 @@ class Guard:
             return ()
         rule = RULES.get(method)
         if rule is None:
-            raise self._forbidden(client, f"call {method}, for which there is no rule")
+            raise self._forbidden(caller.name, f"call {method}, for which there is no rule")
         needs = set(rule(request, session or _NO_SESSION))
-        if (refusal := self.refused(client, needs)) is not None:
+        if (refusal := self.refused(caller, needs)) is not None:
             raise refusal
         return needs
 
-    def refused(self, client: str, needs: Iterable[Need] = ()) -> GatewayError | None:
+    def refused(self, caller: Caller, needs: Iterable[Need] = ()) -> GatewayError | None:
         """Return why a client may not go on with what needs these rights; None: it may."""
         if self._path is None:
             return None
-        rights = self._policy.clients.get(client)
-        if rights is None:
-            return self._unknown(f"the policy has no client {client} any more")
+        if self._policy.client_of(caller.credential) != caller.name:
+            return self._unknown(f"the policy no longer has what it showed as client {caller.name}")
+        rights = self._policy.clients[caller.name]
         for right, name in sorted(needs):
             if not rights.may(right, name):
-                return self._forbidden(client, f"{_IN_WORDS[right]} {name}".rstrip())
+                return self._forbidden(caller.name, f"{_IN_WORDS[right]} {name}".rstrip())
         return None
 
-    def leave_out(self, method: str, answer: Request, client: str) -> None:
-        """Take out of an answer what the client has no right to see."""
-        if self._path is not None and (take := _LEFT_OUT.get(method)) is not None:
-            take(answer, self._policy.clients.get(client) or Rights(client))
+    def may(self, caller: Caller, right: str, name: str) -> bool:
+        """Whether a client has a right; any thread may ask."""
+        rights = self._policy.clients.get(caller.name)
+        return self._path is None or (rights is not None and rights.may(right, name))
 
     def _unknown(self, what: str) -> GatewayError:
         return GatewayError("TUBEMQ_GATEWAY_LOGIN", gateway=self._gateway, what=what)

@@ -381,7 +381,7 @@ class GatewayServer:
         """Judge all sessions and calls by the policy as its file is now."""
         if await self._calls.guard.look():
             for session in self._sessions:
-                if (refusal := self._calls.guard.refused(session.owner)) is not None:
+                if (refusal := self._calls.guard.refused(session.caller)) is not None:
                     self._sessions.close(session, REMOVED, refusal)
             self._calls.judge_again()
 

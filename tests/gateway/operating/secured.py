@@ -9,6 +9,10 @@ from tests.gateway.running import PlainClient
 TOKENS = {"reader": "token of reader", "writer": "token of writer", "operator": "token of operator"}
 
 
+def digest(token):
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 def policy_text(*left_out, certificates=False):
     rights = {
         "reader": 'read = ["clicks"]\ngroup = ["reader*"]',
@@ -16,8 +20,7 @@ def policy_text(*left_out, certificates=False):
         "operator": 'operator = true\nread = ["*"]\ngroup = ["*"]',
     }
     clients = [
-        f'[[clients]]\nname = "{name}"\ntoken_sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
-        f"{rights[name]}\n"
+        f'[[clients]]\nname = "{name}"\ntoken_sha256 = "{digest(token)}"\n{rights[name]}\n'
         for name, token in TOKENS.items()
         if name not in left_out
     ]

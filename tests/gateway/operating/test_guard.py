@@ -10,15 +10,16 @@ import grpc
 import pytest
 
 from testkit.certificates import Authority
-from tests.gateway.operating.secured import TOKENS, SecuredClient, policy_text
+from tests.gateway.operating.secured import TOKENS, SecuredClient, digest, policy_text
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.metadata.admin import BrokerAdmin
 from tubemq_spark.client.remote.connections import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import GatewayError
+from tubemq_spark.errors import AdminError, GatewayError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
@@ -163,6 +164,48 @@ def test_a_group_is_used_by_those_who_may(connect):
     # Without one, it is the gateway's own.
     reader.open(group="")
     assert refusal(reader, "QueryGroupPositions", partitions=[place("clicks")]) == FORBIDDEN
+    assert refusal(reader, "QueryBounds", stores=[pb.Store(topic="clicks", broker_id=1)]) == FORBIDDEN
+
+
+def pages(client, name):
+    """All pages of a list, of one item each."""
+    token, parts = "", []
+    while token or not parts:
+        parts.append(client(name, page_size=1, page_token=token))
+        token = parts[-1].next_page_token
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("name", "items", "hidden", "shown"),
+    [
+        ("ListTopics", "topics", "hidden", "clicks"),
+        ("ListGroups", "groups", "secret_plan", "reader_z"),
+        ("QueryStoredOffsets", "known", "secret_plan", "reader_z"),
+    ],
+)
+def test_pages_name_nothing_that_a_client_may_not_see(connect, name, items, hidden, shown):
+    operator, reader = connect("operator", group="secret_plan"), connect("reader", group="reader_z")
+    for client in (operator, reader):
+        client("AttachPartitions", partitions=[{"partition": place("clicks", 2), "offset": 0}])
+    wait_until(lambda: all(text in str(pages(operator, name)) for text in (hidden, shown)), 20)
+    seen = pages(reader, name)
+    assert hidden not in str(seen)
+    assert shown in str(seen)
+    assert [len(getattr(part, items)) for part in seen] == [1] * len(seen)
+
+
+def test_groups_that_a_broker_cannot_tell_of_are_named_to_those_only_who_may_see_all(connect, monkeypatch):
+    def refuse(*_):
+        raise AdminError("TUBEMQ_ADMIN_REFUSED", server="b", method="m", code=400, reason="of secret_plan")
+
+    monkeypatch.setattr(BrokerAdmin, "booked_groups", lambda _: ["secret_plan"])
+    monkeypatch.setattr(BrokerAdmin, "group_places", refuse)
+    failures = connect("reader")("QueryStoredOffsets").failures
+    assert len(failures) == 2
+    assert "TUBEMQ_GROUPS_NOT_TOLD" in str(failures)
+    assert "secret_plan" not in str(failures)
+    assert "secret_plan" in str(connect("operator", group="ops")("QueryStoredOffsets").failures)
 
 
 def test_a_client_that_only_publishes_needs_no_reader_groups(connect, change):
@@ -264,6 +307,7 @@ def hearing(reader, _):
 NO_READS = policy_text().replace('read = ["clicks"]', "")
 NO_WRITES = policy_text().replace('write = ["clicks"]', "")
 WITHOUT = {name: policy_text(name) for name in TOKENS}
+RENEWED = {name: policy_text().replace(digest(TOKENS[name]), digest("new token")) for name in TOKENS}
 
 
 @pytest.mark.parametrize(
@@ -274,8 +318,14 @@ WITHOUT = {name: policy_text(name) for name in TOKENS}
         ("reader", consuming, NO_READS, FORBIDDEN),
         ("reader", consuming, WITHOUT["reader"], UNKNOWN),
         ("reader", hearing, WITHOUT["reader"], UNKNOWN),
+        ("writer", publishing, RENEWED["writer"], UNKNOWN),
+        ("reader", consuming, RENEWED["reader"], UNKNOWN),
+        ("reader", hearing, RENEWED["reader"], UNKNOWN),
     ],
-    ids=["publish-right", "publish-client", "consume-right", "consume-client", "events-client"],
+    ids=[
+        *("publish-right", "publish-client", "consume-right", "consume-client", "events-client"),
+        *("publish-token", "consume-token", "events-token"),
+    ],
 )
 def test_a_stream_ends_when_its_client_loses_the_right_to_it(connect, change, who, begin, text, end):
     client, sent = connect(who, group="reader" if who == "reader" else ""), queue.SimpleQueue()
@@ -287,19 +337,37 @@ def test_a_stream_ends_when_its_client_loses_the_right_to_it(connect, change, wh
         sent.put(None)
 
 
-def test_a_range_ends_when_its_client_loses_the_right_to_it(connect, change):
+def test_a_session_goes_on_with_a_new_token_and_streams_that_showed_the_old_one_end(connect, change):
+    old, new = digest(TOKENS["reader"]), digest("new token")
+    both = policy_text().replace(f'"{old}"', f'["{old}", "{new}"]')
+    reader = connect("reader")
+    change(both)
+    stream = hearing(reader, None)
+    reader.shown = (("authorization", "Bearer new token"),)
+    assert reader("Heartbeat").gateway
+    change(RENEWED["reader"])
+    assert ended(stream) == UNKNOWN
+    assert reader("Heartbeat").gateway
+    reader.shown = (("authorization", f"Bearer {TOKENS['reader']}"),)
+    assert refusal(reader, "Heartbeat") == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "end"), [(NO_READS, FORBIDDEN), (RENEWED["reader"], UNKNOWN)], ids=["right", "token"]
+)
+def test_a_range_ends_when_its_client_loses_the_right_to_it(connect, change, text, end):
     writer, reader = connect("writer", group=""), connect("reader")
     publish = pb.MessageBatch(places=[pb.Place(broker_id=1)], place_codes=bytes(4 * 4))
     publish.MergeFrom(sends.to_proto(SendBatch.of("clicks", [bytes(1 << 19)] * 4)))
     for _ in range(20):
         writer("PublishStream", batch=publish)
-    end = reader("QueryBounds", stores=[pb.Store(topic="clicks", broker_id=1)]).answers[0].bounds.latest
+    latest = reader("QueryBounds", stores=[pb.Store(topic="clicks", broker_id=1)]).answers[0].bounds.latest
     call = reader.method("ReadRange")(
-        reader.request("ReadRange", partition=place("clicks"), end=end), timeout=20
+        reader.request("ReadRange", partition=place("clicks"), end=latest), timeout=20
     )
     next(call)
-    change(NO_READS)
-    assert ended(call) == FORBIDDEN
+    change(text)
+    assert ended(call) == end
 
 
 def test_consuming_by_a_stream_needs_what_fetching_needs(connect, change):
@@ -333,6 +401,12 @@ def test_a_certificate_is_as_good_as_a_token(served, files):
         shown.open(group="")
         assert set(shown("ListTopics").topics) == {"clicks", "hidden"}
         assert refusal(stranger.open) == UNKNOWN
+        stream = hearing(shown, None)
+        renamed = policy_text(certificates=True).replace("shown.example.com", "b.example.com")
+        (files[2].with_name("new.toml")).write_text(renamed)
+        files[2].with_name("new.toml").replace(changes["policy"])
+        assert ended(stream) == UNKNOWN
+        stranger.open(group="")
         shown.channel.close()
         stranger.channel.close()
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tubemq_spark.gateway.policy import NO_CALLER
 from tubemq_spark.gateway.query.control import Control
 from tubemq_spark.gateway.session.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -44,6 +45,7 @@ def test_the_end_of_a_session_is_answered_when_its_calls_have_ended(how):
     call = SimpleNamespace(
         peer="peer",
         client="",
+        caller=NO_CALLER,
         ref=pb.SessionRef(client_id="twin", epoch=1, secret=SECRET),
     )
 

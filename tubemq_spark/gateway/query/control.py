@@ -1,7 +1,7 @@
 """Sessions, routes and offsets: short questions and short answers."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from tubemq_spark import __version__
@@ -19,7 +19,7 @@ from tubemq_spark.gateway.session.routes import with_missing
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Access, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.model import StoreBounds, StoreId
+from tubemq_spark.model import StoreBounds, StoredOffsets, StoreId
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, values
 from tubemq_spark.protocol.gateway.methods import PROTOCOL_REVISION
 from tubemq_spark.protocol.gateway.pages import page
@@ -66,6 +66,7 @@ class Control:
         call.session = self._sessions.open(
             request, lambda: self._upstream.access(request.settings), call.peer, call.client
         )
+        call.session.caller = call.caller
         if older is not None and older.ended:
             # What the older one has under way comes to nothing from here on.
             await older.settled(_SETTLE_S)
@@ -126,7 +127,8 @@ class Control:
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         """Name topics, a page at a time."""
         names = await self._ask(call, call.owner().access.cluster.topics)
-        topics, token = page(names, str, request.page_size, request.page_token, limits.ITEMS)
+        seen = [name for name in names if call.may("see", name)]
+        topics, token = page(seen, str, request.page_size, request.page_token, limits.ITEMS)
         return pb.ListTopicsResponse(topics=topics, next_page_token=token)
 
     # Offsets.
@@ -173,6 +175,15 @@ class Control:
 
         def ask() -> pb.QueryStoredOffsetsResponse:
             offsets = cluster.stored_offsets(group, tuple(request.topics))
+            seen = tuple(
+                item
+                for item in offsets.offsets
+                if call.may("group", item.group) and call.may("read", item.partition.topic)
+            )
+            failures: Mapping[int, TubeMQError] = offsets.failures
+            if not call.may("group", _ALL_GROUPS):
+                failures = {broker: _without_groups(error) for broker, error in failures.items()}
+            offsets = StoredOffsets(seen, failures)
             return values.stored_offsets_to_proto(offsets, request.page_size, request.page_token)
 
         return await self._ask(call, ask)
@@ -187,6 +198,17 @@ class Control:
             return values.reset_failures_to_proto(failures)
 
         return await self._ask(call, move)
+
+
+_ALL_GROUPS: Final = "*"
+"""A name that only fits a pattern for any name."""
+
+
+def _without_groups(error: TubeMQError) -> TubeMQError:
+    """Return why a broker does not tell of some groups, without their names."""
+    if error.condition != "TUBEMQ_GROUPS_NOT_TOLD":
+        return error
+    return type(error)(error.condition, **{**error.parameters, "groups": "some groups", "reason": "refused"})
 
 
 def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsResponse:

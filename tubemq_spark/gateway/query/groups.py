@@ -85,7 +85,9 @@ class Members:
         answer = await self._ask(
             call.who, ("groups", request.topic), lambda: self._groups(request.topic, timeout_s)
         )
-        items = {item["consumeGroup"]: item for item in answer.value}
+        items = {
+            item["consumeGroup"]: item for item in answer.value if call.may("group", item["consumeGroup"])
+        }
         groups, token = page(
             items, lambda name: _group(items[name]), request.page_size, request.page_token, _PAGE
         )

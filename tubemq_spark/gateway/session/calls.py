@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError, Message
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Admission, Owner, host_of
 from tubemq_spark.gateway.metrics import Metrics
-from tubemq_spark.gateway.policy import Guard, Need
+from tubemq_spark.gateway.policy import NO_CALLER, Caller, Guard, Need
 from tubemq_spark.gateway.session.sessions import CLOSED, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
@@ -116,8 +116,7 @@ class Call:
     ref: pb.SessionRef = dataclasses.field(default_factory=pb.SessionRef, repr=False)
     """The session that it names."""
     session: Session | None = None
-    client: str = ""
-    """Who calls, as the policy names it."""
+    caller: Caller = NO_CALLER
     rows: int = 0
     """How many messages it moved, for the access log."""
     needs: set[Need] = dataclasses.field(default_factory=set)
@@ -141,7 +140,16 @@ class Call:
         """
         if self.calls is not None:
             guard = self.calls.guard
-            self.needs.update(guard.needs(self.method.name, message, self.client, self.session))
+            self.needs.update(guard.needs(self.method.name, message, self.caller, self.session))
+
+    def may(self, right: str, name: str) -> bool:
+        """Whether the policy gives the caller a right."""
+        return self.calls is None or self.calls.guard.may(self.caller, right, name)
+
+    @property
+    def client(self) -> str:
+        """Who calls, as the policy names it."""
+        return self.caller.name
 
     @property
     def ends_well(self) -> bool:
@@ -228,7 +236,7 @@ class Calls:
         bound = {}
         for name, implementation in handlers.items():
             method = METHODS[name]
-            serve = self._servicer(method, self._guarded(name, implementation))
+            serve = self._servicer(method, implementation)
             # On the wire a client's only message is a stream of one message: for gRPC all methods take
             # streams, so that it is us who read what comes, and when. What comes are bytes, so that it is us
             # who say what is wrong with them. Streams that only give convert in their own thread.
@@ -253,6 +261,7 @@ class Calls:
             yield
             return
         call.session = session = self._sessions.use(call.ref, call.client)
+        session.caller = call.caller
         with session.during(call):
             try:
                 yield
@@ -262,22 +271,8 @@ class Calls:
     def judge_again(self) -> None:
         """End the calls that the policy allows no longer."""
         for call in list(self._running):
-            if (refusal := self.guard.refused(call.client, call.needs)) is not None:
+            if (refusal := self.guard.refused(call.caller, call.needs)) is not None:
                 call.end(refusal)
-
-    def _guarded(self, name: str, handler: Handler) -> Handler:
-        """Return a handler that is only called where the policy allows it."""
-
-        async def handle(request: Request, call: Call) -> Answer:
-            # The messages of a client's stream are judged as they come.
-            if request is not None:
-                call.judge(request)
-            answer = await handler(request, call)
-            if answer is not None:
-                self.guard.leave_out(name, answer, call.client)
-            return answer
-
-        return handle
 
     def _servicer(self, method: Method, handler: Handler) -> Servicer:
         async def serve(_: object, context: grpc.aio.ServicerContext) -> Message | None:
@@ -316,7 +311,7 @@ class Calls:
         method = call.method
         if method.name not in _ALWAYS:
             self.refuse_when_draining()
-        call.client = self.guard.caller(call.context.invocation_metadata() or (), call.context.auth_context())
+        call.caller = self.guard.caller(call.context.invocation_metadata() or (), call.context.auth_context())
         with self._admission.calling(call.who, always=method.name in _ENDINGS), self._in_session(call):
             if method.takes_stream:
                 return cast("Message | None", await handler(None, call))
@@ -326,6 +321,7 @@ class Calls:
                 request, size = await self._request(call)
                 if size > _SMALL_BYTES:
                     await stack.enter_async_context(self._admission.holding(call.who, size, call.patience_s))
+                call.judge(request)
                 return cast("Message | None", await handler(request, call))
 
     async def _request(self, call: Call) -> tuple[Request, int]:

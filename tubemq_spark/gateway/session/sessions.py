@@ -35,6 +35,7 @@ from typing import Final, Protocol
 
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Owner, Room, busy, host_of
+from tubemq_spark.gateway.policy import NO_CALLER, Caller
 from tubemq_spark.gateway.session.inbox import Inbox
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -79,6 +80,8 @@ class Session:
     """What it is to be told."""
     owner: str = ""
     """Who opened it: the client of the policy; without one, the names of the certificate, if there is one."""
+    caller: Caller = NO_CALLER
+    """Who made its last call: what its client shows now, which may be newer than what opened it."""
     attached: set[str] = dataclasses.field(default_factory=set)
     """The topics of the partitions that it reads as a member of its group."""
 
@@ -137,7 +140,7 @@ ENDS: Final = {
     REPLACED: "its client opened a newer one",
     IDLE: "silent for longer than its lease, with nothing attached",
     LOST: "silent for longer than its lease, or its stream of events broke off, with partitions attached",
-    REMOVED: "its client is no longer in the policy",
+    REMOVED: "what its client shows is no longer in the policy",
 }
 """How sessions end."""
 
