@@ -173,3 +173,16 @@ def test_a_session_that_reads_under_its_own_group_cannot_consume(served):
             refused(client, "AttachPartitions", partitions=[wanted]),
         ):
             assert (error.status, error.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GROUP_OF_READERS")
+
+
+@pytest.mark.parametrize("count", [0, 1 << 31, (1 << 32) - 1])
+def test_a_number_of_members_that_tubemq_cannot_take_is_refused(served, count):
+    """Ours has 32 bits without a sign, and TubeMQ's one with."""
+    node = pb.AttachPartitionsRequest.Node(source_count=count, node_id=(count or 1) - 1)
+    start = pb.SubscribeRequest.BoundStart(session_key="run", source_count=count)
+    with PlainClient(served.address, "numbers") as client:
+        client.open()
+        attach = refused(client, "AttachPartitions", partitions=[{"partition": place("demo")}], node=node)
+        subscribe = refused(client, "Subscribe", topics=["demo"], start=start)
+    assert [one.condition for one in (attach, subscribe)] == ["TUBEMQ_BAD_SETTING"] * 2
+    assert [one.status for one in (attach, subscribe)] == ["INVALID_ARGUMENT"] * 2

@@ -323,7 +323,9 @@ class Consuming:
         attached = self._consumers.get(session)
         if attached is None:
             subscription = self._subscription(session, sorted(topics), request.filters)
-            node = Node(request.node.source_count, request.node.node_id) if request.HasField("node") else None
+            node = None
+            if request.HasField("node"):
+                node = Node(request.node.source_count, request.node.node_id).validate()
             on_loss = self._loss_policy(session, accept=request.accept_losses)
             attached = await self._opened(
                 session,
