@@ -193,14 +193,17 @@ operator = true
 
 - A client shows its token with each call, as `authorization: Bearer ...`. In Spark that is the option
   `tubemq.gateway.token`. A policy needs `tls_cert`, so that the token cannot be read on its way.
+- Who reads needs the right to the group that its session names, or to `tubemq_gateway` if it names none.
+  Who only publishes needs no group.
 - What a client has no right to is refused (`PERMISSION_DENIED`), and left out of lists of topics and groups.
   A session belongs to the client that opened it: to others it is unknown. Health and reflection need no
   rights.
 - Names in certificates are compared as they are, and written with their kind: `CN=` for the common name of
   the subject; `DNS:`, `URI:`, `IP:` and `email:` for alternative names.
-- Every `housekeeping_ms` the gateway looks whether the content of the file has changed. Sessions of clients
-  that were removed end, and so do calls that need a right which was taken away. A file with a mistake changes
-  nothing; the log has a warning, and `tubemq_gateway_policy_failures_total` counts it.
+- Every `housekeeping_ms` the gateway looks whether the content of the file has changed. Sessions and
+  streams end whose client was removed, or whose token or certificate was; so do calls that need a right which
+  was taken away. To change a token, have both in the file until all clients show the new one. A file with a
+  mistake changes nothing; the log has a warning, and `tubemq_gateway_policy_failures_total` counts it.
 - With `master_username` and `master_password` the gateway logs in at TubeMQ for clients that name no user. No
   client is told either of them. With `master_admin_token` clients may create the topics that `create` allows.
 
