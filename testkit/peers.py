@@ -30,6 +30,13 @@ _SETTINGS = EmbeddedSettings(broker_timeout_ms=FOR_EVER_MS, balance_period_ms=10
 _UNANSWERED_HOST = "unanswered.test"
 _numbers = itertools.count()
 _LARGE_TEXT = " " * (1 << 20)
+_OF_BROKERS = (
+    Method.SEND_MESSAGE,
+    Method.GET_MESSAGE,
+    Method.PARTITION_HEARTBEAT,
+    Method.PARTITION_REGISTER,
+    Method.COMMIT_OFFSET,
+)
 
 
 def client_of(master: str, group: str) -> TubeMQClient:
@@ -297,17 +304,21 @@ def slow_callbacks(stage: Stage) -> Iterator[None]:
 @contextlib.contextmanager
 def large_texts(stage: EmbeddedStage) -> Iterator[None]:
     """Answer everything that a broker is asked with an error that explains itself at length."""
-    methods = (
-        Method.SEND_MESSAGE,
-        Method.GET_MESSAGE,
-        Method.PARTITION_HEARTBEAT,
-        Method.PARTITION_REGISTER,
-        Method.COMMIT_OFFSET,
-    )
     rules = [
         stage.server.faults.answer(method, ErrCode.INTERNAL_SERVER_ERROR, _LARGE_TEXT, broker=AWAY)
-        for method in methods
+        for method in _OF_BROKERS
     ]
+    try:
+        yield
+    finally:
+        for rule in rules:
+            rule.cancel()
+
+
+@contextlib.contextmanager
+def nonsense(stage: EmbeddedStage) -> Iterator[None]:
+    """Damage every answer of a broker."""
+    rules = [stage.server.faults.corrupt(method, broker=AWAY) for method in _OF_BROKERS]
     try:
         yield
     finally:
@@ -326,5 +337,6 @@ PEERS = {
     "A name server does not answer": name_server_without_answer,
     "A callback or a handler is slow": slow_callbacks,
     "A broker answers with the largest texts": large_texts,
+    "A broker answers nonsense": nonsense,
 }
 OF_MASTERS = frozenset(trouble for trouble in PEERS if "masters" in trouble)

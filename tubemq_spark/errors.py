@@ -135,7 +135,6 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_MESSAGE_TOO_LONG": "A message of {size} bytes for topic '{topic}', {message}, is above the limit of {limit} bytes; send smaller messages, or raise the topic's maxMsgSizeInMB.",
     "TUBEMQ_SEND_FAILED": "{message} was not stored in {partition} (attempts: {attempts}): {cause}; {hint}.",
     "TUBEMQ_SEND_FAILED.AMBIGUOUS": "{message} was sent to {partition} and may or may not be stored (attempts: {attempts}, of which {unanswered} without a clear answer): {cause}; {hint}, and look for the message before it is sent again.",
-    "TUBEMQ_SEND_ANSWER": "The broker {endpoint} answered a message with something unexpected: {what}; check the address and the broker's version.",
     "TUBEMQ_PARTITIONER_FAILED": "The partitioner {partitioner} raised {cause} for a message to topic '{topic}'; it must return one of the partitions that it is given.",
     "TUBEMQ_SEND_WOULD_WAIT": "A message to topic '{topic}' would have to wait: {cause}; send it later, or outside of callbacks with block=True.",
     "TUBEMQ_FLUSH_TIMEOUT": "{unacknowledged} messages have no outcome after {seconds} s; they are still under way, so flush again or look at the brokers.",

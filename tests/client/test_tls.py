@@ -264,6 +264,19 @@ def test_messages_wait_for_a_broker_that_restarts(authority, pair):
         assert {int(record.value) for record in client.read("demo")} == set(range(100))
 
 
+def test_nonsense_of_one_broker_over_tls_ends_no_producer(authority, pair):
+    with (
+        server_with(pair) as server,
+        TubeMQClient.connect(server.master, tls=trusting(authority)) as client,
+        client.producer() as producer,
+    ):
+        rule = server.faults.corrupt(Method.SEND_MESSAGE, broker=2, times=1)
+        sent = [producer.send("demo", b"%d" % number) for number in range(200)]
+        for future in sent:
+            future.result(20)
+        assert rule.hits == 1
+
+
 def test_channels_with_and_without_a_certificate_are_not_shared(mutual, authority):
     """Two queries of a process may be two users."""
     anna, bert = (trusting(authority, authority.issue(name)) for name in ("anna", "bert"))

@@ -196,19 +196,6 @@ def test_a_lost_connection_is_opened_again_and_no_message_is_sent_twice(cluster,
     assert caplog.records == []
 
 
-def test_an_idle_producer_that_cannot_go_on_is_closed_and_another_takes_its_place(cluster, kept, monkeypatch):
-    first, *_ = kept.task(b"a")
-
-    def fail():
-        raise ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=0)
-
-    monkeypatch.setattr(first._window, "resume", fail)
-    second, *_ = kept.task(b"b")
-    assert second is not first
-    assert sorted(cluster.stored()) == [b"a", b"b"]
-    wait_until(lambda: len(cluster.master.producers) == 1)  # the first one has left
-
-
 def test_an_idle_producer_is_closed_after_a_while(cluster):
     kept = KeptOf(cluster, idle_ms=50)
     producer, *_ = kept.task(b"a")

@@ -20,7 +20,6 @@ child has no idle producers, and closes no connection of its parent.
 
 import atexit
 import dataclasses
-import logging
 import os
 import threading
 import weakref
@@ -30,11 +29,8 @@ from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.batch_sender import BatchSender
-from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.pool import ChannelPool, process_pool
 from tubemq_spark.net.scheduler import Task, process_scheduler
-
-logger = logging.getLogger(__name__)
 
 _IDLE_MS: Final = 30_000
 """Longer than most pauses between micro-batches; Spark keeps an idle Python worker for a minute."""
@@ -93,15 +89,11 @@ class KeptProducers:
         self._lock = threading.Lock()
 
     def _take(self, config: ClientConfig, name: str) -> BatchSender:
-        while (found := self._pop(config)) is not None:
-            try:
-                found.producer.resume(name)
-            except TubeMQError as error:
-                logger.info("a producer cannot be used again: %s", error)
-                found.producer.close()
-            else:
-                return found.producer
-        return BatchSender(config, self._pool, name=name)
+        found = self._pop(config)
+        if found is None:
+            return BatchSender(config, self._pool, name=name)
+        found.producer.resume(name)
+        return found.producer
 
     def _pop(self, config: ClientConfig) -> _Idle | None:
         with self._lock:

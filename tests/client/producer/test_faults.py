@@ -307,12 +307,19 @@ def test_a_request_the_broker_cannot_read_fails_at_once(cluster):
         (Do(store=False), "append offset -1"),
     ],
 )
-def test_an_answer_that_makes_no_sense_fails_at_once(cluster, deed, what):
+def test_an_answer_that_makes_no_sense_counts_as_a_lost_connection(cluster, deed, what):
     cluster.broker.script = then_store(deed)
     with contextlib.closing(cluster.sender()) as producer:
-        producer.send("demo", b"x")
-        with pytest.raises(ProduceError, match=f"answered a message with something unexpected: .*{what}"):
-            producer.flush()
+        send_and_flush(producer)
+        assert producer.retried == 1
+        assert len(cluster.broker.server.accepted) == 2
+    assert cluster.stored() == [b"x"] * (1 + deed.store)
+    cluster.broker.script = lambda *_: deed
+    with (
+        contextlib.closing(cluster.sender(retry_ambiguous=False)) as producer,
+        pytest.raises(ProduceError, match=rf"SEND_FAILED.AMBIGUOUS.*makes no sense \(.*{what}"),
+    ):
+        send_and_flush(producer)
 
 
 def send_and_flush(producer):

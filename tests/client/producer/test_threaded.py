@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.client.producer.ways import WAYS, by
-from tests.client.scripted_cluster import HANG_UP, OVERFLOW, SILENT, STORE, refuse, scripted_cluster
+from tests.client.scripted_cluster import (
+    HANG_UP,
+    OVERFLOW,
+    SILENT,
+    STORE,
+    Do,
+    refuse,
+    scripted_cluster,
+    then_store,
+)
 from tests.waiting import wait_until
 from tubemq_spark.client.producer.outcomes import SendResult
 from tubemq_spark.client.producer.partitioner import PublishedTopic
@@ -230,6 +239,18 @@ def test_a_refused_message_fails_alone(cluster):
         assert isinstance(bad.exception(SECONDS), ProduceError)
         assert [error.condition for error in told.errors] == ["TUBEMQ_SEND_FAILED"]
         assert producer.send("demo", b"later").result(SECONDS)
+
+
+def test_nonsense_of_one_broker_harms_no_message_to_another(cluster):
+    nonsense = Do(junk=b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    cluster.brokers[1].script = lambda *_: nonsense
+    with cluster.producer(delivery_timeout_ms=LONG_MS) as producer:
+        waiting = producer.send("demo", b"waits", partition=(2, 0))
+        wait_until(lambda: len(cluster.brokers[1].requests) > 1)
+        for _ in range(5):
+            producer.send("demo", b"passes", partition=(1, 0)).result(SECONDS)
+        cluster.brokers[1].script = then_store()
+        assert waiting.result(SECONDS).partition.broker_id == 2
 
 
 def test_flush_raises_a_failure_once_that_was_not_asked_about(cluster):

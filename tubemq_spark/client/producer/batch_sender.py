@@ -186,11 +186,7 @@ class BatchSender:
         self._destinations.forget_receipts()
 
     def resume(self, name: str = "") -> None:
-        """Begin the next piece of work under a name; call ``pause`` before.
-
-        Raises:
-            ProduceError: a broker has sent nonsense since.
-        """
+        """Begin the next piece of work under a name; call ``pause`` before."""
         self._log.begin(name or f"producer {self._session.client_id}")
         self._window.resume()
 

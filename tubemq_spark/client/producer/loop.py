@@ -366,7 +366,7 @@ class SendLoop:
                 self._window.wait(self._patience_s())
                 self._see_full()
         except TubeMQError as error:
-            # As it is: a certificate that is not accepted, or an answer that makes no sense, says what to do.
+            # As it is: a certificate that is not accepted says what to do.
             self._window.break_off(error)
             self._end(error)
         except BaseException as error:

@@ -30,8 +30,8 @@ class Producer:
     a key or a named partition: a partition has one of them under way at a time.
 
     **A message fails alone.** Its error is told by its future and its callback, and does no harm to others.
-    ``flush`` raises it if neither was used. Only errors that concern all messages, such as a broker that
-    answers nonsense, end the producer: ``send`` and ``flush`` raise them from then on, and what was not
+    ``flush`` raises it if neither was used. Only errors that concern all messages, such as a certificate
+    that is not accepted, end the producer: ``send`` and ``flush`` raise them from then on, and what was not
     acknowledged is abandoned.
 
     **Callbacks** run one after the other in the producer's thread, in which messages move: they must be

@@ -10,9 +10,9 @@
 - *in line* in ``PartitionLines``, only with ``keep_order``: an older message of its partition has not ended.
 
 ``submit`` queues, or lets wait what is for a partition that is not listed; ``_encode`` puts in flight; an
-answer ends it or, like a lost connection or a time-out, makes it wait; ``Resending.take_due`` gives it back
-to be queued again, perhaps for another broker, or makes it wait on while its topic has no partition for it.
-Messages are queued and put in flight by runs; one that waits is a run of its own.
+answer ends it or, like a lost connection, nonsense or a time-out, makes it wait; ``Resending.take_due`` gives
+it back to be queued again, perhaps for another broker, or makes it wait on while its topic has no partition
+for it. Messages are queued and put in flight by runs; one that waits is a run of its own.
 
 **Invariants.**
 
@@ -231,9 +231,6 @@ class SendWindow:
         """Begin again after a long pause without messages: connections that have ended are made again.
 
         Their brokers have not failed, and nothing was in flight.
-
-        Raises:
-            ProduceError: a broker has sent nonsense in the meantime.
         """
         self._pass_time(None)
         while self._look_after_connections(0.0):
@@ -456,9 +453,8 @@ class SendWindow:
         try:
             stored, not_stored = link.connection.receive_data(arrival)
         except RemoteProtocolError as error:
-            raise ProduceError(
-                "TUBEMQ_SEND_ANSWER", endpoint=link.endpoint, what=error.parameters["what"]
-            ) from error
+            self._lost(link, pipeline.fail(f"its answer makes no sense ({error.parameters['what']})"))
+            return
         link.last_heard = self._now
         link.failures = 0
         link.refuses = not stored and (link.refuses or bool(not_stored))
@@ -520,7 +516,7 @@ class SendWindow:
             self._slow_down()
 
     def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
-        """A connection failed: whether its broker stored what was in flight is unknown.
+        """A connection failed, or brought nonsense: whether its broker stored what was in flight is unknown.
 
         Raises:
             TlsError: that is the cause, and another attempt would fail as well.
