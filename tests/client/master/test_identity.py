@@ -12,6 +12,7 @@ from tubemq_spark.client.master import identity
 
 
 def test_ids_have_javas_form():
+    assert re.match(r"\d+\.\d+\.\d+", __version__)
     unique = rf"[\d.]+-{os.getpid()}-\d+-\d+"
 
     assert re.fullmatch(rf"{unique}-Python-{re.escape(__version__)}", identity.producer_id())

@@ -651,7 +651,19 @@ def test_a_fetch_ends_in_time_though_partitions_do_not_rest(server, timeout_ms):
     with consumer_of(server, not_found_wait_ms=0) as consumer:
         for one in consumer.share():
             consumer.connect(one)
-        assert consumer.fetch(timeout_ms) is None
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            assert threads.submit(consumer.fetch, timeout_ms).result(10) is None
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 60_000])
+def test_a_fetch_waits_for_messages_that_come_later(server, timeout_ms):
+    asked = server.faults.delay(Method.GET_MESSAGE, 0)
+    with consumer_of(server) as consumer, concurrent.futures.ThreadPoolExecutor(1) as threads:
+        consumer.connect(partition())
+        fetching = threads.submit(consumer.fetch, timeout_ms)
+        wait_until(lambda: asked.hits or fetching.done(), 30)
+        produce(server, numbered(3), where=partition())
+        assert [record.value for record in fetching.result(30)] == numbered(3)
 
 
 @in_one_test("context", [None, 7, b"1:demo:0@1", "", "1:demo:0", "demo", "1:demo:0@", "x:demo:0@1", "1::0@1"])
