@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python compiles what is imported; pip would compile all, which takes a third of its time.
 PIP_QUIETLY := --quiet --no-compile
 PIP_INSTALL := pip install $(PIP_QUIETLY) --config-settings editable_mode=compat
-INSTALL := $(BIN)/python -m $(PIP_INSTALL) -c constraints.txt -e
+INSTALL := tools/patiently.sh 10 "installing into $(VENV), which takes a minute" $(BIN)/python -m $(PIP_INSTALL) -c constraints.txt -e
 
 # In the same environment: what few need.
 STAMP_DOCS := $(VENV)/.docs-installed

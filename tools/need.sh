@@ -5,8 +5,8 @@ set -eu
 
 install_or_tell() { # what package
     if [ "$(id -u)" = 0 ] && [ -f /etc/debian_version ]; then
-        echo "installing $2, because $1 is missing" >&2
-        apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $2 >&2
+        "$(dirname "$0")/patiently.sh" 10 "installing $2, because $1 is missing" sh -ec \
+            "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $2" >&2
     else
         echo "$1 is missing; install it with: sudo apt-get install -y $2   (or your system's package of it)" >&2
         exit 1

@@ -1,5 +1,6 @@
 """Runs the demo and draws its screen at the end: ``python -m integration_tests.rig.demo_picture``."""
 
+import contextlib
 import io
 import re
 import sys
@@ -13,7 +14,7 @@ from tubemq_spark.cli.demo import screen
 from tubemq_spark.cli.main import main
 
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "demo.svg"
-_COMMAND: Final = ("demo", "--max-lines", "100000")
+_COMMAND: Final = ("demo",)
 
 
 class _Terminal(Console):
@@ -28,6 +29,7 @@ def draw() -> None:
     console = _Terminal(record=True, width=108, file=io.StringIO())
     console.print(f"$ tubemq-spark {' '.join(_COMMAND)}", style="bold", highlight=False)
     screen._standard_output = lambda: console
+    screen.Screen._reporting = lambda *_: contextlib.nullcontext()  # a terminal keeps no reports
     if main(_COMMAND):
         sys.exit("the demo failed")
     drawn = console.export_svg(title="tubemq-spark demo", theme=MONOKAI, unique_id="demo")

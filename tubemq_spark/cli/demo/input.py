@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from tubemq_spark.errors import OptionError
 
-DEFAULT_MAX_LINES: Final = 300_000
+DEFAULT_MAX_LINES: Final = 100_000
 """How much of the installed Python the demo publishes, so that it takes about a minute."""
 
 MAX_LINE_BYTES: Final = 1_000_000

@@ -163,7 +163,7 @@ class DemoRun:
             ),
         )
         self._screen.table(
-            "Offsets of the topics",
+            "Offsets of the topics: 28 per message; partition 10000 is the first one of store 1",
             ("topic", "broker:partition", "offset before", "offset after", "messages in the store"),
             (
                 (partition.topic, partition.local_id, start, end, rows_between(start, end))

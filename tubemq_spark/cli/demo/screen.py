@@ -1,5 +1,6 @@
 """What the demo prints: a line when a phase ends and, on a terminal, a bar while it runs."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from rich.table import Table
 
 _NARROWEST: Final = 100
 """Width of the output if there is no terminal, so that tables and paths are not truncated."""
+_REPORT_SECONDS: Final = 10.0
+"""How often it is said what goes on, if there is no terminal to show it all the time."""
 
 
 class Phase:
@@ -32,10 +35,14 @@ class Screen:
     """Writes to standard output: on a terminal with colour and bars, otherwise as plain text."""
 
     def __init__(
-        self, console: Console | None = None, clock: Callable[[], float] = time.perf_counter
+        self,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+        report_seconds: float = _REPORT_SECONDS,
     ) -> None:
         self._console = console if console is not None else _standard_output()
         self._clock = clock
+        self._report_seconds = report_seconds
 
     def say(self, text: str) -> None:
         """Write a line as it is."""
@@ -60,7 +67,7 @@ class Screen:
     def step(self, what: str) -> Iterator[None]:
         """Time something of unknown size: ``start Spark                        4.1 s``."""
         began = self._clock()
-        with self._console.status(what):
+        with self._console.status(what), self._reporting(lambda: f"{what} ..."):
             yield
         self.say(f"{what:<52}{self._clock() - began:>7.1f} s")
 
@@ -85,10 +92,31 @@ class Screen:
                 bar.update(task, advance=count, rate=_rate(phase.done, self._clock() - began))
 
             phase = Phase(on_advance)
-            yield phase
+            with self._reporting(lambda: f"{what} ... {phase.done:,} of {total:,} {unit}"):
+                yield phase
         seconds = self._clock() - began
         speed = f"{_rate(phase.done, seconds):,.0f} {unit}/s"
         self.say(f"{what:<34}{phase.done:>9,} {unit:<8}{seconds:>7.1f} s{speed:>18}  {phase.note}".rstrip())
+
+    @contextmanager
+    def _reporting(self, report: Callable[[], str]) -> Iterator[None]:
+        """Write every few seconds what goes on, unless a terminal shows it."""
+        if self._console.is_terminal:
+            yield
+            return
+        ended = threading.Event()
+
+        def write() -> None:
+            while not ended.wait(self._report_seconds):
+                self.say(report())
+
+        writer = threading.Thread(target=write, name="tubemq-screen", daemon=True)
+        writer.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            writer.join()
 
     def table(self, title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Show rows; numbers are right-aligned, with thousands separators."""
