@@ -46,7 +46,8 @@ def test_what_is_there_is_not_replaced(capsys, tmp_path):
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == (
-        f"tubemq-spark: {tmp_path / 'tail.py'} exists, and nothing was copied; name another folder\n"
+        f"tubemq-spark: [TUBEMQ_COMMAND_FILE_EXISTS] {tmp_path / 'tail.py'} exists, and nothing was copied; "
+        "name another folder.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["tail.py"]
     assert (tmp_path / "tail.py").read_text() == "mine"

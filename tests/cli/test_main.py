@@ -1,11 +1,14 @@
 """Arguments and exit codes."""
 
 import argparse
+import errno
+import os
 import subprocess
 import sys
 
 import pytest
 
+from tests.cases import in_one_test
 from tubemq_spark import __version__
 from tubemq_spark.cli import main as cli
 from tubemq_spark.cli.embedded import Addresses, describe, parse_topic
@@ -61,14 +64,84 @@ def test_one_topic_for_lines_and_counts_is_refused(capsys):
     assert "[TUBEMQ_DEMO_ONE_TOPIC]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (OSError("disk full"), 1)])
-def test_each_end_has_its_exit_code(monkeypatch, capfd, error, code):
+SYSTEM = (
+    "[TUBEMQ_COMMAND_SYSTEM] The operating system refuses: No space left on device; mend that, and run the "
+    "command again."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, ""),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, f"tubemq-spark: {SYSTEM}\n"),
+    ],
+)
+def test_each_end_has_its_exit_code(monkeypatch, capfd, error, code, told):
     def ends(_arguments):
         raise error
 
     monkeypatch.setattr("tubemq_spark.cli.embedded.run", ends)
     assert cli.main(["embedded"]) == code
-    assert capfd.readouterr().err == ("tubemq-spark: disk full\n" if code == 1 else "")
+    assert capfd.readouterr().err == told
+
+
+FILE = "[TUBEMQ_COMMAND_FILE] {} cannot be used: No such file or directory; mend that, or name another file"
+SETTING = "[TUBEMQ_BAD_SETTING] {} ({}); it must be a text file that can be read."
+CONFIG = (
+    "[TUBEMQ_COMMAND_SETTING] The configuration file /no cannot be used: No such file or directory; correct"
+)
+
+
+@in_one_test(
+    ("arguments", "code", "told"),
+    [
+        (["examples", "copy", "/proc/x"], 1, FILE.format("/proc/x")),
+        (["produce", "t1", "/no", "--master", "m"], 1, FILE.format("/no")),
+        (
+            ["consume", "t1", "--username", "u", "--password-file", "/no", "--master", "m"],
+            2,
+            SETTING.format("--password-file is /no", "No such file or directory"),
+        ),
+        (
+            ["topics", "create", "t1", "--token-file", "/proc", "--master", "m"],
+            2,
+            SETTING.format("--token-file is /proc", "Is a directory"),
+        ),
+        (
+            ["groups", "reset", "g1", "--offsets", sys.executable, "--master", "m"],
+            2,
+            f"[TUBEMQ_BAD_SETTING] --offsets is {sys.executable} ('utf-8' codec can't decode ",
+        ),
+        (["consume", "t1", "--config", "/no"], 2, CONFIG),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_a_condition(capsys, monkeypatch, arguments, code, told):
+    monkeypatch.delenv("TUBEMQ_PASSWORD", raising=False)
+    monkeypatch.delenv("TUBEMQ_ADMIN_TOKEN", raising=False)
+    assert cli.main(arguments) == code
+    err = capsys.readouterr().err
+    assert told in err
+    assert "[Errno" not in err
+
+
+@in_one_test(
+    "arguments",
+    [
+        *(["--print-completion", shell] for shell in ("bash", "zsh", "tcsh", "fish", "powershell")),
+        *(["--help"], ["consume", "--help"], ["--version"], ["examples", "list"]),
+    ],
+)
+def test_an_output_that_is_not_read_ends_in_silence(monkeypatch, arguments):
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # argparse passes over what it cannot write
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "tubemq_spark", *arguments]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from tubemq_spark.cli.wording import cause_of
 from tubemq_spark.errors import OptionError
 from tubemq_spark.settings.suggest import did_you_mean
 
@@ -74,7 +75,7 @@ def _texts(path: Path, readers: Readers) -> Iterator[tuple[str, str]]:
         with path.open("rb") as opened:
             content = tomllib.load(opened)
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _unusable(source, str(error).rstrip(".")) from error
+        raise _unusable(source, cause_of(error)) from error
     for name, value in content.items():
         if name in _SECRETS:
             instead = _SECRETS[name] or f"the variable {variable(name)}"

@@ -15,6 +15,7 @@ from tubemq_spark.cli.configuration import (
     usual_file,
     variable,
 )
+from tubemq_spark.cli.wording import text_of
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import (
@@ -154,10 +155,7 @@ def read_token(file: Path) -> str:
     Raises:
         OptionError: the file holds none.
     """
-    try:
-        token = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise bad_setting("--token-file", f"{file} ({error})", "a file that can be read") from error
+    token = text_of("--token-file", file).strip()
     if not token:
         raise bad_setting("--token-file", f"{file}, which is empty", "a file with a token")
     return token
@@ -211,4 +209,4 @@ def _password(arguments: argparse.Namespace, given: Mapping[str, Any]) -> str | 
     file: Path | None = given.get("password-file")
     if arguments.password_file is None and PASSWORD_VARIABLE in os.environ:
         return os.environ[PASSWORD_VARIABLE] if "username" in given else None
-    return None if file is None else file.read_text().rstrip("\n")
+    return None if file is None else text_of("--password-file", file).rstrip("\n")

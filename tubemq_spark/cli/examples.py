@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tubemq_spark.cli.parser import Commands, add_group, new_command
 from tubemq_spark.cli.tables import print_json, print_table
+from tubemq_spark.errors import TubeMQError
 
 _PROGRAM = ".py"
 _NOTEBOOK = ".ipynb"
@@ -62,12 +63,13 @@ def run_copy(arguments: argparse.Namespace) -> int:
     """Copy the examples, print where they are, and return 0.
 
     Raises:
-        OSError: a file is there already, or the folder cannot be written.
+        TubeMQError: a file is there already.
+        OSError: the folder cannot be written.
     """
     files = {arguments.folder / name: text for name, text in _texts().items()}
     for path in files:
         if path.exists():
-            raise FileExistsError(f"{path} exists, and nothing was copied; name another folder")
+            raise TubeMQError("TUBEMQ_COMMAND_FILE_EXISTS", path=path)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ Exit codes: 0 success, 1 failure, 2 wrong arguments, 130 interrupted, 141 the ou
 Spark and rich are imported only by the commands that need them, when they run.
 """
 
+import argparse
 import logging
 import os
 import sys
@@ -22,7 +23,7 @@ from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_AR
 from tubemq_spark.cli.receipts import command as receipts
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.cli.topics import command as topics
-from tubemq_spark.cli.wording import LogFormatter
+from tubemq_spark.cli.wording import LogFormatter, system_error
 from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.logs import write_lines_as
 from tubemq_spark.protocol import speedups
@@ -71,21 +72,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: the arguments are wrong (2), or help or the version was asked for (0).
     """
-    parsed = build_parser().parse_args(arguments)
-    if logging.lastResort is not None:  # where warnings go unless a command sends its log elsewhere
-        logging.lastResort.setFormatter(LogFormatter())
-    write_lines_as(LogFormatter())
     try:
-        return int(parsed.run(parsed))
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        try:
+            return _run(build_parser().parse_args(arguments))
+        finally:
+            print(end="", flush=True)  # noqa: T201  Python would do it at its end, and could only complain then.
     except BrokenPipeError:
         # Python would complain once more when it flushes standard output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OUTPUT_CLOSED
-    except (TubeMQError, OSError) as error:
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if logging.lastResort is not None:  # where warnings go unless a command sends its log elsewhere
+        logging.lastResort.setFormatter(LogFormatter())
+    write_lines_as(LogFormatter())
+    try:
+        return int(arguments.run(arguments))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except TubeMQError as error:
         complain(error)
         return WRONG_ARGUMENTS if isinstance(error, OptionError | OffsetFormatError) else FAILED
+    except OSError as error:
+        complain(system_error(error))
+        return FAILED
 
 
 def run_gateway() -> int:

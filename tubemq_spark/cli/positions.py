@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.places import offsets_at
 from tubemq_spark.cli.tables import complain
+from tubemq_spark.cli.wording import text_of
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.notation import OffsetReader, listed
@@ -37,11 +38,11 @@ def read_offsets(argument: str) -> Specific:
 
     Raises:
         OffsetFormatError: it is not that, or names times.
-        OSError: there is no such file.
+        OptionError: there is no such file, or it is not text.
     """
     text, source = argument.strip(), "--offsets"
     if not text.startswith("{"):
-        text, source = Path(text).read_text(encoding="utf-8").strip(), f"The file {text}"
+        text, source = text_of("--offsets", Path(text)).strip(), f"The file {text}"
     reader = OffsetReader(source, text, _ADVICE)
     spec = read_offset_spec(reader.load(), reader)
     if not isinstance(spec, Specific) or timestamps(spec, ()):

@@ -5,8 +5,13 @@ one table is here, and a test goes through all texts that there are.
 """
 
 import logging
+import os
 import re
+from pathlib import Path
 from typing import Final
+
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.settings.fields import bad_setting
 
 _ARGUMENTS: Final = {
     "tubemq.master.servers": "--master",
@@ -67,6 +72,30 @@ def in_words_of_commands(text: object) -> str:
     for name, argument in _SETTINGS.items():
         words = words.replace(f"The setting {name} ", f"{argument} ")
     return _NAMES.sub(lambda match: _ARGUMENTS[match[0]], words)
+
+
+def system_error(error: OSError) -> TubeMQError:
+    """Return an error of the operating system as one of the tree."""
+    if error.filename is None:
+        return TubeMQError("TUBEMQ_COMMAND_SYSTEM", cause=cause_of(error))
+    return TubeMQError("TUBEMQ_COMMAND_FILE", path=os.fsdecode(error.filename), cause=cause_of(error))
+
+
+def cause_of(error: Exception) -> str:
+    """Return why a file cannot be used, without the number and the path that texts of Python have."""
+    return (isinstance(error, OSError) and error.strerror) or str(error).rstrip(".")
+
+
+def text_of(option: str, file: Path) -> str:
+    """Return the text of the file that an argument names.
+
+    Raises:
+        OptionError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise bad_setting(option, f"{file} ({cause_of(error)})", "a text file that can be read") from error
 
 
 class LogFormatter(logging.Formatter):
