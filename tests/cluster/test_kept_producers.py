@@ -206,11 +206,11 @@ def test_an_idle_producer_is_closed_after_a_while(cluster):
 
 
 def test_a_producer_in_use_is_not_closed_for_having_been_idle(cluster):
-    with contextlib.closing(KeptOf(cluster, idle_ms=50)) as kept:
+    with contextlib.closing(KeptOf(cluster, idle_ms=1_000)) as kept:
         first, *_ = kept.task(b"a")
         with kept.sender(kept.config) as sender:
             assert sender is first
-            assert not threading.Event().wait(0.2)
+            assert not threading.Event().wait(1.2)
             sender.send_batch(single("demo", b"b"))
         assert cluster.stored() == [b"a", b"b"]
 

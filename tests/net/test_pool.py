@@ -216,11 +216,12 @@ def test_an_unreachable_peer_does_not_keep_others_waiting(monkeypatch):
 
 
 def test_threads_that_ask_together_for_a_peer_that_is_away_fail_together(monkeypatch):
-    attempts = []
+    attempts, asking = [], []
 
     def slow_failure(endpoint, timeout_ms, tls=None):
         attempts.append(endpoint)
-        time.sleep(0.1)
+        wait_until(lambda: len(asking) == 8)
+        time.sleep(0.1)  # the last of them asks
         raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="timed out")
 
     monkeypatch.setattr(pool_module.RpcChannel, "connect", slow_failure)
@@ -230,6 +231,7 @@ def test_threads_that_ask_together_for_a_peer_that_is_away_fail_together(monkeyp
 
         def ask():
             together.wait()
+            asking.append(1)
             try:
                 pool.get(Endpoint("10.1.2.3", 8123))
             except TubeMQConnectionError as error:

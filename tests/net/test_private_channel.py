@@ -32,6 +32,7 @@ def test_the_time_out_counts_from_when_the_answer_is_asked_for():
     held = []
     with RpcServer(held.append) as server, over(server, PrivateChannel) as channel:
         pending = start(channel, timeout_ms=400)
+        wait_until(lambda: held)
         time.sleep(0.45)
         assert not pending.done
         held[0].answer(ok("late"))

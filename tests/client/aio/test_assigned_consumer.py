@@ -241,11 +241,11 @@ async def test_without_time_only_what_has_come_is_taken(server):
 @coroutine
 async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
     produce(server, numbered(5), where=partition(1))
-    async with assigned(server, confirm_timeout_ms=200) as consumer:
+    async with assigned(server, confirm_timeout_ms=1_000) as consumer:
         await consumer.connect(partition(1), 0)
         await begin_to_fetch(server, consumer)
         await until(lambda: consumer._coroutines.turns._outcomes)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.1)
         await consumer.confirm(await consumer.fetch(0))
         assert consumer.positions()[partition(1)].offset == 5 * ROW
 

@@ -121,7 +121,7 @@ def test_an_exception_in_any_line_of_a_fetch_leaves_no_partition_behind(server):
             confirm()
             interrupted(fetch, line)
             for one in PARTITIONS:  # what the exception took from the user comes when its time is over
-                wait_until(lambda: comes(one), 2)  # noqa: B023
+                wait_until(lambda: comes(one), 20)  # noqa: B023
 
 
 def test_a_batch_comes_again_that_an_exception_kept_from_its_user(server, monkeypatch):

@@ -39,7 +39,8 @@ def read_others(consumer, rounds):
     """Fetch and roll back; return of which brokers messages came."""
     brokers = set()
     for _ in range(rounds):
-        batch = consumer.fetch(10_000)
+        batch = consumer.fetch(30_000)
+        assert batch is not None, "the others have messages"
         brokers.add(batch.partition.broker_id)
         consumer.confirm(batch, consumed=False)
     return brokers
@@ -103,14 +104,14 @@ def test_a_partition_is_given_up_while_it_is_being_fetched(server, consumer):
 
 
 def test_a_broker_that_is_away_costs_one_attempt_at_a_time_and_its_partitions_rest_together(server):
-    with consumer_of(server, rpc_timeout_ms=200) as consumer:
+    with consumer_of(server, rpc_timeout_ms=1_000) as consumer:
         for one in (*SILENT_ONES, *OTHERS):
             consumer.connect(one, 0)
         methods = (Method.GET_MESSAGE, Method.PARTITION_REGISTER)
         held = [server.faults.hold(method, broker=SILENT) for method in methods]
         brokers = consumer._state.cache._brokers
         wait_until(
-            lambda: read_others(consumer, 5) == {2, 3} and brokers._brokers[SILENT].failures >= 3, seconds=20
+            lambda: read_others(consumer, 5) == {2, 3} and brokers._brokers[SILENT].failures >= 3, seconds=60
         )
         assert sum(rule.hits for rule in held) <= brokers._brokers[SILENT].failures + 1
         for rule in held:
@@ -120,7 +121,7 @@ def test_a_broker_that_is_away_costs_one_attempt_at_a_time_and_its_partitions_re
 
 
 def test_a_confirmation_at_a_broker_that_hangs_ends_by_its_own_bound(server):
-    with consumer_of(server, rpc_timeout_ms=300) as consumer:
+    with consumer_of(server, rpc_timeout_ms=1_000) as consumer:
         consumer.connect(SILENT_ONES[0], 0)
         batch = consumer.fetch(10_000)
         server.faults.hold(Method.COMMIT_OFFSET, broker=SILENT)

@@ -287,13 +287,13 @@ def test_routes_that_heartbeats_bring_are_followed(cluster):
 
 
 def test_a_topic_closed_for_writing_is_not_written_any_more(cluster):
-    with cluster.sender(heartbeat_period_ms=20, delivery_timeout_ms=200) as producer:
+    with cluster.sender(heartbeat_period_ms=20, delivery_timeout_ms=1_000) as producer:
         producer.send("demo", b"x")
         producer.flush()
         cluster.master.topics.clear()
         cluster.master.deployed.add("demo")
         with pytest.raises(ProduceError, match="'demo' cannot be published to"):
-            send_for(5, producer)
+            send_for(30, producer)
 
 
 def test_a_master_that_forgot_the_producer_is_told_again(cluster):

@@ -753,14 +753,15 @@ def test_the_time_that_a_message_waits_for_others_counts(cluster):
     """The first message is never answered, so the second has waited when its turn comes."""
     cluster.broker.script = lambda *_: SILENT
     with cluster.producer(
-        max_in_flight=1, delivery_timeout_ms=800, rpc_timeout_ms=60_000, linger_ms=0
+        max_in_flight=1, delivery_timeout_ms=2_000, rpc_timeout_ms=60_000, linger_ms=0
     ) as producer:
         futures = [producer.send("demo", b"x", partition=(1, 0)) for _ in range(2)]
-        began = time.monotonic()
+        ended_at = []
         for future in futures:
             with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED"):
                 future.result(SECONDS)
-        assert time.monotonic() - began < 2 * 0.8 + 1.0
+            ended_at.append(time.monotonic())
+        assert ended_at[1] - ended_at[0] < 1.5, "the second had two seconds of its own"
 
 
 def test_a_producer_that_is_forgotten_ends_by_itself(cluster):

@@ -248,13 +248,15 @@ def test_passing_over_records_of_other_partitions_is_progress(monkeypatch):
     assert time.now > began + 3
 
 
-def test_the_callers_time_is_no_standstill():
+def test_the_callers_time_is_no_standstill(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(range_reader, "Patience", functools.partial(Patience, clock=time.clock))
     with broker_of(9, limits=Limits(memory_entries=3)) as broker:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.refuse(503)]
         found = []
-        for batch in batches(broker, 0, 9 * ROW, fetch_timeout_ms=60):
+        for batch in batches(broker, 0, 9 * ROW, fetch_timeout_ms=5_000):
             found += values_of(batch)
-            time.sleep(0.08)
+            time.now += 6
 
         assert found == values(0, 9)
 

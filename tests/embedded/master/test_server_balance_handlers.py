@@ -219,7 +219,7 @@ def test_the_partitions_of_all_topics_count_together(quick):
 
 
 def test_an_event_comes_once_and_again_when_it_is_given_up(start_master):
-    settings = EmbeddedSettings(balance_period_ms=10, client_timeout_ms=300)
+    settings = EmbeddedSettings(balance_period_ms=10, client_timeout_ms=1_000)
     _, master = start_master(settings)
     master.join_group("one")
     first = None
@@ -232,7 +232,7 @@ def test_an_event_comes_once_and_again_when_it_is_given_up(start_master):
     assert not answer.HasField("event")
     while not answer.HasField("event") and time.monotonic() < deadline:
         answer = master.group_heartbeat("one")
-    assert time.monotonic() - asked_at >= 0.3, "not before a silent client would be forgotten"
+    assert time.monotonic() - asked_at >= 1, "not before a silent client would be forgotten"
     assert list(answer.event.subscribeInfo) == list(first.subscribeInfo)
     assert answer.event.rebalanceId > first.rebalanceId
 

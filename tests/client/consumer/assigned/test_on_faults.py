@@ -359,7 +359,7 @@ def test_missed_heartbeats_are_counted_by_broker_and_told_once(dense, caplog):
 
 
 def test_leases_are_kept_while_nobody_fetches():
-    settings = EmbeddedSettings(lease_timeout_ms=400, scan_period_ms=50)
+    settings = EmbeddedSettings(lease_timeout_ms=1_000, scan_period_ms=50)
     with (
         EmbeddedTubeMQ(topics={TOPIC: (1, 2)}, brokers=3, settings=settings) as server,
         consumer_of(server, heartbeat_period_ms=50) as consumer,
@@ -368,7 +368,7 @@ def test_leases_are_kept_while_nobody_fetches():
         for number in (0, 1):
             consumer.connect(partition(1, number))
         heartbeats = server.faults.delay(Method.PARTITION_HEARTBEAT, 0)
-        wait_until(lambda: heartbeats.hits >= 20)
+        wait_until(lambda: heartbeats.hits >= 25, 30)
         for number in (0, 1):
             with pytest.raises(RpcError, match="410"):
                 other.connect(partition(1, number))
@@ -448,7 +448,7 @@ def test_a_heartbeat_loses_exactly_the_partitions_that_the_broker_names(caplog):
 def test_a_batch_that_is_not_confirmed_in_time_comes_again(dense):
     """With Java's client it blocks its partition for ever."""
     produce(dense, numbered(3), where=partition())
-    with consumer_of(dense, confirm_timeout_ms=50) as consumer:
+    with consumer_of(dense, confirm_timeout_ms=1_000) as consumer:
         consumer.connect(partition())
         first = consumer.fetch()
         assert consumer.consume_status is ConsumeStatus.ALL_IN_USE
