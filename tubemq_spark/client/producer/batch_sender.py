@@ -1,6 +1,7 @@
 """A sender of batches without a thread of its own: what the sink and the gateways send with."""
 
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -17,6 +18,7 @@ from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import OutgoingBatch, outgoing_batch, refused_message
 from tubemq_spark.client.producer.partitioner import PublishedTopic
+from tubemq_spark.client.producer.probe import Probe
 from tubemq_spark.client.producer.publishing import Publishing
 from tubemq_spark.client.producer.runs import Destination, Run, runs
 from tubemq_spark.client.producer.statistics import ProducerStatistics
@@ -76,7 +78,9 @@ class BatchSender:
         self._session = ProducerSession(config, pool, wait)
         self._wait = wait
         self._log = SendLog(name or f"producer {self._session.client_id}")
-        self._links = links = BrokerLinks(config.rpc_timeout_ms)
+        self._links = links = BrokerLinks(
+            config.rpc_timeout_ms, new_probe=functools.partial(Probe, config, self._session.client_id)
+        )
         self._destinations = Destinations(
             self._session, links, config.partitioner, keep_order=config.keep_order
         )

@@ -1,7 +1,9 @@
 """The brokers of one producer, and which of them messages without key and partition pass over."""
 
+from collections.abc import Callable
 from typing import Final
 
+from tubemq_spark.client.producer.probe import Probe
 from tubemq_spark.client.producer.runs import BrokerLink
 from tubemq_spark.client.producer.statistics import BrokerStatistics
 from tubemq_spark.model import Endpoint
@@ -19,9 +21,10 @@ reach few partitions."""
 class BrokerLinks:
     """The brokers met so far, each *avoided*, *crowded*, or neither.
 
-    A broker is passed over for a while after a failure (*avoided*), each time twice as long, until it stores
-    a message again; and while it holds its share of the window (*crowded*), so that one slow broker leaves
-    the other shares alone. A broker that failed has a share of one message until it stores one.
+    A broker is passed over after a failure (*avoided*), until it answers a ``Probe``, which is sent after a
+    while, each time twice as long, until the broker stores a message again; and while it holds its share of
+    the window (*crowded*), so that one slow broker leaves the other shares alone. A broker that failed has a
+    share of one message until it stores one.
 
     Messages with a key or a named partition cannot go elsewhere. While their broker is stalled, has stored
     nothing since it refused a message, or does not have their partition listed, they are *aside*: they do not
@@ -31,17 +34,27 @@ class BrokerLinks:
     stalled, or refuse, nothing is aside.
     """
 
-    def __init__(self, timeout_ms: int, *, detailed: bool = False) -> None:
+    def __init__(
+        self,
+        timeout_ms: int,
+        *,
+        detailed: bool = False,
+        new_probe: Callable[[Endpoint], Probe] | None = None,
+    ) -> None:
         """Create it without brokers.
 
         Args:
             timeout_ms: within which time brokers are told that an answer is wanted.
+            new_probe: begins to ask whether a broker answers; without it, the next message finds out.
             detailed: whether stored messages are told of with details.
         """
         self._timeout_ms = timeout_ms
         self._detailed = detailed
         self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
         self._avoided: dict[BrokerLink, float] = {}
+        """Until when each is not asked whether it answers."""
+        self._new_probe = new_probe
+        self._probes: dict[BrokerLink, Probe] = {}
         self._crowded: set[BrokerLink] = set()
         self._latest: dict[int, BrokerLink] = {}
         """The link of each broker at the address that was met last."""
@@ -86,16 +99,47 @@ class BrokerLinks:
             self._update()
 
     def forgive(self, now: float) -> None:
-        """Turn again to brokers that were avoided long enough."""
-        if self._avoided and min(self._avoided.values()) <= now:
-            self._avoided = {link: end for link, end in self._avoided.items() if end > now}
-            self._update()
+        """Turn again to brokers that were avoided long enough, and answer; wait for none."""
+        if not self._avoided or min(self._avoided.values()) > now:
+            return
+        for link in [link for link, end in self._avoided.items() if end <= now]:
+            answers = self._answers(link)
+            if answers is not None:
+                self._forget_failure(link)
+                if not answers:
+                    self.avoid(link, now)
+        self._update()
+
+    def _answers(self, link: BrokerLink) -> bool | None:
+        """Return whether a broker answers; None as long as that is not known."""
+        # At an old address none is expected, and messages go to the new one.
+        if self._new_probe is None or self._latest[link.broker_id] is not link:
+            return True
+        if link not in self._probes:
+            self._probes[link] = self._new_probe(link.endpoint)
+        return self._probes[link].answered()
+
+    def _forget_failure(self, link: BrokerLink) -> None:
+        self._avoided.pop(link, None)
+        if (probe := self._probes.pop(link, None)) is not None:
+            probe.close()
 
     def recovered(self, link: BrokerLink) -> None:
         """Forget a broker's failures: it has stored a message."""
         link.troubles = 0
-        self._avoided.pop(link, None)
+        self._forget_failure(link)
         self._update()
+
+    def close(self) -> None:
+        """Ask no broker any more."""
+        for probe in self._probes.values():
+            probe.close()
+        self._probes.clear()
+
+    def abandon(self) -> None:
+        """Drop the probes in a forked child."""
+        for probe in self._probes.values():
+            probe.abandon()
 
     def share_out(self, messages: int, size: int) -> None:
         """Give each broker its share of the window, and pass over those that hold it already."""

@@ -1,5 +1,6 @@
 """Where messages go: the topics and partitions that a producer knows, and what asks masters for others."""
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.partitioner import PublishedTopic
+from tubemq_spark.client.producer.probe import Probe
 from tubemq_spark.client.producer.publishing import Publishing
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.client.producer.statistics import ProducerStatistics
@@ -60,7 +62,11 @@ class Placing:
         """
         self.session = ProducerSession(config, pool, wait)
         self.log = SendLog(name or f"producer {self.session.client_id}")
-        self.links = BrokerLinks(config.rpc_timeout_ms, detailed=detailed)
+        self.links = BrokerLinks(
+            config.rpc_timeout_ms,
+            detailed=detailed,
+            new_probe=functools.partial(Probe, config, self.session.client_id),
+        )
         self.destinations = Destinations(
             self.session, self.links, config.partitioner, keep_order=config.keep_order
         )

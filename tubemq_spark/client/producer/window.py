@@ -240,10 +240,12 @@ class SendWindow:
         """Drop every connection without closing it for another process that shares it; fail for good."""
         self.error = error
         self._pipelines.abandon()
+        self._links.abandon()
 
     def close(self) -> None:
         """Close every connection; what is not acknowledged is forgotten."""
         self._pipelines.close()
+        self._links.close()
         for link in self._links.all:
             link.detach()
         self._owners.clear()

@@ -1,0 +1,115 @@
+"""A broker that failed is asked whether it answers; no message that could go elsewhere finds out."""
+
+import pytest
+
+from testkit.message_sender import MessageSender
+from tests.client.ranges import config_of
+from tests.rpc_server import RpcServer
+from tests.waiting import wait_until
+from tubemq_spark.client.producer import links
+from tubemq_spark.client.producer.probe import Probe
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool
+
+TOPIC = "demo"
+AWAY = 2
+ROUNDS = 20
+
+
+@pytest.fixture
+def server():
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3) as running:
+        yield running
+
+
+@pytest.fixture
+def sender(server, monkeypatch):
+    """A sender that soon tries a broker again, and has sent to all three."""
+    monkeypatch.setattr(links, "_AVOID_S", 0.01)
+    monkeypatch.setattr(links, "_AVOID_AT_MOST_S", 0.02)
+    with ChannelPool() as pool, MessageSender(config_of(server, rpc_timeout_ms=300), pool) as sender:
+        micro_batch(sender)
+        assert stored_at(sender, AWAY)
+        yield sender
+
+
+def micro_batch(sender):
+    for number in range(100):
+        sender.send(TOPIC, b"%d" % number)
+    sender.flush()
+
+
+def stored_at(sender, broker):
+    return sum(one.count for one in sender.receipts() if one.partition.broker_id == broker)
+
+
+def comes_back(sender):
+    before = stored_at(sender, AWAY)
+
+    def is_used():
+        micro_batch(sender)
+        return stored_at(sender, AWAY) > before
+
+    wait_until(is_used)
+
+
+def outcome_of(probe):
+    outcomes = []
+
+    def ended():
+        outcomes.append(probe.answered())
+        return outcomes[-1] is not None
+
+    wait_until(ended)
+    return outcomes[-1]
+
+
+def test_micro_batches_pass_over_a_frozen_broker_until_it_answers(server, sender):
+    server.faults.freeze_broker(AWAY)
+    micro_batch(sender)
+    repeated = sender.retried
+    assert repeated
+    for _ in range(ROUNDS):
+        micro_batch(sender)
+    assert sender.retried == repeated
+
+    server.faults.start_broker(AWAY)
+    comes_back(sender)
+
+
+def test_a_broker_that_was_stopped_is_used_again(server, sender):
+    server.faults.stop_broker(AWAY)
+    for _ in range(ROUNDS):
+        micro_batch(sender)
+    server.faults.start_broker(AWAY)
+    comes_back(sender)
+
+
+@pytest.mark.parametrize(
+    ("answer", "answers"),
+    [
+        (lambda asked: asked.fail("Anything", "no"), True),
+        (lambda asked: asked.send_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n"), False),
+        (lambda asked: asked.hang_up(), False),
+        (lambda asked: None, False),
+    ],
+    ids=["a refusal", "another protocol", "the end", "nothing"],
+)
+def test_every_answer_will_do_and_nothing_else(server, answer, answers):
+    with RpcServer(answer) as broker:
+        probe = Probe(config_of(server, rpc_timeout_ms=200), "me", broker.endpoint)
+        try:
+            assert outcome_of(probe) is answers
+        finally:
+            probe.close()
+
+
+def test_an_address_that_nobody_listens_at_does_not_answer(server):
+    with RpcServer(lambda asked: None) as broker:
+        endpoint = Endpoint("127.0.0.1", broker.endpoint.port)
+    probe = Probe(config_of(server), "me", endpoint)
+    try:
+        assert outcome_of(probe) is False
+    finally:
+        probe.close()
