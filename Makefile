@@ -78,7 +78,7 @@ clean: ## remove what make made
 	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-##@ Test; ARGS="-k name" goes to pytest, PYTHON=python3.13 chooses the interpreter
+##@ Test; ARGS="-k test_several_topics" goes to pytest, PYTHON=python3.13 chooses the interpreter
 
 test: unit test-integration ## every test but the long ones; those on the Java TubeMQ are skipped with a reason where Maven is missing
 

@@ -71,7 +71,8 @@ def test_no_folder_of_the_package_has_more_than_25_modules():
         folder: len([path for path in folder.glob("*.py") if not path.stem.endswith(("_pb2", "__init__"))])
         for folder in (package, *(path for path in package.rglob("*") if path.is_dir()))
     }
-    assert {str(folder): size for folder, size in sizes.items() if size > 25} == {}
+    full = {str(folder): size for folder, size in sizes.items() if size > 25}
+    assert full == {}, "make a package of the modules that belong together"
 
 
 def test_the_client_has_at_most_twenty_rooms_on_one_level():

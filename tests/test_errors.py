@@ -27,28 +27,32 @@ def test_texts_are_one_condition_and_sentences_that_end(condition):
     text = str(TubeMQError(condition, **parameters_of(condition)))
     head, _, sentence = text.partition("] ")
     assert head == f"[{condition}"
-    assert sentence[0].isupper() or sentence[0] in "'<"
-    assert sentence.endswith(".") or condition in ENDED_BY_THEIR_PARAMETER
-    assert not sentence.endswith("..")
-    assert "\n" not in sentence
-    assert "  " not in sentence
+    assert sentence[0].isupper() or sentence[0] in "'<", "a text begins with a capital letter or a value"
+    assert sentence.endswith(".") or condition in ENDED_BY_THEIR_PARAMETER, "a text ends with a full stop"
+    assert not sentence.endswith(".."), "the last parameter brings a full stop of its own"
+    assert "\n" not in sentence, "a text is one line"
+    assert "  " not in sentence, "two blanks"
 
 
 @each_condition
 def test_texts_say_what_happened_and_then_what_to_do(condition):
-    assert re.search(r"[;.,] ", CONDITIONS[condition]), "one clause only"
+    told = CONDITIONS[condition]
+    assert re.search(r"[;.,] ", told), "one clause only: say what happened; then say what to do"
 
 
 @each_condition
 def test_condition_names_can_be_searched_for(condition):
-    assert re.fullmatch(r"TUBEMQ_[A-Z_]+(\.[A-Z_]+)?", condition)
+    form = r"TUBEMQ_[A-Z_]+(\.[A-Z_]+)?"
+    assert re.fullmatch(form, condition), (
+        "users search for TUBEMQ_ and capital letters, with one part behind a dot"
+    )
 
 
 @each_condition
 def test_parameters_are_plain_names_and_hold_no_secret(condition):
     for name in parameters_of(condition):
-        assert name.isidentifier()
-        assert not re.search("password|secret|signature|token", name)
+        assert name.isidentifier(), "parameters are keyword arguments"
+        assert not re.search("password|secret|signature|token", name), "no text of an error holds a secret"
 
 
 @each_condition
@@ -129,7 +133,8 @@ def test_every_condition_is_raised_somewhere():
     sources = "".join(
         path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "errors.py"
     )
-    assert [name for name in CONDITIONS if name.partition(".")[0] not in sources] == []
+    unused = [name for name in CONDITIONS if name.partition(".")[0] not in sources]
+    assert unused == [], "take these texts out of the table"
 
 
 @pytest.fixture(scope="module")

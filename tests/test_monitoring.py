@@ -68,7 +68,7 @@ def test_each_rule_is_tested_and_each_alert_says_what_to_do():
     tests = (PROMETHEUS / "rules_test.yml").read_text()
     for rule in rules():
         name = rule.get("alert") or rule["record"]
-        assert re.search(rf'\b{name}\b"?', tests), name
+        assert re.search(rf'\b{name}\b"?', tests), f"rules_test.yml has no test of {name}"
         if "alert" in rule:
             assert rule["labels"].keys() == {"severity"}
             assert rule["labels"]["severity"] in {"page", "ticket"}
@@ -87,15 +87,16 @@ def test_rules_and_dashboards_are_about_metrics_that_there_are_and_all_are_shown
     alerted = set().union(*(metrics_in(rule["expr"]) for rule in rules()))
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     used = set(re.findall(r"\w+:\w+(?::\w+)?", " ".join(rule["expr"] for rule in rules() if "alert" in rule)))
-    assert (shown | alerted) - there == set()
-    assert there - shown == LEFT_OUT.keys()
-    assert used <= recorded
+    assert (shown | alerted) - there == set(), "no metric has this name"
+    assert there - shown == LEFT_OUT.keys(), "show it in a dashboard, or name it in LEFT_OUT with the reason"
+    assert used <= recorded, "an alert uses what no rule records"
 
 
 def test_the_page_names_every_metric_of_streams_and_asks_for_some_of_them():
     page = (ROOT / "docs" / "spark" / "monitoring.md").read_text()
     of_streams = exported_by_listener()
-    assert [name for name in of_streams if f"| `{name}` |" not in page] == []
+    unnamed = [name for name in of_streams if f"| `{name}` |" not in page]
+    assert unnamed == [], "the table of docs/spark/monitoring.md has a row for each metric of streams"
     assert len(questions()) > 8
     assert set().union(*map(metrics_in, questions())) <= of_streams
 

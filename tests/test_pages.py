@@ -1,4 +1,7 @@
-"""Pages for users import only what is public: what the pages of the Python API and versions.md name."""
+"""What pages show can be copied: they import only what is public, and choose tests that are there.
+
+Public is what the pages of the Python API and versions.md name.
+"""
 
 import ast
 import importlib
@@ -40,4 +43,21 @@ def imported():
 def test_pages_and_examples_import_what_is_public():
     known, names = public(), list(imported())
     assert len(names) > 25
-    assert [f"{page.relative_to(ROOT)}: {name}" for page, name in names if name not in known] == []
+    internal = [f"{page.relative_to(ROOT)}: {name}" for page, name in names if name not in known]
+    assert internal == [], (
+        "pages and examples import only what the pages of the Python API and versions.md name"
+    )
+
+
+def test_commands_that_choose_a_test_can_be_copied():
+    """Those of the contributing page and of ``make help``."""
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "Makefile")]
+    chosen = set(re.findall(r"-k (\w+)", " ".join(texts))) - {"embedded", "real"}
+    tests = [
+        path.read_text(encoding="utf-8")
+        for folder in ("tests", "integration_tests")
+        for path in (ROOT / folder).rglob("test_*.py")
+    ]
+    assert len(chosen) >= 3
+    missing = [name for name in chosen if not any(f"def {name}(" in text for text in tests)]
+    assert missing == [], "pytest -k selects nothing: name a test that is there"

@@ -69,7 +69,7 @@ def test_every_row_names_tests_or_says_why_not(page):
 
 def test_tests_in_the_page_s_text_exist():
     missing = [test for test in NODE_ID.findall(PAGE.read_text()) if not node_exists(test, ROOT)]
-    assert missing == []
+    assert missing == [], "the page names tests that are not there"
 
 
 def test_a_behaviour_is_listed_once(page):

@@ -48,7 +48,7 @@ def test_names_say_what_they_hold():
     assert len(vague) >= 6
     names = [(path, node.lineno, name_of(node)) for path, tree in trees() for node in bound_names(tree)]
     offenders = [f"{path}:{line}: {name}" for path, line, name in names if name in vague]
-    assert len(offenders) < MOST_VAGUE_NAMES * len(names), "\n".join(offenders)
+    assert len(offenders) < MOST_VAGUE_NAMES * len(names), "\n".join(("say what it holds:", *offenders))
 
 
 def test_docstrings_say_what_functions_do_and_not_what_is_not_there():
@@ -60,7 +60,7 @@ def test_docstrings_say_what_functions_do_and_not_what_is_not_there():
         for name, text in docstrings(tree)
         if text.split(maxsplit=1)[0] in openings or (name == "__init__" and re.search(r"\byet\b", text))
     ]
-    assert offenders == []
+    assert offenders == [], "say what a function does, from its first word on; see docs/project/words.md"
 
 
 def test_no_word_that_few_native_writers_use_stands_in_the_package():
@@ -71,4 +71,4 @@ def test_no_word_that_few_native_writers_use_stands_in_the_package():
         for path in FILES
         for word in words.intersection(re.findall(r"\w+", path.read_text(encoding="utf-8").lower()))
     ]
-    assert offenders == []
+    assert offenders == [], "use a usual word; see docs/project/words.md"

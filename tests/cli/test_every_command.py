@@ -58,7 +58,8 @@ def test_help_says_what_it_does_how_it_ends_and_shows_an_example_that_it_takes(c
     assert ended.value.code == 0
     told = " ".join(capsys.readouterr().out.split())
     assert " ".join(command.description.split()) in told
-    assert re.search(r"exit codes: 0 success; 1 if .+; 2 wrong arguments.*; 130 interrupted example: ", told)
+    exit_codes = r"exit codes: 0 success; 1 if .+; 2 wrong arguments.*; 130 interrupted example: "
+    assert re.search(exit_codes, told), "the help of a command ends with its exit codes and an example"
     assert told.endswith(f"example: {command.example}")
     assert command.example.startswith(f"{command.prog} ")
     parsed = cli.build_parser().parse_args(shlex.split(command.example)[1:])

@@ -42,16 +42,18 @@ each_option = in_one_test("option", NAMED.values())
 
 @each_option
 def test_every_option_is_documented(option):
+    assert option.modes, "an option belongs to batch reads, streams or writes: modes=..."
     assert option.modes <= set(Mode)
-    assert option.modes
-    assert option.doc.endswith(".")
-    assert "|" not in option.doc + option.default_doc + option.kind.expected
+    assert option.doc.endswith("."), "the text of an option is one or more sentences"
+    told = option.doc + option.default_doc + option.kind.expected
+    assert "|" not in told, "the texts of an option stand in a table, whose cells end with |"
 
 
 @each_option
 def test_defaults_and_examples_are_values_of_their_kind(option):
     if option.default is not None and not option.default_doc:
-        assert option.read(option.kind.show(option.default)) == option.default
+        shown = option.kind.show(option.default)
+        assert option.read(shown) == option.default, "the page shows the default, and users copy it"
     if option.example:
         assert option.read(option.example)
 
@@ -59,7 +61,8 @@ def test_defaults_and_examples_are_values_of_their_kind(option):
 @each_option
 def test_a_number_has_its_unit_in_its_name(option):
     if "whole number" in option.kind.expected:
-        assert re.search("Ms|Bytes|Messages|Offsets|Partitions|Ranges|Records|Retries|size", option.name)
+        units = "Ms|Bytes|Messages|Offsets|Partitions|Ranges|Records|Retries|size"
+        assert re.search(units, option.name), f"a number says in its name what it counts: one of {units}"
 
 
 def test_names_differ_from_each_other_and_from_what_is_not_an_option():
