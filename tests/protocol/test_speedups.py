@@ -347,6 +347,32 @@ def test_a_frame_within_a_message_is_no_answer():
     assert connection.in_flight == {inner}
 
 
+def test_a_length_that_another_process_changes_is_no_read_beyond_the_frame():
+    run_alone(f"""
+import mmap, os, signal
+from tubemq_spark.protocol import _speedups
+frame = {framed(bytes(100))!r}
+shared = mmap.mmap(-1, 4096)
+shared[:len(frame)] = frame
+length = frame[12:16]
+parent = os.getpid()
+changing = os.fork()
+while changing == 0 and os.getppid() == parent:
+    shared[12:16] = b"\\x7f\\xff\\xff\\xff"
+    shared[12:16] = length
+if changing == 0:
+    os._exit(0)
+try:
+    data = memoryview(shared)[:len(frame)]
+    outcomes = {{_speedups.unwrap_answer(data) for _ in range(1_000_000)}}
+finally:
+    os.kill(changing, signal.SIGKILL)
+    os.waitpid(changing, 0)
+assert outcomes <= {{None, (7, 14, bytes(100))}}
+print("alive")
+""")
+
+
 def test_no_answer_is_taken_after_a_fault():
     connection = RpcConnection(Role.CLIENT)
     connection.send_request(1, 1, b"", 1)

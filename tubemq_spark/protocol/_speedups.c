@@ -6,7 +6,8 @@
  * raised there, and this file has none of its own but for callers that break its rules.
  *
  * Rules, since the bytes come from a network:
- *   - a length is compared with the bytes that are there before it is used, and nothing is allocated from one;
+ *   - a length is read once, since others may write to the data meanwhile; it is compared with the bytes that are
+ *     there before it is used, and nothing is allocated from one;
  *   - numbers of bytes are size_t or int64_t, and sums of two lengths cannot overflow: each is at most 2^31;
  *   - no recursion, no state but what checksums need, which is written once at import;
  *   - the GIL is released where only buffers are touched; their exporters are held meanwhile.
@@ -238,7 +239,6 @@ static bool measure_frame(const uint8_t *at, size_t size, Answer *answer) {
         return false;
     uint32_t chunks = load_big_endian(at + 8);
     answer->serial_no = load_big_endian(at + 4);
-    answer->first_size = load_big_endian(at + 12);
     answer->first = at + FRAME_HEAD_BYTES;
     if (chunks == 0 || chunks > CHUNKS_LIMIT)
         return false;
@@ -250,6 +250,7 @@ static bool measure_frame(const uint8_t *at, size_t size, Answer *answer) {
         if (load_big_endian(at + place) != CHUNK_LIMIT)
             return false;
     uint32_t last_size = load_big_endian(at + last);
+    answer->first_size = chunks == 1 ? last_size : CHUNK_LIMIT;
     answer->stream_size = (size_t)(chunks - 1) * CHUNK_LIMIT + last_size;
     return last_size <= CHUNK_LIMIT && size == last + CHUNK_HEAD_BYTES + last_size;
 }
