@@ -5,6 +5,7 @@ See WebFieldDef and WebParameterUtils.
 
 import dataclasses
 import datetime
+import hmac
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -254,7 +255,7 @@ class GuardedCall:
         Raises:
             RefusedError: the token is missing or wrong.
         """
-        if parameters.required("confModAuthToken") != self.token:
+        if not hmac.compare_digest(parameters.required("confModAuthToken").encode(), self.token.encode()):
             raise bad_request("illegal access, unauthorized request!")
 
     def __call__(self, parameters: Parameters) -> dict[str, Any]:
