@@ -129,7 +129,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_NOT_AUTHENTICATED.VISIT_TOKEN": _ANSWER,
     "TUBEMQ_REMOTE_EXCEPTION": "{peer} failed while {during} with {exception}: {text}; look at the server's log.",
     # Producing.
-    "TUBEMQ_TOPIC_NAME": "'{topic}' cannot be published to: a topic name has 1 to 64 characters and is not one of TubeMQ's own; correct it.",
+    "TUBEMQ_TOPIC_NAME": "'{topic}' cannot be published to: a topic name is a text of 1 to 64 characters and is not one of TubeMQ's own; correct it.",
     "TUBEMQ_TOPIC_UNKNOWN": "Topic '{topic}' does not exist; create it, or correct its name.",
     "TUBEMQ_TOPIC_UNPUBLISHABLE": "Topic '{topic}' cannot be published to: the master listed no partition of it for {waited_ms} ms; create it, or open it for publishing (TubeMQ takes up to a minute for either).",
     "TUBEMQ_PARTITION_UNKNOWN": "Topic '{topic}' has no partition {partition} that can be published to; choose one of {existing}.",

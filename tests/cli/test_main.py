@@ -272,6 +272,21 @@ def test_an_unknown_argument_is_told_the_nearest(capsys, arguments, told):
     assert told in _refused(capsys, *arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume", "a\udcfe", "--master", "h:1"],
+        ["consume", "clicks", "--master", "\udcfe:1"],
+        ["topics", "describe", "a\udcfe", "--master", "h:1"],
+        ["produce", "clicks", "--message-type", "\udcfe", "--master", "h:1"],
+    ],
+)
+def test_bytes_that_are_no_text_are_refused(capsys, arguments):
+    assert "\\udcfe' has bytes that are no text in utf-8; see " in _refused(capsys, *arguments).replace(
+        ":1'", "'"
+    )
+
+
 def test_the_environment_may_name_the_master(capsys, monkeypatch):
     monkeypatch.setenv("TUBEMQ_MASTER", "127.0.0.1:1")
     assert cli.main(["consume", "clicks", "--timeout", "0.1"]) == 1

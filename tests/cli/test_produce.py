@@ -68,6 +68,22 @@ def produced(server, path, *arguments):
         return [(record.message_time, record.attributes) for record in client.read("demo")]
 
 
+def test_a_key_delimiter_may_be_a_byte_that_is_not_utf_8(server, tmp_path):
+    path = tmp_path / "lines\udcff"
+    path.write_bytes(b"key\xfeone\nkey\xfetwo\n")
+    produced(server, path, "--key-delimiter", "\udcfe")
+    with TubeMQClient.connect(server.master) as client:
+        assert [record.value for record in client.read("demo")] == [b"one", b"two"]
+    assert main(["produce", "demo", str(path), "--master", server.master, "--key-delimiter", "\udcfd"]) == 2
+
+
+def test_a_line_that_is_nested_too_deeply_is_refused(server, tmp_path, capsys):
+    (tmp_path / "lines").write_bytes(b"[" * 100_000 + b"\n")
+    arguments = [str(tmp_path / "lines"), "--json-lines", "--master", server.master]
+    assert main(["produce", "demo", *arguments]) == 2
+    assert "line 1: it is not JSON (maximum recursion depth exceeded" in capsys.readouterr().err
+
+
 def test_lines_get_the_time_of_sending_in_the_zone_of_message_times(server, tmp_path):
     (tmp_path / "lines").write_text("one\n")
     shanghai = zoneinfo.ZoneInfo("Asia/Shanghai")

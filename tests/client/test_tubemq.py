@@ -74,6 +74,19 @@ def test_masters_may_be_a_list_of_addresses(server):
         assert len(client.layout("plain").partitions) == 3
 
 
+def test_a_name_that_is_no_text_is_refused(client, server):
+    """Python's form of bytes that are not UTF-8, as arguments of a command may have them."""
+    name = "plain\udcfe"
+    with pytest.raises(OptionError, match=r"TUBEMQ_BAD_SETTING.*names of 2 to 64"):
+        next(client.read(name))
+    with client.producer() as producer:
+        with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_NAME"):
+            producer.send(name, b"x").result(30)
+        assert producer.send("left", b"x").result(30)
+    with pytest.raises(OptionError, match=r"TUBEMQ_BAD_SETTING.*password"):
+        TubeMQClient.connect(server.master, username="me", password=name)
+
+
 def test_produced_messages_are_read(client, writer):
     with writer.producer() as producer:
         for number in range(3 * 32):

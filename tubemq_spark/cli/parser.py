@@ -1,9 +1,11 @@
 """What all commands have in common: their parser, their example and their exit codes."""
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
+from tubemq_spark.protocol.names import is_encodable
 from tubemq_spark.settings.kinds import enumerated
 from tubemq_spark.settings.suggest import did_you_mean
 
@@ -55,8 +57,8 @@ class CommandParser(argparse.ArgumentParser):
         if message.startswith(_ONE_IS_MISSING):
             return f"{message}, as in: {self.example}"
         if message.startswith(_UNKNOWN):
-            given = (word.partition("=")[0] for word in message.removeprefix(_UNKNOWN).split())
-            nearest = filter(None, map(self._nearest, (word for word in given if word.startswith("--"))))
+            options = (word.partition("=")[0] for word in message.removeprefix(_UNKNOWN).split())
+            nearest = filter(None, map(self._nearest, (name for name in options if name.startswith("--"))))
             return "; ".join([message, *nearest])
         return message
 
@@ -75,6 +77,13 @@ class CommandParser(argparse.ArgumentParser):
             return self.parse_intermixed_args(args, namespace), []
         finally:
             self._is_intermixed = False
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 (as its type makes it)
+        # A command's own action takes all that follows.
+        if action.type is None and action.nargs != argparse.PARSER and not is_encodable(arg_string):
+            problem = f"{arg_string!r} has bytes that are no text in {sys.getfilesystemencoding()}"
+            raise argparse.ArgumentError(action, problem)
+        return super()._get_value(action, arg_string)
 
     def _check_value(self, action: argparse.Action, value: str) -> None:
         if isinstance(action.choices, dict) and value not in action.choices:  # commands by their names

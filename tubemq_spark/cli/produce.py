@@ -5,10 +5,12 @@ import base64
 import binascii
 import contextlib
 import json
+import os
 import signal
 import sys
 import zoneinfo
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.arguments import add_time_zone_argument
@@ -52,9 +54,12 @@ def add_command(commands: Commands) -> None:
         failure="a message could not be stored, or the file cannot be read",
     )
     parser.add_argument("topic", metavar="TOPIC", help="topic to send to")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="file to read (default: standard input)")
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="file to read (default: standard input)"
+    )
     parser.add_argument(
         "--key-delimiter",
+        type=os.fsencode,
         metavar="TEXT",
         help="lines are KEY, this text and VALUE; equal keys share a partition",
     )
@@ -148,11 +153,11 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _input(file: str | None) -> IO[bytes]:
+def _input(file: Path | None) -> IO[bytes]:
     if file is None:
         # A copy, so that closing it leaves standard input alone.
         return open(sys.stdin.fileno(), "rb", closefd=False)
-    return open(file, "rb")  # noqa: PTH123
+    return file.open("rb")
 
 
 def _send_all(producer: "Producer", lines: IO[bytes], arguments: argparse.Namespace) -> None:
@@ -175,7 +180,7 @@ def _send_all(producer: "Producer", lines: IO[bytes], arguments: argparse.Namesp
 
 
 def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int, "_Line"]]:
-    delimiter = None if arguments.key_delimiter is None else arguments.key_delimiter.encode()
+    delimiter: bytes | None = arguments.key_delimiter
     zone = _zone(arguments)
     for number, text in enumerate(lines, 1):
         body = text.removesuffix(b"\n").removesuffix(b"\r")
@@ -186,9 +191,9 @@ def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int
         if arguments.json_lines:
             yield number, _of_json(number, body, zone)
         elif delimiter is not None:
-            key, found, value = body.partition(delimiter)
-            if not found:
-                raise _refused(number, f"it has no {arguments.key_delimiter!r}")
+            key, separator, value = body.partition(delimiter)
+            if not separator:
+                raise _refused(number, f"it has no {os.fsdecode(delimiter)!r}")
             yield number, {"value": value, "key": key}
         else:
             yield number, {"value": body}
@@ -197,7 +202,7 @@ def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int
 def _of_json(number: int, text: bytes, zone: zoneinfo.ZoneInfo) -> "_Line":
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _refused(number, f"it is not JSON ({error})") from error
     if not isinstance(data, dict):
         raise _refused(number, "it is not a JSON object")

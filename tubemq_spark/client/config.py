@@ -11,7 +11,7 @@ from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.constants import USUAL_WEB_PORTS
-from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE
+from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, is_encodable
 from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
 from tubemq_spark.settings.kinds import (
     BOOLEAN,
@@ -175,6 +175,9 @@ class ClientConfig:
             raise bad_setting(
                 "username", "given alone" if self.username else "missing", "given with the password"
             )
+        for name, text in (("username", self.username), ("password", self.password)):
+            if text is not None and not is_encodable(text):
+                raise bad_setting(name, "bytes that are no text", VERBATIM.expected)
         require_fitting(self, apart_from=_WITH_RULES)
         if not isinstance(self.partitioner, BuiltInPartitioner) and not callable(
             getattr(self.partitioner, "choose", None)

@@ -113,9 +113,7 @@ class Subscription:
         names = dict.fromkeys([topics] if isinstance(topics, str) else topics)
         if not 0 < len(names) <= MAX_TOPICS:
             raise bad_setting("topics", f"a list of {len(names)}", f"1 to {MAX_TOPICS} topics")
-        for name in names:
-            if not TOPIC_NAME.fullmatch(name) and name != OFFSET_HISTORY_TOPIC:
-                raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
+        require_topic_names(names)
         types = {name: frozenset[str]() for name in names}
         for name, types_of_topic in (message_types or {}).items():
             if name not in types:
@@ -132,6 +130,17 @@ class Subscription:
     def filtered_topics(self) -> frozenset[str]:
         """The topics that are read with a filter."""
         return frozenset(topic for topic, types in self.message_types.items() if types)
+
+
+def require_topic_names(names: Iterable[str]) -> None:
+    """Return when topics could have these names.
+
+    Raises:
+        OptionError: no topic has one of them.
+    """
+    for name in names:
+        if not TOPIC_NAME.fullmatch(name) and name != OFFSET_HISTORY_TOPIC:
+            raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
 
 
 def checked_types(topic: str, message_types: Iterable[str]) -> frozenset[str]:

@@ -26,7 +26,7 @@ from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.records import Record, records_of
-from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.client.subscription import BoundStart, Node, Subscription, require_topic_names
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
@@ -346,9 +346,11 @@ class TubeMQClient:
         """Return where the partitions of topics are.
 
         Raises:
+            OptionError: no topic could have one of the names.
             RpcError: a topic does not exist (431), or the group may not read it (450, 455).
             TubeMQConnectionError: no master answered.
         """
+        require_topic_names(topics)
         if self._remote is not None:
             return self._remote.layout(topics)
         masters = self._config.masters

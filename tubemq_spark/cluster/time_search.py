@@ -137,11 +137,13 @@ class TimeSearch:
         """Say, once, where records may be missed."""
         searches = {partition: self._searches[partition] for partition in partitions}
         mixed = {
-            one: disorder(search) for one, search in searches.items() if disorder(search) > _USUAL_MINUTES
+            partition: disorder(search)
+            for partition, search in searches.items()
+            if disorder(search) > _USUAL_MINUTES
         }
         untimed = [
-            one
-            for one, search in searches.items()
+            partition
+            for partition, search in searches.items()
             if search.unsure or (search.has_records and not search.has_times)
         ]
         if self._warned or not (mixed or untimed):

@@ -110,10 +110,10 @@ class KeptChannels:
     def _pop(self, peer: Peer) -> PrivateChannel | None:
         """Take out the channel to a peer that was given back last."""
         with self._lock:
-            for kept in reversed(self._kept):
-                if kept[1] == peer:
-                    self._kept.remove(kept)
-                    return kept[2]
+            for entry in reversed(self._kept):
+                if entry[1] == peer:
+                    self._kept.remove(entry)
+                    return entry[2]
         return None
 
 

@@ -13,3 +13,12 @@ MOST_MESSAGE_TYPES: Final = 500
 """How many message types a consumer may choose in a topic; TubeMQ's Java client checks that."""
 LONGEST_MESSAGE_TYPE: Final = 256
 """In characters; TubeMQ's Java client checks that."""
+
+
+def is_encodable(text: str) -> bool:
+    """Return whether UTF-8 has bytes for a text: none for what Python makes of bytes that are no text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

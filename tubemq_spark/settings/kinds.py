@@ -17,6 +17,7 @@ from tubemq_spark.protocol.names import (
     MOST_MESSAGE_TYPES,
     TOPIC_NAME,
     TOPIC_NAME_RULE,
+    is_encodable,
 )
 from tubemq_spark.protocol.packed_strings import is_packable
 from tubemq_spark.settings.suggest import did_you_mean
@@ -152,9 +153,9 @@ BOOLEAN: Final[Kind[bool]] = Kind(
     lambda text: _BOOLEANS.get(text.strip().lower()),
     lambda value: str(value).lower(),
 )
-VERBATIM: Final = Kind("some text", lambda text: text or None)
+VERBATIM: Final = Kind("some text", lambda text: text if text and is_encodable(text) else None)
 """Taken as it is, blanks included."""
-TEXT: Final = Kind("a text that is not blank", lambda text: text.strip() or None)
+TEXT: Final = Kind("a text that is not blank", lambda text: VERBATIM.parse(text.strip()))
 PATH: Final = Kind("the path of a file", lambda text: text or None)
 MILLISECONDS: Final = integer(1, DAY_MS)
 

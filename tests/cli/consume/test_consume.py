@@ -103,6 +103,12 @@ def test_a_template_prints_what_it_names(consume, send):
     assert consume("clicks", "--format", r"%s\\n", "--count", "1") == rb"x,y\n"
 
 
+def test_bytes_that_are_not_utf_8_delimit_and_format(consume, send):
+    send("clicks", 0, "x", "y")
+    assert consume("clicks", "--format", "%s\udcfe") == b"x\xfey\xfe"
+    assert consume("clicks", "--delimiter", "\udcfe") == b"x\xfey\xfe"
+
+
 @pytest.mark.parametrize("template", ["%z", "%", "%s %", "words", "%k"])
 def test_a_placeholder_that_is_not_known_is_refused_with_those_that_are(template, capsys):
     with pytest.raises(SystemExit) as ended:

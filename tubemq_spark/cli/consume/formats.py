@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
@@ -44,8 +45,8 @@ PLACEHOLDERS: Final = ", ".join(f"%{letter} {what}" for letter, (what, _) in _PL
 
 
 def unescaped(text: str) -> bytes:
-    r"""Return a text in which ``\n``, ``\r``, ``\t``, ``\0`` and ``\\`` are what they are in Python."""
-    return _ESCAPE.sub(lambda match: _ESCAPED[match[1]], text).encode()
+    r"""Return an argument's bytes; ``\n``, ``\r``, ``\t``, ``\0`` and ``\\`` are what they are in Python."""
+    return os.fsencode(_ESCAPE.sub(lambda match: _ESCAPED[match[1]], text))
 
 
 def parse_format(text: str) -> str:

@@ -15,6 +15,7 @@ from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, SLEEP, Backoff, Wait
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.names import is_encodable
 
 _LONGEST_NAME: Final = 64
 
@@ -107,5 +108,6 @@ def refuse_impossible_name(topic: str) -> None:
         ProduceError: no topic that can be published to has it. A master refuses every later heartbeat of a
             producer that names such a topic once.
     """
-    if not topic or len(topic) > _LONGEST_NAME or topic == OFFSET_HISTORY_TOPIC:
+    fits = 0 < len(topic) <= _LONGEST_NAME and is_encodable(topic)
+    if not fits or topic == OFFSET_HISTORY_TOPIC:
         raise ProduceError("TUBEMQ_TOPIC_NAME", topic=topic)

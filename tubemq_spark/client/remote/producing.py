@@ -17,6 +17,7 @@ import numpy as np
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import PublishRoutes
+from tubemq_spark.client.metadata.topics import refuse_impossible_name
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.loop import SendLoop
@@ -182,6 +183,7 @@ class RemotePlaces:
             counts.acknowledged(receipt.count, receipt.bytes, latency_s)
 
     def _check(self, topic: str, partition: tuple[int, int] | None) -> pb.CheckTopicResponse:
+        refuse_impossible_name(topic)
         request = pb.CheckTopicRequest(topic=topic)
         if partition is not None:
             request.partition.broker_id, request.partition.partition_id = partition
