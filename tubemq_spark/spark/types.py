@@ -37,9 +37,9 @@ def fits(data_type: DataType, names: Iterable[str]) -> bool:
     )
 
 
-def name_beside(given: DataType, name: str) -> str:
+def name_beside(used: DataType, name: str) -> str:
     """Return how to name a type to a user who has given another one.
 
     ``timestamp`` is ``timestamp_ntz`` where ``spark.sql.timestampType`` says so.
     """
-    return name.replace("timestamp", "timestamp_ltz") if isinstance(given, TimestampNTZType) else name
+    return name.replace("timestamp", "timestamp_ltz") if isinstance(used, TimestampNTZType) else name

@@ -113,8 +113,8 @@ def _rows(
                 "consumer": holders.get(partition),
             }
         )
-    known = [[lag for lag in of_store if lag is not None] for of_store in lags.values()]
-    return rows, sum(map(max, known)) if all(known) else None
+    lags_of_stores = [[lag for lag in of_store if lag is not None] for of_store in lags.values()]
+    return rows, sum(map(max, lags_of_stores)) if all(lags_of_stores) else None
 
 
 def _show(members: "Members", rows: list[dict[str, Any]], lag: int | None) -> None:

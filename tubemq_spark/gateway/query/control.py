@@ -127,8 +127,8 @@ class Control:
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         """Name topics, a page at a time."""
         names = await self._ask(call, call.owner().access.cluster.topics)
-        seen = [name for name in names if call.may("see", name)]
-        topics, token = page(seen, str, request.page_size, request.page_token, limits.ITEMS)
+        visible = [name for name in names if call.may("see", name)]
+        topics, token = page(visible, str, request.page_size, request.page_token, limits.ITEMS)
         return pb.ListTopicsResponse(topics=topics, next_page_token=token)
 
     # Offsets.
@@ -175,7 +175,7 @@ class Control:
 
         def ask() -> pb.QueryStoredOffsetsResponse:
             offsets = cluster.stored_offsets(group, tuple(request.topics))
-            seen = tuple(
+            visible = tuple(
                 item
                 for item in offsets.offsets
                 if call.may("group", item.group) and call.may("read", item.partition.topic)
@@ -183,7 +183,7 @@ class Control:
             failures: Mapping[int, TubeMQError] = offsets.failures
             if not call.may("group", _ALL_GROUPS):
                 failures = {broker: _without_groups(error) for broker, error in failures.items()}
-            offsets = StoredOffsets(seen, failures)
+            offsets = StoredOffsets(visible, failures)
             return values.stored_offsets_to_proto(offsets, request.page_size, request.page_token)
 
         return await self._ask(call, ask)
