@@ -61,3 +61,17 @@ def test_commands_that_choose_a_test_can_be_copied():
     assert len(chosen) >= 3
     missing = [name for name in chosen if not any(f"def {name}(" in text for text in tests)]
     assert missing == [], "pytest -k selects nothing: name a test that is there"
+
+
+def test_code_of_the_first_pages_fits_beside_their_menus():
+    """No reader has to scroll sideways in the first code, on the site and where the repository is hosted."""
+    first = [ROOT / "README.md", ROOT / "docs" / "quick-start.md"]
+    lines = [
+        (page.name, line)
+        for page in first
+        for code in CODE.findall(page.read_text("utf-8"))
+        for line in code.splitlines()
+    ]
+    assert len(lines) > 50
+    wide = [line for line in lines if len(line[1]) > 88]
+    assert wide == [], "code of README and the quick start is at most 88 columns wide"

@@ -79,9 +79,9 @@ class KeptProducers:
     def close_idle(self) -> None:
         """Close those that are idle now."""
         with self._lock:
-            found, self._idle = self._idle, []
-        for one in found:
-            _close(one)
+            leaving, self._idle = self._idle, []
+        for idle in leaving:
+            _close(idle)
 
     def start_anew(self) -> None:
         """Forget the idle ones, which belong to the parent process; for a forked child."""
@@ -89,42 +89,42 @@ class KeptProducers:
         self._lock = threading.Lock()
 
     def _take(self, config: ClientConfig, name: str) -> BatchSender:
-        found = self._pop(config)
-        if found is None:
+        idle = self._pop(config)
+        if idle is None:
             return BatchSender(config, self._pool, name=name)
-        found.producer.resume(name)
-        return found.producer
+        idle.producer.resume(name)
+        return idle.producer
 
     def _pop(self, config: ClientConfig) -> _Idle | None:
         with self._lock:
-            found = next((one for one in self._idle if one.config == config), None)
-            if found is None:
+            idle = next((idle for idle in self._idle if idle.config == config), None)
+            if idle is None:
                 return None
-            self._idle.remove(found)
-        if found.expiry is not None:
-            found.expiry.cancel()
-        return found
+            self._idle.remove(idle)
+        if idle.expiry is not None:
+            idle.expiry.cancel()
+        return idle
 
-    def _keep(self, one: _Idle) -> None:
+    def _keep(self, idle: _Idle) -> None:
         with self._lock:
-            self._idle.append(one)
-            one.expiry = process_scheduler().after(
-                self._idle_ms / 1000, lambda: self._expire(one), "closing an idle producer"
+            self._idle.append(idle)
+            idle.expiry = process_scheduler().after(
+                self._idle_ms / 1000, lambda: self._expire(idle), "closing an idle producer"
             )
 
-    def _expire(self, one: _Idle) -> None:
+    def _expire(self, idle: _Idle) -> None:
         with self._lock:
-            if one not in self._idle:
+            if idle not in self._idle:
                 return
-            self._idle.remove(one)
+            self._idle.remove(idle)
         # Closing waits for a master, and the scheduler's thread waits for none.
-        threading.Thread(target=_close, args=(one,), name="tubemq-closing-producer", daemon=True).start()
+        threading.Thread(target=_close, args=(idle,), name="tubemq-closing-producer", daemon=True).start()
 
 
-def _close(one: _Idle) -> None:
-    if one.expiry is not None:
-        one.expiry.cancel()
-    one.producer.close()
+def _close(idle: _Idle) -> None:
+    if idle.expiry is not None:
+        idle.expiry.cancel()
+    idle.producer.close()
 
 
 _all: "weakref.WeakSet[KeptProducers]" = weakref.WeakSet()

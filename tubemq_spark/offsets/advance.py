@@ -70,12 +70,14 @@ def next_offset(
         ends = {}
         for partition, end in target.items():
             ends[partition.store_id] = max(end, ends.get(partition.store_id, 0))
-        positions = {one: offset for one, offset in positions.items() if offset < target.get(one, math.inf)}
+        positions = {
+            place: offset for place, offset in positions.items() if offset < target.get(place, math.inf)
+        }
         # Including stores without bounds: the run is not over before it has read them too.
         latest = {store: min(end, latest.get(store, end)) for store, end in ends.items()}
     admitted = admit(positions, latest, max_rows, min_rows, max_bytes, row_bytes)
     if target is not None:
-        admitted = {one: min(offset, target.get(one, offset)) for one, offset in admitted.items()}
+        admitted = {place: min(offset, target.get(place, offset)) for place, offset in admitted.items()}
     next_offsets = {**comparison.positions, **admitted}
     if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
         return start
