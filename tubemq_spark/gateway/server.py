@@ -326,8 +326,7 @@ class GatewayServer:
             ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
             ("grpc.http2.bdp_probe", 0),
             ("grpc.keepalive_time_ms", self._settings.keepalive_ms),
-            ("grpc.keepalive_timeout_ms", self._settings.keepalive_timeout_ms),
-            # gRPC asks for more than keepalive, and waits a minute for answers to that.
+            # For every ping, those of keepalive among them; gRPC waits a minute otherwise.
             ("grpc.http2.ping_timeout_ms", self._settings.keepalive_timeout_ms),
             ("grpc.keepalive_permit_without_calls", 1),
             # Otherwise gRPC stops asking while there is nothing to send, as in a call that waits.
