@@ -77,7 +77,6 @@ class Partitions:
             state.cache.remove(partition)
             if was_here and reason is not None:
                 state.troubles[partition] = reason
-            state.changed.notify_all()
         if was_here and reason is not None:
             logger.warning("%s is given up: %s", partition, reason)
             state.on_loss(partition)
