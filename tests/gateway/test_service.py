@@ -22,11 +22,13 @@ from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, s
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.layout import topics_layout
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
@@ -573,3 +575,17 @@ def test_the_log_begins_with_the_settings_and_the_address(server, caplog, tmp_pa
     assert lines[0].startswith(f"settings: master_servers={server.master}, ")
     assert "gateway g1 (tubemq_spark" in lines[1]
     assert f"serves at {running.address} over TLS for the masters {server.master};" in lines[1]
+
+
+def test_the_log_tells_that_masters_are_reached_over_tls(caplog, tmp_path):
+    caplog.set_level(logging.INFO, "tubemq_spark.gateway")
+    authority = Authority(tmp_path)
+    pair = authority.issue("server")
+    tls = EmbeddedSettings(tls=ServerTls(str(pair.cert), str(pair.key)))
+    reached = {"master_tls": True, "master_tls_ca": str(authority.cert)}
+    with (
+        EmbeddedTubeMQ(topics={}, brokers=1, settings=tls) as secured,
+        gateway(secured, **reached) as running,
+    ):
+        lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway"]
+    assert f"serves at {running.address} for the masters {secured.master} over TLS;" in lines[1]

@@ -364,3 +364,13 @@ def test_only_so_many_fetches_wait_and_the_next_is_told_when_to_try_again(server
         publish(served, b"one")
         thread.join(20)
         assert consuming.waiting == 0
+
+
+def test_a_fetch_brings_nothing_of_partitions_that_its_client_has_paused(client, served):
+    attach(client, place(1), place(2))
+    publish(served, b"paused", broker_id=1)
+    publish(served, b"other", broker_id=2)
+    first = fetch(client, paused=[place(1)])
+    assert values_of(first) == [b"other"]
+    assert values_of(fetch(client, commit=[first.batch], paused=[place(1)], wait_ms=300)) == []
+    assert values_of(fetch(client)) == [b"paused"]

@@ -1,10 +1,14 @@
-"""What a client may rely on when its newer session was opened, or its session was closed."""
+"""What a client may rely on when a session of it has ended, and which bounds it gets."""
 
 import asyncio
 from types import SimpleNamespace
 
 import pytest
 
+from tests.gateway.fleet import ROW, publish
+from tests.gateway.running import PlainClient, gateway
+from tubemq_spark.embedded.config.catalog import TopicSpec
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.gateway.policy import NO_CALLER
 from tubemq_spark.gateway.query.control import Control
 from tubemq_spark.gateway.session.sessions import Sessions
@@ -62,3 +66,20 @@ def test_the_end_of_a_session_is_answered_when_its_calls_have_ended(how):
         await answer
 
     asyncio.run(end())
+
+
+def test_bounds_are_those_of_what_is_on_the_disk_where_that_is_asked_for():
+    """As a store is here: nothing of it is flushed."""
+    store = pb.Store(topic="demo", broker_id=1)
+    with (
+        EmbeddedTubeMQ(topics={"demo": TopicSpec(flush_interval_ms=1 << 30)}, brokers=1) as server,
+        gateway(server) as served,
+        PlainClient(served.address) as client,
+    ):
+        client.open()
+        publish(client, "demo", b"one", b"two")
+        ends = [
+            client("QueryBounds", stores=[store], flushed=flushed).answers[0].bounds.latest
+            for flushed in (False, True)
+        ]
+    assert ends == [2 * ROW, 0]

@@ -10,6 +10,7 @@ from tests.gateway.running import PlainClient, RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.gateway.admission import Owner
 from tubemq_spark.gateway.session import calls
+from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.methods import METHODS
 
@@ -241,4 +242,21 @@ def test_one_client_does_not_take_all_sessions(server):
         room.give(Owner("another"))
         mine[0]("CloseSession")
         fleet.client()
+        fleet.close()
+
+
+def test_a_long_request_takes_room_for_its_bytes_as_long_as_it_is_under_way(server):
+    with gateway(server) as served, server.faults.hold(Method.BALANCE_REGISTER) as held:
+        fleet = Fleet(server, served)
+        client, other = fleet.client(), fleet.client()
+
+        def in_flight():
+            return other("DescribeGateway").bytes_in_flight
+
+        request = client.request("QueryRoute", topics=[f"{'t' * 60}{n:04}" for n in range(1_000)])
+        call = client.method("QueryRoute").future(request, timeout=20)
+        wait_until(lambda: in_flight() >= request.ByteSize())
+        held.release()
+        assert call.exception(20) is not None, "there are no such topics"
+        wait_until(lambda: in_flight() == 0)
         fleet.close()

@@ -146,7 +146,7 @@ def test_members_with_other_filters_are_refused(fleet):
 
 
 def test_members_hear_the_policy_that_administrators_set_for_their_group(fleet):
-    topic, group = fleet.topic(), fresh("group")
+    topic, filtered, group = fleet.topic(), fleet.topic(), fresh("group")
     reader = fleet.reader(topic, group=group)
     policy = reader("ListMembers").policy
     assert (policy.flow_control, policy.flow_rules, list(policy.topics), policy.changed) == (
@@ -166,6 +166,8 @@ def test_members_hear_the_policy_that_administrators_set_for_their_group(fleet):
     )
     forbidden = {"consumeEnable": "false", "disableCsmRsn": "too slow"}
     change(fleet.server, "admin_add_group_csmctrl_info", groupName=group, topicName=topic, **forbidden)
+    allowed = {"consumeEnable": "true", "filterEnable": "true", "filterConds": "clicks,views"}
+    change(fleet.server, "admin_add_group_csmctrl_info", groupName=group, topicName=filtered, **allowed)
     answer = reader("ListMembers")
     policy = answer.policy
     assert (policy.flow_control, json.loads(policy.flow_rules), policy.brokers_per_consumer) == (
@@ -173,7 +175,8 @@ def test_members_hear_the_policy_that_administrators_set_for_their_group(fleet):
         rules,
         7,
     )
-    assert [(one.topic, one.consume, one.reason) for one in policy.topics] == [(topic, False, "too slow")]
+    by_topic = {one.topic: (one.consume, one.reason, one.filters) for one in policy.topics}
+    assert by_topic == {topic: (False, "too slow", ""), filtered: (True, "", "clicks,views")}
     assert policy.changed
 
 

@@ -11,6 +11,7 @@ from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.consumer.group import rebalancing
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
+from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.scheduler import process_scheduler
@@ -120,6 +121,31 @@ def test_an_event_that_comes_before_the_consumer_is_open_waits_for_that(brokers)
         process_scheduler().after(0, later.set, "what comes later")
         assert later.wait(5)
         assert consumer._rebalancing._under_way is None
+        with consumer:
+            wait_until(lambda: consumer.connected == tuple(PARTITIONS))
+
+
+def test_an_event_that_comes_while_the_consumer_opens_is_carried_out_when_it_is_open(brokers, monkeypatch):
+    """The first heartbeat may have its answer before the consumer counts as open."""
+    open_session = GroupSession.open
+
+    def open_slowly(session):
+        open_session(session)
+        rebalancing = consumer._rebalancing
+        wait_until(lambda: rebalancing._events or rebalancing._under_way)
+        later = threading.Event()
+        process_scheduler().after(0, later.set, "what comes later")
+        assert later.wait(5)
+        if rebalancing._under_way is not None:
+            rebalancing._under_way.ended.result(5)
+
+    monkeypatch.setattr(GroupSession, "open", open_slowly)
+    script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))])
+    with (
+        ScriptedMaster(consumer_heartbeat=script) as master,
+        TubeMQClient(config_for(master, heartbeat_period_ms=20)) as client,
+    ):
+        consumer = client.group_consumer(TOPIC)
         with consumer:
             wait_until(lambda: consumer.connected == tuple(PARTITIONS))
 

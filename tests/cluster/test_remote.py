@@ -1,0 +1,73 @@
+"""What a cluster behind gateways asks, and what it makes of the answers."""
+
+from tests.client.remote.scripted_gateway import scripted
+from tubemq_spark.cluster.remote import RemoteCluster
+from tubemq_spark.model import (
+    Endpoint,
+    OffsetBounds,
+    StoreBounds,
+    StoredOffset,
+    StoredOffsets,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
+from tubemq_spark.protocol.errcodes import rpc_error
+from tubemq_spark.protocol.gateway import values
+
+HERE, THERE = TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0)
+LAYOUT = TopicsLayout(dict.fromkeys((HERE, THERE), Endpoint("127.0.0.1", 9)), 0)
+
+
+def noting(asked, answer):
+    """A method that notes its requests."""
+
+    def serve(request):
+        asked.append(request)
+        return answer(request)
+
+    return serve
+
+
+def test_stored_offsets_are_asked_for_until_their_last_page_and_of_the_group_only():
+    known = [StoredOffset("etl", where, 28, 0, 56, None) for where in (HERE, THERE)]
+    away = {2: rpc_error(500, "no", peer="a broker", during="asking")}
+    whole, asked = StoredOffsets(tuple(known), away), []
+
+    def page(request):
+        return values.stored_offsets_to_proto(whole, 1, request.page_token)
+
+    with scripted({"QueryStoredOffsets": noting(asked, page)}) as (_, gateways):
+        answer = RemoteCluster(gateways).stored_offsets("etl", ["demo"])
+        RemoteCluster(gateways).stored_offsets()
+    assert answer.offsets == tuple(known)
+    assert answer.failures.keys() == {2}
+    assert [(one.group, list(one.topics)) for one in asked[:2]] == [("etl", ["demo"])] * 2
+    assert [one.HasField("group") for one in asked] == [True, True, False, False]
+
+
+def test_what_a_gateway_could_not_move_is_told():
+    refusal = rpc_error(500, "no", peer="a broker", during="asking")
+
+    def move(_):
+        return values.reset_failures_to_proto({THERE: refusal})
+
+    with scripted({"ResetOffsets": move}) as (_, gateways):
+        failures = RemoteCluster(gateways).move_group(LAYOUT, {HERE: 28, THERE: 28})
+    assert {where: error.condition for where, error in failures.items()} == {THERE: "TUBEMQ_RPC"}
+
+
+def test_bounds_are_asked_for_as_they_are_wanted():
+    store, asked = StoreId("demo", 1, 0), []
+
+    def bounds(_):
+        return values.store_bounds_to_proto(StoreBounds({store: OffsetBounds(0, 28)}, {}), [store])
+
+    with scripted({"QueryBounds": noting(asked, bounds)}) as (_, gateways):
+        cluster = RemoteCluster(gateways)
+        cluster.bounds(LAYOUT, [store], flushed=True, timeout_ms=700)
+        cluster.bounds(LAYOUT, [store])
+    assert [(one.flushed, one.HasField("timeout_ms"), one.timeout_ms) for one in asked] == [
+        (True, True, 700),
+        (False, False, 0),
+    ]
