@@ -125,6 +125,17 @@ def test_what_was_stored_is_told_only_if_something_was(run, tmp_path):
     assert "stored before it ended" not in err
 
 
+def test_an_empty_file_shows_a_topic_or_a_master_that_is_not_there(run, capfdbinary):
+    assert run("produce", "plain", "/dev/null") == (0, b"", "0 messages (0 bytes) to 0 partitions\n")
+    code, out, err = run("produce", "plian", "/dev/null")
+    assert (code, out) == (1, b"")
+    assert err == (
+        "tubemq-spark: [TUBEMQ_TOPIC_UNKNOWN] Topic 'plian' does not exist; create it, or correct its name.\n"
+    )
+    assert cli.main(["produce", "plain", "/dev/null", "--master", "127.0.0.1:1"]) == 1
+    assert b"[TUBEMQ_NO_MASTER]" in capfdbinary.readouterr().err
+
+
 def test_blank_lines_can_be_left_out(run, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_bytes(b"\na\n\r\nb\n")

@@ -118,7 +118,7 @@ MASTER = ("--master", "127.0.0.1:1")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["topics", "list"], "; name its host:port in --web.\n"),
+        (["topics", "list", "--web", "127.0.0.1:1"], "; name its host:port in --web.\n"),
         (["consume", "x", "--timeout", "0.1"], "Check the masters' addresses (--master);"),
         (["consume", "x", "--group", "a b"], "[TUBEMQ_BAD_SETTING] --group is 'a b'; it must be"),
         (

@@ -1,8 +1,10 @@
 """What commands ask of the masters' administration API, and how they wait for what it brings about."""
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tubemq_spark.errors import RpcError
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import SLEEP, Wait, pause
 
@@ -29,6 +31,25 @@ def ask_a_master(
     return any_master.ask_a_master(
         config.web_servers, config.client.rpc_timeout_ms / 1000, ask, condition, token
     )
+
+
+def require_master(config: "ClusterConfig") -> None:
+    """Ask at the masters' own ports, unless the administration API was named itself.
+
+    Otherwise only their hosts count for commands that ask nothing but that API, and a wrong port looks right.
+
+    Raises:
+        OptionError: another server than a master listens there, or one that speaks TLS, or does not.
+        TubeMQConnectionError: no master answers.
+    """
+    if config.web:
+        return
+    from tubemq_spark.client.master.producers import fresh_visit_token
+    from tubemq_spark.net.pool import ChannelPool
+
+    # Who is refused has asked a master.
+    with ChannelPool() as pool, contextlib.suppress(RpcError):
+        fresh_visit_token(config.client, pool)
 
 
 def await_until(is_so: Callable[[], bool], seconds: float, wait: Wait = SLEEP) -> bool:

@@ -139,6 +139,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         finally:
             producer.close()
+        if not producer.receipts():
+            client.publishable(arguments.topic)  # nothing was sent that would show a wrong topic or master
         _tell(producer.receipts(), as_json=arguments.json)
     return 0
 

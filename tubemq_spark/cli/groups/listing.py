@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from tubemq_spark.cli.administration import ask_a_master
+from tubemq_spark.cli.administration import ask_a_master, require_master
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.groups.standing import NOT_ANSWERED, READER
 from tubemq_spark.cli.parser import Commands, new_command
@@ -41,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers.
     """
     config = cluster_config(arguments)
+    require_master(config)
     from tubemq_spark.client.reader_names import group_of_reader
     from tubemq_spark.cluster.open import open_cluster
 

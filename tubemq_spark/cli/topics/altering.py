@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tubemq_spark.cli.administration import ask_a_master
+from tubemq_spark.cli.administration import ask_a_master, require_master
 from tubemq_spark.cli.arguments import of_kind
 from tubemq_spark.cli.connection import (
     add_connection_arguments,
@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
             problem="nothing is to be changed",
             advice="name what, such as --partitions 4",
         )
+
+    require_master(config)
 
     def alter(admin: "MasterAdmin") -> set[int]:
         places = [

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from tubemq_spark.cli.administration import ask_a_master
+from tubemq_spark.cli.administration import ask_a_master, require_master
 from tubemq_spark.cli.connection import (
     add_connection_arguments,
     add_token_argument,
@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers, or a topic exists.
     """
     config, token = cluster_config(arguments), admin_token(arguments)
+    require_master(config)
     topics = list(dict.fromkeys(arguments.topics))
 
     def create(admin: "MasterAdmin") -> "Collection[int]":

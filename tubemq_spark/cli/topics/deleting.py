@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tubemq_spark.cli.administration import ask_a_master
+from tubemq_spark.cli.administration import ask_a_master, require_master
 from tubemq_spark.cli.connection import (
     add_connection_arguments,
     add_token_argument,
@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers, or a topic does not exist.
     """
     config, token = cluster_config(arguments), admin_token(arguments)
+    require_master(config)
     topics = list(dict.fromkeys(arguments.topics))
     places = ask_a_master(config, lambda admin: deployed(admin, topics), NOT_ANSWERED)
     for topic in topics:

@@ -3,6 +3,7 @@
 import argparse
 import re
 
+from tubemq_spark.cli.administration import require_master
 from tubemq_spark.cli.arguments import PATTERN
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
 from tubemq_spark.cli.parser import Commands, new_command
@@ -40,6 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers.
     """
     config = cluster_config(arguments)
+    require_master(config)
     from tubemq_spark.cluster.open import open_cluster
 
     pattern: re.Pattern[str] | None = arguments.pattern
