@@ -108,7 +108,7 @@ def test_a_gateway_that_drains_is_left_without_a_repeat(parts):
 
 
 def test_without_any_gateway_the_error_comes_after_the_patience_of_sending(parts):
-    parts.with_settings(delivery_timeout_ms=300)
+    parts.with_settings(delivery_timeout_ms=1_000)
     parts.server.faults.hold(Method.SEND_MESSAGE)
     away = ProduceError, TubeMQConnectionError
     with contextlib.suppress(*away), parts.cluster.sender("test") as sender:
@@ -126,7 +126,7 @@ def test_without_any_gateway_the_error_comes_after_the_patience_of_sending(parts
 
 
 def test_messages_that_no_gateway_took_are_told_as_not_stored(parts):
-    parts.with_settings(delivery_timeout_ms=300)
+    parts.with_settings(delivery_timeout_ms=1_000)
     with contextlib.suppress(TubeMQConnectionError), parts.cluster.sender("test") as sender:
         sender.send_batch(parts.batch(bodies(0, 10)))
         sender.flush()
@@ -209,7 +209,7 @@ def test_a_body_that_is_longer_than_a_message_of_the_protocol_travels_in_pieces(
 
 
 def test_a_message_that_fails_after_it_was_accepted_ends_the_sender(parts):
-    parts.with_settings(delivery_timeout_ms=300)
+    parts.with_settings(delivery_timeout_ms=1_000)
     with contextlib.suppress(ProduceError), parts.cluster.sender("test") as sender:
         sender.send_batch(parts.batch([b"first"]))
         sender.flush()

@@ -55,7 +55,7 @@ def test_a_broker_without_space_is_told_as_what_it_is(server, pool, monkeypatch)
 
     monkeypatch.setattr(Store, "append", full)
     with pytest.raises(ProduceError) as failed:
-        produce(server, pool, SENT[:1], delivery_timeout_ms=300)
+        produce(server, pool, SENT[:1], delivery_timeout_ms=1_000)
     assert "No space left on device; free space on the server's disk" in str(failed.value)
     assert "start it" not in str(failed.value)
 
@@ -158,7 +158,7 @@ def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server,
 
 def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, pool):
     rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT)
-    with MessageSender(config_of(server, delivery_timeout_ms=300), pool) as producer:
+    with MessageSender(config_of(server, delivery_timeout_ms=1_000), pool) as producer:
         with pytest.raises(TubeMQConnectionError) as caught:
             producer.send(TOPIC, SENT[0])
         assert caught.value.retriable

@@ -181,8 +181,8 @@ def test_a_topic_that_was_refused_is_not_asked_for_again(cluster):
 
 def test_a_topic_that_stays_closed_for_publishing_is_refused_in_time(cluster):
     cluster.master.deployed.add("closed")
-    with cluster.sender(delivery_timeout_ms=300) as producer:
-        with pytest.raises(ProduceError, match=r"Topic 'closed' cannot be published to.*for 300 ms"):
+    with cluster.sender(delivery_timeout_ms=900) as producer:
+        with pytest.raises(ProduceError, match=r"Topic 'closed' cannot be published to.*for 900 ms"):
             producer.send("closed", b"x")
         producer.send("demo", b"x")
     assert cluster.stored() == [b"x"]

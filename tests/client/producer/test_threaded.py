@@ -526,7 +526,12 @@ def test_an_interrupt_while_waiting_for_room_leaves_the_producer_as_it_was(clust
 
     with cluster.producer(max_in_flight=2) as producer:
         main = threading.get_ident()
-        interrupt = threading.Timer(0.3, signal.pthread_kill, [main, signal.SIGINT])
+
+        def interrupt_when_full():
+            wait_until(lambda: producer.unacknowledged >= 4, SECONDS)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        interrupt = threading.Thread(target=interrupt_when_full)
         interrupt.start()
         with pytest.raises(KeyboardInterrupt):
             send_forever()

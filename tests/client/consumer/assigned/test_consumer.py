@@ -697,10 +697,12 @@ def test_several_threads_share_a_consumer(shared):
     lock = threading.Lock()
 
     def work(consumer):
-        while (batch := consumer.fetch(300)) is not None:
-            with lock:
-                found.update(record.value for record in batch)
-            consumer.confirm(batch)
+        while found.total() < 600:
+            batch = consumer.fetch(300)
+            if batch is not None:
+                with lock:
+                    found.update(record.value for record in batch)
+                consumer.confirm(batch)
 
     with consumer_of(shared) as consumer:
         for one in consumer.share():
