@@ -34,11 +34,12 @@ Decompress = Callable[[Buffer, int], bytes]
 possible; where they hold something else, it raises ValueError."""
 
 LARGEST_UNPACKED: Final = 128 << 20
-"""What a body may unpack to: the bytes of its messages, and for each its attributes and ``_ROW_BYTES``."""
+"""What a body may unpack to: the bytes of its messages, for each its attributes and ``_ROW_BYTES``, and
+``_SECTION_BYTES`` for each section."""
 _ROW_BYTES: Final = 64
 """What a row takes, however short its message is: positions, and places in the columns that it becomes."""
-_SECTION_BYTES: Final = 256
-"""What a section costs besides, where each message may have one."""
+_SECTION_BYTES: Final = 1024
+"""What a section costs besides, without messages too: it takes as much time to read as a dozen messages."""
 
 _MAGIC: Final = 0x0F
 _MAGIC_BYTES: Final = 2
@@ -132,6 +133,7 @@ def _read_sections(reader: "_Reader", unpacking: "_Unpacking", version: int) -> 
     if version >= 2:
         reader.number(_INT)  # messages: the Java encoder does not always keep it
     for _ in range(reader.number(_INT)):
+        unpacking.take(_SECTION_BYTES)
         common = _modified_utf8(reader.bytes(reader.number(_SHORT)))  # writeUTF's two bytes and text
         if version == 2:
             reader.number(_INT)  # the section's messages, as little to be trusted
@@ -253,7 +255,7 @@ class _Unpacking:
             raise _too_large()
         if position != end:
             raise _unfit()
-        self._take(len(starts) * cost + end - reader.position)
+        self.take(len(starts) * cost + end - reader.position)
         if starts:
             self.sections.append(Section(attributes, data, starts, ends))
 
@@ -297,7 +299,7 @@ class _Unpacking:
             room -= cost + position - start
             section.starts.append(start)
             section.ends.append(middle)
-        self._take(self._room - room)
+        self.take(self._room - room)
 
     def _begin(self, own: bytes, before: str, behind: str, data: Buffer) -> Section:
         """Begin the section of messages that have these attributes of their own."""
@@ -307,7 +309,12 @@ class _Unpacking:
         self.sections.append(Section(text, data, array("q"), array("q")))
         return self.sections[-1]
 
-    def _take(self, size: int) -> None:
+    def take(self, size: int) -> None:
+        """Count what the body unpacks to.
+
+        Raises:
+            InLongMsgError: that is too much.
+        """
         self._room -= size
         if self._room < 0:
             raise _too_large()
