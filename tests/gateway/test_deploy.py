@@ -137,3 +137,18 @@ def test_containers_of_the_compose_file_have_settings_that_there_are():
     assert len(environments) == 2
     for text in environments:
         load_settings(None, dict(line.strip().split(": ") for line in text.splitlines()))
+
+
+def test_ports_of_the_compose_file_are_this_machine_s_only():
+    ports = re.findall(r'^      - "(.*:\d+)"', COMPOSE, re.MULTILINE)
+    assert len(ports) == 8
+    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
+
+
+def test_what_the_image_is_built_from_is_there():
+    """And nothing else, such as ``.git``."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert lines[0] == "*"
+    names = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    assert [name for name in names if not (ROOT / name).exists()] == []
+    assert {"setup.py", "tubemq_spark"} <= set(names)
