@@ -1,6 +1,7 @@
 """What is released has one version, in all places that show one, and complete metadata."""
 
 import importlib.util
+import re
 from email.message import Message
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 
 import tubemq_spark
 
-CHECK = Path(__file__).resolve().parents[1] / "tools" / "check_release.py"
+ROOT = Path(__file__).resolve().parents[1]
+CHECK = ROOT / "tools" / "check_release.py"
 VERSION = "1.2.3"
 
 
@@ -86,3 +88,11 @@ def test_later_changes_are_compared_with_the_proto_of_the_release(check, tmp_pat
         place.mkdir(parents=True)
         (place / "gateway.proto").write_text(content)
     assert len(check.faults_of_the_proto(tag, tmp_path)) == faults
+
+
+def test_actions_of_others_are_named_by_their_digest():
+    """A tag may be moved to other code."""
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    uses = re.findall(r"uses: (.*)", workflow)
+    assert len(uses) > 10
+    assert [action for action in uses if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}  # v[\d.]+", action)] == []

@@ -25,7 +25,7 @@ from testkit.compiler import can_compile
 from tools.build_dist import build
 
 # The floors are those of setup.cfg.
-LOWEST: Final = ("protobuf==5.29.1", "pyarrow==18.0.0", "numpy==2.0.0", "rich==13.0.0", "shtab==1.7.0")
+LOWEST: Final = ("protobuf==5.29.5", "pyarrow==18.0.0", "numpy==2.0.0", "rich==13.0.0", "shtab==1.7.0")
 SPARK_42: Final = "pyspark==4.2.0"
 SPARK_43: Final = "pyspark>=4.3,<4.4"
 WHEEL: Final = "*-cp311-abi3-*.whl"
