@@ -161,6 +161,10 @@ The settings that begin with `master_tls` are about masters and brokers.
 The files may be replaced while the gateway runs. Each new connection sees the new ones, and open connections
 stay. While certificate and key do not fit together, the gateway uses those of before.
 
+Certificates of clients are not looked up in lists of revoked ones (CRL), nor asked about (OCSP): one that was stolen is
+accepted until it expires. So let them live shortly, and name them in a `policy`: a name that is taken out of the policy
+is refused at once.
+
 ## Who may do what
 
 Without `policy`, every client that reaches the port can use the gateway, within the rights that TubeMQ gives

@@ -29,8 +29,8 @@ HEAD = """\
 <!-- Written by `make docs` from tubemq_spark/options/table.py. -->
 
 Options of `spark.read`, `spark.readStream`, `df.write` and `df.writeStream` with `format("tubemq")`. Names
-are not case-sensitive. Where the concept is the same, so are the names, defaults and rules of Spark's Kafka
-source.
+are not case-sensitive; of one that is given in two spellings the last counts. Where the concept is the
+same, so are the names, defaults and rules of Spark's Kafka source.
 
 - An unknown option is an error that names the closest one.
 - An option that has no effect causes a warning: one for reading in a write, or one for streams in a batch
