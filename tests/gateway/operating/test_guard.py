@@ -5,11 +5,13 @@ import dataclasses
 import logging
 import queue
 import urllib.request
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
 from testkit.certificates import Authority
+from tests.embedded.web import change as change_at_master
 from tests.gateway.operating.secured import TOKENS, SecuredClient, digest, policy_text
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
@@ -193,6 +195,24 @@ def test_pages_name_nothing_that_a_client_may_not_see(connect, name, items, hidd
     assert hidden not in str(seen)
     assert shown in str(seen)
     assert [len(getattr(part, items)) for part in seen] == [1] * len(seen)
+
+
+def test_a_group_tells_a_client_only_of_topics_that_it_may_see(connect, served, monkeypatch):
+    monkeypatch.setattr("tubemq_spark.gateway.query.groups._FRESH_S", -1.0)
+    operator, reader = connect("operator", group="reader_of_both"), connect("reader", group="reader_of_both")
+    wanted = [{"partition": place(topic), "offset": 0} for topic in ("clicks", "hidden")]
+    operator.open(group="reader_of_both", heartbeat_period_ms=1_000)
+    operator("AttachPartitions", partitions=wanted)
+    master = SimpleNamespace(master_web=str(served.server._settings.master_web[0]))
+    forbidden = {"consumeEnable": "false", "disableCsmRsn": "too slow"}
+    make = "admin_add_group_csmctrl_info"
+    change_at_master(master, make, groupName="reader_of_both", topicName="hidden", **forbidden)
+    wait_until(lambda: len(operator("ListMembers").members[0].partitions) == len(wanted), 20)
+    for name in ("ListGroups", "ListMembers"):
+        assert "hidden" in str(operator(name))
+        assert "clicks" in str(reader(name))
+        assert "hidden" not in str(reader(name))
+    assert [len(one.partitions) for one in reader("ListMembers").members] == [1]
 
 
 def test_groups_that_a_broker_cannot_tell_of_are_named_to_those_only_who_may_see_all(connect, monkeypatch):

@@ -12,7 +12,7 @@ is ever changed.
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from tubemq_spark.client.metadata.admin import MasterAdmin
@@ -58,14 +58,15 @@ class Members:
         answer = await self._ask(call.who, ("members", group), lambda: self._members(access, group))
         items = {item["consumerId"]: item for item in answer.value["data"]}
         members, token = page(
-            items, lambda name: _member(items[name]), request.page_size, request.page_token, _PAGE
+            items, lambda name: _member(items[name], call), request.page_size, request.page_token, _PAGE
         )
+        control, topics = answer.value["control"], answer.value["topics"]
         return pb.ListMembersResponse(
             members=members,
-            topics=answer.value["topicSet"],
+            topics=_seen(answer.value["topicSet"], call),
             next_page_token=token,
             age_ms=self._age_ms(answer),
-            policy=answer.value["policy"],
+            policy=_policy(control, [item for item in topics if call.may("see", item["topicName"])]),
         )
 
     async def admit(self, session: Session) -> None:
@@ -89,7 +90,7 @@ class Members:
             item["consumeGroup"]: item for item in answer.value if call.may("group", item["consumeGroup"])
         }
         groups, token = page(
-            items, lambda name: _group(items[name]), request.page_size, request.page_token, _PAGE
+            items, lambda name: _group(items[name], call), request.page_size, request.page_token, _PAGE
         )
         return pb.ListGroupsResponse(groups=groups, next_page_token=token, age_ms=self._age_ms(answer))
 
@@ -114,7 +115,8 @@ class Members:
         def ask(admin: MasterAdmin) -> dict[str, Any]:
             return {
                 **admin.consumer_group(group),
-                "policy": _policy(admin.group_control(group), admin.consume_controls(group)),
+                "control": admin.group_control(group),
+                "topics": admin.consume_controls(group),
             }
 
         report = ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
@@ -150,15 +152,22 @@ def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.
     return policy
 
 
-def _group(item: dict[str, Any]) -> pb.ListGroupsResponse.Group:
+def _seen(topics: Iterable[str], call: Call) -> list[str]:
+    """Return those of a group's topics that a client may know of."""
+    return [topic for topic in topics if call.may("see", topic)]
+
+
+def _group(item: dict[str, Any], call: Call) -> pb.ListGroupsResponse.Group:
     return pb.ListGroupsResponse.Group(
-        name=item["consumeGroup"], topics=item["topicSet"], members=item["consumerNum"]
+        name=item["consumeGroup"], topics=_seen(item["topicSet"], call), members=item["consumerNum"]
     )
 
 
-def _member(item: dict[str, Any]) -> pb.ListMembersResponse.Member:
+def _member(item: dict[str, Any], call: Call) -> pb.ListMembersResponse.Member:
     member = pb.ListMembersResponse.Member(client_id=item["consumerId"])
     for part in item["parInfo"]:
+        if not call.may("see", part["topicName"]):
+            continue
         member.partitions.add(
             topic=part["topicName"], partition_id=int(part["partId"]), broker=part["brokerAddr"]
         )
