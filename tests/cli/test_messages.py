@@ -101,6 +101,11 @@ def test_messages_consumed_as_json_can_be_produced_again(run, tmp_path):
         (b"no key", ["--key-delimiter", "="], "line 2: it has no '='"),
         (b"{", ["--json-lines"], "line 2: it is not JSON"),
         (b"[]", ["--json-lines"], "line 2: it is not a JSON object"),
+        (
+            b'{"value": "x", "brokerId": 1e400, "partition": 0}',
+            ["--json-lines"],
+            "line 2: its fields have other types.*infinity",
+        ),
         (b'{"value": 7}', ["--json-lines"], "line 2: its fields have other types.*value is not a text"),
         (b'{"valueBase64": "?"}', ["--json-lines"], "line 2: .*not base64"),
         (b'{"value": "a", "colour": "red"}', ["--json-lines"], "line 2: it has 'colour', which is none of"),

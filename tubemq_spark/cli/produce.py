@@ -219,7 +219,7 @@ def _of_json(number: int, text: bytes, zone: zoneinfo.ZoneInfo) -> "_Line":
             "message_type": data.get("messageType"),
             "attributes": _own(data.get("attributes")),
         }
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise _refused(number, f"its fields have other types than consume --json prints ({error})") from error
     if data.get("messageTime") is not None:
         try:
