@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -299,3 +300,24 @@ def test_the_environment_may_name_the_master(capsys, monkeypatch):
 def test_a_command_that_reads_nothing_takes_no_group(capsys):
     told = _refused(capsys, "produce", "clicks", "--master", "m", "--group", "g")
     assert "unrecognized arguments: --group g" in told
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "told"),
+    [
+        (">&-", 0, ""),
+        ("> /dev/full", 1, "tubemq-spark: [TUBEMQ_COMMAND_SYSTEM]"),
+    ],
+    ids=["closed", "full"],
+)
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_takes_nothing_is_told_in_one_line(output, code, told):
+    program = "import sys; from tubemq_spark.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'"{sys.executable}" -c "{program}" examples list {output}'],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr[: len(told)]) == (code, told)
+    assert len(done.stderr.splitlines()) == code

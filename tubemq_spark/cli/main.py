@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import shtab
@@ -72,15 +73,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: the arguments are wrong (2), or help or the version was asked for (0).
     """
+    if not hasattr(sys.stdout, "write"):  # it is None: this process began without one
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+    code = 0
     try:
         try:
-            return _run(build_parser().parse_args(arguments))
+            code = _run(build_parser().parse_args(arguments))
         finally:
-            print(end="", flush=True)  # noqa: T201  Python would do it at its end, and could only complain then.
-    except BrokenPipeError:
+            sys.stdout.flush()  # Python would do it at its end, and could only complain then.
+    except OSError as error:
         # Python would complain once more when it flushes standard output at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OUTPUT_CLOSED
+        if isinstance(error, BrokenPipeError):
+            return OUTPUT_CLOSED
+        if code != FAILED:
+            complain(system_error(error))
+        return FAILED
+    return code
 
 
 def _run(arguments: argparse.Namespace) -> int:
