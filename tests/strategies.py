@@ -20,7 +20,7 @@ names = st.text(
 ).filter(lambda name: name.strip() == name)
 """Names without any separator of TubeMQ's packed strings, and without blanks around them."""
 
-hosts = st.from_regex(r"[0-9a-z][-.0-9a-z]{0,20}", fullmatch=True)
+hosts = st.from_regex(r"[0-9a-z][-0-9a-z]{0,6}(\.[-0-9a-z]{1,6}){0,2}", fullmatch=True)
 endpoints = st.builds(Endpoint, hosts, st.integers(1, 65535))
 partitions = st.builds(TopicPartition, names, naturals, naturals)
 

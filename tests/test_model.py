@@ -67,6 +67,9 @@ def test_endpoints_are_read(text, default_port, endpoint):
             "me@host:1",
             "a b:1",
             "host:1/x",
+            "master..example.com:1",
+            f"{'m' * 64}.example.com:1",
+            "host\0:1",
         ),
     ],
 )
@@ -74,6 +77,11 @@ def test_what_is_no_endpoint_is_refused(text):
     with pytest.raises(OptionError, match="is not an address; write host:port") as caught:
         Endpoint.parse(text)
     assert caught.value.parameters == {"address": text}
+
+
+def test_bytes_that_are_no_text_are_shown_in_the_refusal():
+    with pytest.raises(OptionError, match=r"'\\udcfe:1' is not an address"):
+        Endpoint.parse("\udcfe:1")
 
 
 def test_an_ipv6_address_is_written_as_it_is_read():

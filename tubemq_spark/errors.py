@@ -95,6 +95,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_BAD_PACKED_STRING": "The peer sent {text!r} where {form} was expected: {what}; compare the versions of both sides.",
     "TUBEMQ_POSITION_MOVED": "The broker's position in {partition} is {actual}, but {expected} was expected; register the partition again.",
     # Reaching a peer.
+    "TUBEMQ_PROCESS_EXHAUSTED": "This process has no file descriptor or no thread left: {cause}; close what it does not need, or raise its limits (ulimit -n, ulimit -u).",
     "TUBEMQ_CONNECT_FAILED": "Cannot connect to {endpoint}: {cause}; check the address and that the server runs.",
     "TUBEMQ_TLS_FILE": "{option} names {path}, which cannot be used: {cause}; name a PEM file that exists on every node.",
     "TUBEMQ_TLS_CERTIFICATE": "The certificate of {endpoint} is not accepted: {cause}; {hint}.",

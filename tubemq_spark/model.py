@@ -46,12 +46,23 @@ class Endpoint:
         """
         match = _ADDRESS.fullmatch(text.strip().removeprefix(_SCHEME).removesuffix("/"))
         port = 0 if match is None else int(match[3] or default_port or 0)
-        if match is None or not 0 < port < 65536:
-            raise OptionError("TUBEMQ_BAD_ADDRESS", address=text.strip())
+        if match is None or not 0 < port < 65536 or not _can_be_looked_up(match[2] or ""):
+            # Bytes of the command line that are no UTF-8 are shown as such.
+            address = text.strip().encode(errors="backslashreplace").decode()
+            raise OptionError("TUBEMQ_BAD_ADDRESS", address=address)
         return cls(match[1] or match[2], port)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Whether a host has no label that is empty or too long, and nothing else that resolvers refuse."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in host
 
 
 _new_tuple: Final = tuple.__new__

@@ -83,6 +83,22 @@ def test_senders_and_callers_know_the_same_addresses(names):
         wait_until(lambda: pipelines.drive(0.01) == [] and second.writable)
 
 
+def test_the_address_that_was_reached_is_tried_first_the_next_time(monkeypatch):
+    monkeypatch.setattr(addresses, "_reached", {})
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        away = gone.getsockname()
+    with RpcServer(echo) as server, contextlib.closing(Pipelines(connect_timeout_ms=1_000)) as pipelines:
+        there = server.endpoint.host, server.endpoint.port
+        places = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in (away, there)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
+        assert answers()
+        with socket.create_server(away):
+            assert answers()
+            pipeline = pipelines.connect(NAMED)
+            wait_until(lambda: pipelines.drive(0.01) == [] and pipeline.writable)
+            wait_until(lambda: len(server.accepted) == 3)
+
+
 def test_a_server_may_have_an_ipv6_address():
     try:
         listening = socket.create_server(("::1", 0), family=socket.AF_INET6)

@@ -325,7 +325,7 @@ def _require_guarded(host: str, settings: EmbeddedSettings) -> None:
     """
     try:
         address = ipaddress.ip_address(socket.gethostbyname(host))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise OptionError("TUBEMQ_HOST_ELSEWHERE", host=host, cause=error) from error
     if not address.is_loopback and settings.admin_token == DEFAULT_ADMIN_TOKEN:
         raise OptionError("TUBEMQ_OPEN_TO_ALL", host=host)

@@ -2,6 +2,9 @@
 
 A name is resolved for every connection, so that a server may move. While the resolver fails, the address that
 was reached last counts: an outage of DNS must not cut off servers that run.
+
+Of several addresses, the one that was reached last is tried first, and then the others. Each has an equal
+part of the time that is left: one that swallows packets leaves time for the next.
 """
 
 import contextlib
@@ -12,11 +15,15 @@ import threading
 from typing import Any, Final
 
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.deadline import Deadline
 
 logger = logging.getLogger(__name__)
 
 Address = tuple[int, int, int, tuple[Any, ...]]
 """Family, type and protocol of a socket, and what to connect it to."""
+
+_SOON_S: Final = 0.001
+"""Instead of 0, which would mean something else to a socket."""
 
 _reached: Final[dict[Endpoint, Address]] = {}
 """By endpoint, where it was reached last; shared by all connections of this process."""
@@ -28,15 +35,18 @@ def addresses_of(endpoint: Endpoint) -> list[Address]:
     Raises:
         OSError: the name cannot be resolved, and was never reached.
     """
+    last = _reached.get(endpoint)
     try:
         answers = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except ValueError as error:  # a host that no name can be, listed by a server
+        raise OSError(f"{endpoint.host!r} is no name of a host: {error}") from error
     except OSError as error:
-        last = _reached.get(endpoint)
         if last is None:
             raise
         logger.warning("%s cannot be resolved (%s); trying its last address %s", endpoint, error, last[3][0])
         return [last]
-    return [(family, kind, protocol, address) for family, kind, protocol, _, address in answers]
+    addresses = [(family, kind, protocol, address) for family, kind, protocol, _, address in answers]
+    return sorted(addresses, key=lambda address: address != last)
 
 
 def is_address(host: str) -> bool:
@@ -55,13 +65,23 @@ class LookUp:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        """Begin to look up a name."""
+        """Begin to look up a name.
+
+        Raises:
+            OSError: there is no descriptor left for it.
+            RuntimeError: there is no thread left for it.
+        """
         self._endpoint = endpoint
         self._addresses: list[Address]
         self._error: OSError | None = None
         self.receiver, self._sender = socket.socketpair()
         """``receiver`` can be read when the look-up is over; its user closes it."""
-        threading.Thread(target=self._run, name=f"tubemq-look-up-{endpoint.host}", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=f"tubemq-look-up-{endpoint.host}", daemon=True).start()
+        except BaseException:
+            self.receiver.close()
+            self._sender.close()
+            raise
 
     def result(self) -> list[Address]:
         """Return what was found, as ``addresses_of``, when the look-up is over.
@@ -89,16 +109,18 @@ def note_reached(endpoint: Endpoint, connected: socket.socket) -> None:
 
 
 def connect(endpoint: Endpoint, timeout_s: float) -> socket.socket:
-    """Return a connection to the first address that takes it; each may use up the time.
+    """Return a connection to the first address that takes it.
 
     Raises:
-        OSError: none does, or the name cannot be resolved.
+        OSError: none does in time, or the name cannot be resolved.
     """
     last_error: OSError | None = None
-    for family, kind, protocol, address in addresses_of(endpoint):
+    addresses = addresses_of(endpoint)
+    deadline = Deadline.after_ms(timeout_s * 1000)
+    for left, (family, kind, protocol, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
         opened = socket.socket(family, kind, protocol)
         try:
-            opened.settimeout(timeout_s)
+            opened.settimeout(part_of_s(deadline, left) or _SOON_S)
             opened.connect(address)
             note_reached(endpoint, opened)
         except OSError as error:
@@ -107,3 +129,8 @@ def connect(endpoint: Endpoint, timeout_s: float) -> socket.socket:
         else:
             return opened
     raise last_error or OSError("the name has no address")
+
+
+def part_of_s(deadline: Deadline, addresses: int) -> float:
+    """Return the seconds for the next of some addresses."""
+    return deadline.remaining() / addresses

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.call import AnyMessage, Call, Cause, lost
 from tubemq_spark.net.memory import keep_freed_memory
@@ -116,7 +116,12 @@ class RpcChannel:
             TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
             OptionError: a file of ``tls`` cannot be used.
         """
-        return cls(endpoint, connect(endpoint, connect_timeout_ms, tls))
+        stream = connect(endpoint, connect_timeout_ms, tls)
+        try:
+            return cls(endpoint, stream)
+        except RuntimeError as error:  # no thread is left to read
+            stream.close()
+            raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error) from error
 
     def __enter__(self) -> Self:
         return self

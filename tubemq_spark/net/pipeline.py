@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
-from tubemq_spark.net.waker import Waker
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.waker import Waker, or_exhausted
 
 _RECEIVE_BYTES: Final = 1 << 16
 """A read takes at most this much; the selector reports the rest again."""
@@ -34,7 +35,8 @@ Arrival = tuple["Pipeline", bytes | TubeMQConnectionError]
 class Pipeline:
     """One connection: being made, open, or closed; at most one piece of data waits to be written.
 
-    A name is looked up first, which counts as connecting.
+    A name is looked up first, which counts as connecting. Its addresses are tried one after the other; each
+    has an equal part of the time that is left.
 
     When writing fails, nothing more is written, but what the peer has sent before is still read: it may
     hold answers. The failure is reported behind it.
@@ -43,10 +45,18 @@ class Pipeline:
     untouched = False
     """Whether no byte of what was given to ``write`` last has left; it stays known after the end."""
 
-    def __init__(self, endpoint: Endpoint, selector: selectors.BaseSelector, connect_by: float) -> None:
-        """Start to connect; ``connect_by`` is the owner's clock's latest time for it, in seconds."""
+    def __init__(self, endpoint: Endpoint, selector: selectors.BaseSelector, deadline: Deadline) -> None:
+        """Start to connect.
+
+        Raises:
+            TubeMQConnectionError: the address cannot be tried.
+            OSError: there is no descriptor left to look up the name.
+            RuntimeError: there is no thread left to look up the name.
+        """
         self.endpoint = endpoint
-        self.connect_by = connect_by
+        self.connect_by = deadline.at
+        """Until when the present step of connecting may take, in seconds of the owner's clock."""
+        self._deadline = deadline
         self._selector = selector
         self._socket: socket.socket | None = None
         """While a name is looked up, what tells that this is over."""
@@ -130,6 +140,18 @@ class Pipeline:
                 self._watch(selectors.EVENT_READ)
         return self._read() if events & selectors.EVENT_READ else None
 
+    def give_up_address(self, cause: str) -> None:
+        """Leave an address that has had its part of the time for the next one.
+
+        Raises:
+            TubeMQConnectionError: there is none, or no time is left; it is closed now.
+        """
+        self._last_cause = cause
+        self.close()
+        if self._deadline.expired:
+            self._addresses.clear()
+        self._connect_to_next_address()
+
     def fail(self, cause: str) -> TubeMQConnectionError:
         """Close, and return the error that says why."""
         condition = "TUBEMQ_CONNECT_FAILED" if self._connecting else "TUBEMQ_CONNECTION_LOST"
@@ -156,6 +178,7 @@ class Pipeline:
 
     def _connect_to_next_address(self) -> None:
         while self._addresses:
+            left = len(self._addresses)
             family, kind, protocol, address = self._addresses.popleft()
             try:
                 opened = _unconnected(family, kind, protocol)
@@ -164,6 +187,8 @@ class Pipeline:
                 continue
             code = opened.connect_ex(address)
             if code in _CONNECT_STARTED:
+                others_s = self._deadline.remaining() - addresses.part_of_s(self._deadline, left)
+                self.connect_by = self._deadline.at - others_s
                 self._socket = opened
                 self._report_at = 1
                 self._selector.register(opened, selectors.EVENT_WRITE, self)
@@ -186,6 +211,7 @@ class Pipeline:
             self._connect_to_next_address()
             return
         addresses.note_reached(self.endpoint, opened)
+        self.connect_by = self._deadline.at
         self._connected()
 
     def _connected(self) -> None:
@@ -244,13 +270,18 @@ class Pipelines:
         self,
         connect_timeout_ms: int,
         clock: Callable[[], float] = time.monotonic,
-        make: Callable[[Endpoint, selectors.BaseSelector, float], Pipeline] = Pipeline,
+        make: Callable[[Endpoint, selectors.BaseSelector, Deadline], Pipeline] = Pipeline,
     ) -> None:
-        """Take ``make``, which starts a connection as ``Pipeline`` does."""
+        """Take ``make``, which starts a connection as ``Pipeline`` does.
+
+        Raises:
+            TubeMQConnectionError: there is no descriptor left.
+        """
         self._make = make
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._clock = clock
-        self._selector = selectors.DefaultSelector()
+        with or_exhausted():
+            self._selector = selectors.DefaultSelector()
         self._open: list[Pipeline] = []
 
     def connect(self, endpoint: Endpoint) -> Pipeline:
@@ -258,8 +289,16 @@ class Pipelines:
 
         Raises:
             TubeMQConnectionError: the address cannot be tried.
+            OptionError: a file of the settings for TLS cannot be used.
         """
-        opened = self._make(endpoint, self._selector, self._clock() + self._connect_timeout_s)
+        deadline = Deadline.after_ms(self._connect_timeout_s * 1000, self._clock)
+        try:
+            opened = self._make(endpoint, self._selector, deadline)
+        except TubeMQError:
+            raise
+        except (OSError, RuntimeError, ValueError) as error:
+            # No descriptor, no thread, or a name that cannot be one: only this peer is concerned.
+            raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error) from error
         self._open = [pipeline for pipeline in self._open if not pipeline.closed]
         self._open.append(opened)
         return opened
@@ -306,4 +345,10 @@ class Pipelines:
         now = self._clock()
         late = [pipeline for pipeline in self._open if pipeline.connecting and pipeline.connect_by <= now]
         cause = f"no connection within {self._connect_timeout_s * 1000:.0f} ms"
-        return [(pipeline, pipeline.fail(cause)) for pipeline in late]
+        arrivals: list[Arrival] = []
+        for pipeline in late:
+            try:
+                pipeline.give_up_address(cause)
+            except TubeMQConnectionError as error:
+                arrivals.append((pipeline, error))
+        return arrivals

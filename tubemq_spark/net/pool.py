@@ -166,13 +166,19 @@ class ChannelPool:
             slot = self._slots.setdefault((endpoint, tls), _Slot())
             coming = slot.coming
             if coming is None:
-                coming = slot.coming = Future()
-                threading.Thread(
-                    target=self._open,
-                    args=(slot, coming, endpoint, timeout_ms, tls),
-                    name=f"tubemq-connect-{endpoint}",
-                    daemon=True,
-                ).start()
+                coming = Future()
+                try:
+                    threading.Thread(
+                        target=self._open,
+                        args=(slot, coming, endpoint, timeout_ms, tls),
+                        name=f"tubemq-connect-{endpoint}",
+                        daemon=True,
+                    ).start()
+                    slot.coming = coming
+                except RuntimeError as error:  # no thread is left; the next who asks tries again
+                    coming.set_exception(
+                        TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error)
+                    )
         # Without an agreement on TLS, what connects looks why before it ends, and knows better.
         return StartedChannel(endpoint, coming, timeout_ms + (_PROBE_MS if tls else 0))
 

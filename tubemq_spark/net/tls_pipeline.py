@@ -14,12 +14,13 @@ import ssl
 from collections.abc import Callable
 
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipeline
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.net.tls_errors import handshake_error, refusal
 from tubemq_spark.net.tls_session import TlsSession
 
-MakePipeline = Callable[[Endpoint, selectors.BaseSelector, float], Pipeline]
+MakePipeline = Callable[[Endpoint, selectors.BaseSelector, Deadline], Pipeline]
 
 
 def pipeline_maker(tls: TlsConfig | None) -> MakePipeline:
@@ -31,18 +32,19 @@ class TlsPipeline(Pipeline):
     """A pipeline whose bytes are encrypted."""
 
     def __init__(
-        self, tls: TlsConfig, endpoint: Endpoint, selector: selectors.BaseSelector, connect_by: float
+        self, tls: TlsConfig, endpoint: Endpoint, selector: selectors.BaseSelector, deadline: Deadline
     ) -> None:
         """Start to connect.
 
         Raises:
             OptionError: a file of the settings cannot be used.
+            ValueError: the host can have no certificate, since it is no name.
             TubeMQConnectionError: as ``Pipeline``.
         """
         self._tls = tls
         self._session = TlsSession(tls.context(), name=tls.name_of(endpoint.host))
         self._handshaking = False
-        super().__init__(endpoint, selector, connect_by)
+        super().__init__(endpoint, selector, deadline)
 
     def write(self, data: bytes) -> None:
         """Encrypt, and write what the socket takes now."""

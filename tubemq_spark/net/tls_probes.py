@@ -41,7 +41,7 @@ def _answer(endpoint: Endpoint, question: bytes, size: int) -> bytes:
     """Return the first bytes of an answer; fewer when there are no more in time."""
     answer = b""
     with (
-        contextlib.suppress(OSError),
+        contextlib.suppress(OSError, UnicodeError),
         socket.create_connection((endpoint.host, endpoint.port), _TIMEOUT_S) as connected,
     ):
         connected.sendall(question)

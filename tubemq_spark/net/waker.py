@@ -2,10 +2,25 @@
 
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from tubemq_spark.errors import TubeMQConnectionError
+
 _DRAIN_BYTES: Final = 4096
+
+
+@contextlib.contextmanager
+def or_exhausted() -> Iterator[None]:
+    """Make a socket, a selector or a thread.
+
+    Raises:
+        TubeMQConnectionError: there is no descriptor or no thread left.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
 
 
 class Waker:
@@ -16,9 +31,14 @@ class Waker:
     """
 
     def __init__(self, on_wake: Callable[[], object]) -> None:
-        """Call ``on_wake`` in the thread that was woken; what it raises ends that thread's wait."""
+        """Call ``on_wake`` in the thread that was woken; what it raises ends that thread's wait.
+
+        Raises:
+            TubeMQConnectionError: there is no descriptor left.
+        """
         self._on_wake = on_wake
-        self.receiver, self._sender = socket.socketpair()
+        with or_exhausted():
+            self.receiver, self._sender = socket.socketpair()
         self.receiver.setblocking(False)
         self._sender.setblocking(False)
 

@@ -189,8 +189,7 @@ def test_a_lane_that_has_ended_gives_back_everything(monkeypatch, cluster, share
     lane.end()
     for told in ended:
         assert told.outcome_of().broken or len(told.outcome_of().outcome.errors) == 300
-    wait_until(lambda: sender.at_rest)
-    assert sender._window.unacknowledged == 0
+    wait_until(lambda: sender._window.unacknowledged == 0)
     assert put(sender.lane("next"), named([b"y"], (2, 0))).outcome_of().outcome.errors == {}
 
 
@@ -206,7 +205,7 @@ def test_a_lane_that_ends_in_its_turn_gives_back_everything(cluster, shared):
 
     lane.put(make, {}, told)
     assert len(told.outcome_of().outcome.errors) == 1
-    wait_until(lambda: sender.at_rest)
+    wait_until(lambda: sender._window.unacknowledged == 0)
 
 
 def test_a_sender_at_rest_has_no_thread(monkeypatch, shared):

@@ -48,7 +48,7 @@ from tubemq_spark.client.producer.gathered import ENOUGH, ENOUGH_BYTES, MOST, Ou
 from tubemq_spark.client.producer.outcomes import Outcomes, tell_outcome, unplaceable
 from tubemq_spark.client.producer.runs import Destination, Run, runs
 from tubemq_spark.errors import ProduceError, TubeMQError
-from tubemq_spark.net.waker import Waker
+from tubemq_spark.net.waker import Waker, or_exhausted
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,6 @@ class SendLoop:
         self._checksums = config.checksums
         self._process = os.getpid()
         self._begin_locks()
-        self._waker = Waker(self._on_wake)
         self._thread: threading.Thread | None = None
         self._waiting: collections.deque[OutgoingMessage] = collections.deque()
         self._waiting_bytes = 0
@@ -141,8 +140,12 @@ class SendLoop:
             add_waker: ends the waits of the window when a waker is woken, in any thread.
             on_end: called once, with ``room_wait_s``, when all messages have ended: by the thread; by
                 ``close`` if there is none.
+
+        Raises:
+            TubeMQConnectionError: there is no descriptor left.
         """
         self.name = name
+        self._waker = Waker(self._on_wake)
         self._window = window
         self._on_end = on_end
         add_waker(self._waker)
@@ -316,7 +319,8 @@ class SendLoop:
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name=f"tubemq-send-{self.name}", daemon=True)
-        thread.start()
+        with or_exhausted():
+            thread.start()
         self._thread = thread
 
     def in_thread(self) -> bool:

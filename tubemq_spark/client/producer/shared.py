@@ -47,7 +47,7 @@ from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Sleep
-from tubemq_spark.net.waker import Waker
+from tubemq_spark.net.waker import Waker, or_exhausted
 from tubemq_spark.protocol.send_batch import SendBatch
 
 logger = logging.getLogger(__name__)
@@ -151,7 +151,6 @@ class SharedSender:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._waker = Waker(self._on_wake)
         self._woken = False
         self._thread: threading.Thread | None = None
         self._busy: dict[Lane, None] = {}
@@ -168,6 +167,7 @@ class SharedSender:
         self._width = 0
         self.places = Placing(config, pool, name, Sleep(self._wait), self.refuse_if_ended, detailed=detailed)
         """Knows topics and partitions; other threads may ask masters by it."""
+        self._waker = Waker(self._on_wake)
         self._window = self.places.window
         self.places.pipelines.add_waker(self._waker)
         abandon_in_child(self)
@@ -177,11 +177,6 @@ class SharedSender:
     def client_id(self) -> str:
         """The name under which servers know this sender."""
         return self.places.client_id
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not self._busy and not self._open
 
     def lane(self, name: str) -> Lane:
         """Return a new lane, which takes nothing until it is used; errors call its sender by this name."""
@@ -204,9 +199,9 @@ class SharedSender:
             self.refuse_if_ended()
             if delivery.lane.ended:
                 raise self._closed()
+            self._wake()
             delivery.lane.waiting.append(delivery)
             self._busy[delivery.lane] = None
-            self._wake()
 
     def end_lane(self, lane: Lane) -> None:
         """Give up what a lane has put; see ``Lane.end``."""
@@ -253,10 +248,12 @@ class SharedSender:
 
     def _wake(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._run, name=f"tubemq-send-{self.places.log.sender}", daemon=True
             )
-            self._thread.start()
+            with or_exhausted():
+                thread.start()
+            self._thread = thread
         elif not self._woken:
             self._woken = True
             self._waker.wake()
