@@ -25,6 +25,8 @@ class FakeCluster:
         """How many rows each store has."""
         self.broker_of = {}
         """The brokers of stores that are not on broker 1."""
+        self.addresses = {}
+        """The addresses of brokers that have moved."""
         self.unflushed = {}
         """How many of the last rows of a store are not on the disk."""
         self.earliest = 0
@@ -94,7 +96,8 @@ class FakeCluster:
         found = sorted(
             one for one in self.partitions if one.topic in set(topics) and one.topic not in missing
         )
-        return TopicsLayout(dict.fromkeys(found, BROKER), self.layouts, frozenset(missing))
+        partitions = {one: self.addresses.get(one.broker_id, BROKER) for one in found}
+        return TopicsLayout(partitions, self.layouts, frozenset(missing))
 
     def topics(self):
         if self.topics_fail is not None:

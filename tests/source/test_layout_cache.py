@@ -4,10 +4,17 @@ import logging
 
 import pytest
 
+from testkit.stream import Stream
 from tests.source.fake_cluster import NO_SUCH_TOPIC, partition
+from tests.waiting import wait_until
+from tubemq_spark.client import TubeMQClient
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import AdminError, OptionError, RemoteProtocolError, RpcError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.subscription import TopicPattern, Topics
+from tubemq_spark.source import layout_cache
 from tubemq_spark.source.layout_cache import LayoutCache
+from tubemq_spark.source.schema import default_schema
 
 AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
 
@@ -204,6 +211,50 @@ def test_nonsense_in_the_place_of_a_master_is_no_answer_while_there_is_a_layout(
     clock[0] += 600
     with pytest.raises(type(nonsense)):
         layouts.newest()
+
+
+def test_brokers_of_which_none_is_where_it_was_are_told_of_once(layouts, cluster, clock, caplog):
+    cluster.add_broker()
+    layouts.ask(missing_ok=True)
+    for number in range(2):
+        cluster.addresses = {broker: Endpoint("elsewhere", 9000 + number) for broker in (1, 2)}
+        layouts.ask(missing_ok=True)
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told == (
+        "the masters list each broker at another address than before, for example broker 1 at "
+        "elsewhere:9000, not at broker:8123; if that is another cluster, the query goes on there at "
+        "offsets of the first one: name the masters of one cluster only"
+    )
+
+
+@pytest.mark.parametrize("moved", [(1,), (2,)])
+def test_a_broker_that_moves_alone_is_not_told_of(layouts, cluster, clock, caplog, moved):
+    cluster.add_broker()
+    layouts.ask(missing_ok=True)
+    cluster.addresses = dict.fromkeys(moved, Endpoint("elsewhere", 9000))
+    layouts.ask(missing_ok=True)
+    cluster.partitions.clear()
+    layouts.ask(missing_ok=True)
+    assert caplog.records == []
+
+
+def test_the_masters_of_another_cluster_are_told_of(monkeypatch, caplog):
+    monkeypatch.setattr(layout_cache, "_MAX_AGE_SECONDS", 0)
+    with EmbeddedTubeMQ(topics={"demo": (1, 1)}) as first, EmbeddedTubeMQ(topics={"demo": (1, 1)}) as second:
+        masters = f"{first.master},{second.master}"
+        options = {"tubemq.master.servers": masters, "subscribe": "demo", "startingOffsets": "earliest"}
+        for server in (first, second):
+            with TubeMQClient.connect(server.master, group="etl") as client, client.producer() as producer:
+                producer.send("demo", b"a message")
+        stream = Stream(options, default_schema(include_attributes=False))
+        assert stream.plan()
+        first.faults.become_standby()
+
+        def is_told_of():
+            stream.plan()
+            return "the masters list each broker at another address than before" in caplog.text
+
+        wait_until(is_told_of)
 
 
 def test_a_refusal_is_an_error_though_there_is_a_layout(layouts, cluster, clock):

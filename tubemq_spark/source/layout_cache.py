@@ -25,7 +25,7 @@ from typing import Final
 
 from tubemq_spark.cluster.base import NOT_OF_A_MASTER, Cluster
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import TopicsLayout
+from tubemq_spark.model import Endpoint, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import FixedPauses, Sleep, with_retries
 from tubemq_spark.offsets.subscription import Subscription
@@ -58,6 +58,7 @@ class LayoutCache:
         self._asked_at = 0.0
         self._due_at = 0.0
         self._masters_away = False
+        self._told_of_other_brokers = False
         self._refreshes: OneByOne[TopicsLayout] = OneByOne("tubemq-layout")
         self.last: TopicsLayout | None = None
         """The last layout, however old."""
@@ -141,6 +142,7 @@ class LayoutCache:
             layout = last
         else:
             self._note_masters_answer()
+            self._warn_of_other_brokers(layout)
         self.last = layout
         self._due_at = time.monotonic() + _MAX_AGE_SECONDS
         return layout, not self._masters_away
@@ -199,3 +201,24 @@ class LayoutCache:
             logger.warning("a master answers again; the last layout was %.0f s old", age)
         self._masters_away = False
         self._asked_at = time.monotonic()
+
+    def _warn_of_other_brokers(self, layout: TopicsLayout) -> None:
+        """Warn, once, when no broker is where it was: the masters may be those of two clusters."""
+        before, now = _addresses(self.last), _addresses(layout)
+        moved = [broker for broker, endpoint in before.items() if now.get(broker, endpoint) != endpoint]
+        if self._told_of_other_brokers or not moved or len(moved) < len(before):
+            return
+        self._told_of_other_brokers = True
+        logger.warning(
+            "the masters list each broker at another address than before, for example broker %d at %s, "
+            "not at %s; if that is another cluster, the query goes on there at offsets of the first one: "
+            "name the masters of one cluster only",
+            moved[0],
+            now[moved[0]],
+            before[moved[0]],
+        )
+
+
+def _addresses(layout: TopicsLayout | None) -> dict[int, Endpoint]:
+    partitions = {} if layout is None else layout.partitions
+    return {partition.broker_id: endpoint for partition, endpoint in partitions.items()}
