@@ -39,6 +39,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_ADMIN_NO_ANSWER": "The web server {server} gave no usable answer: {cause}; check the web port of the master or broker.",
     "TUBEMQ_ADMIN_NO_TOKEN": "{method} changes the cluster and needs its token; pass token= (confModAuthToken of the masters).",
     "TUBEMQ_ADMIN_REFUSED": "{server} refused {method} with code {code} ({reason}); correct the call, or the token that it carries (confModAuthToken).",
+    "TUBEMQ_ADMIN_TOKEN": "{server} refused {method}, because the token that it carries is wrong (code {code}: {reason}); give the confModAuthToken of the masters.",
     "TUBEMQ_GROUPS_NOT_TOLD": "Broker {broker} cannot tell the positions of {groups} ({reason}), only those of other groups; connect a consumer of the group to it, or restart it.",
     "TUBEMQ_PARTITION_NOT_LISTED": "The layout does not list partition {partition}; ask for the layout of its topic.",
     # The columns of a DataFrame.
@@ -165,7 +166,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_NOT_HELD": "The consumer does not hold {partition} now; choose one of its connected partitions.",
     "TUBEMQ_SEEK_UNSUPPORTED": "{partition} cannot be moved: the protocol of gateways has no call for members of a group; use an assigned consumer, give a start to group_consumer, or connect to the masters.",
     "TUBEMQ_CONFIRM_SOUGHT": "The batch of {partition} cannot be confirmed: the consumer has moved the partition to another offset since; fetch what comes from there.",
-    "TUBEMQ_CONFIRM_LATE": "The batch of {partition} cannot be confirmed: {what}; its messages come again.",
+    "TUBEMQ_CONFIRM_LATE": "The batch of {partition} cannot be confirmed: {what}; its messages come again unless they were confirmed.",
     # Gateways.
     "TUBEMQ_GATEWAY_MISSING": "Gateways need the package {package}, which is not installed; run: pip install 'tubemq_spark[gateway]'.",
     "TUBEMQ_GATEWAY_AWAY": "No gateway answered while {during}; tried {tried}: {cause}. Check tubemq.gateway.servers, and that a gateway runs there.",
@@ -192,7 +193,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_GATEWAY_ERROR": "The gateway refuses: {text}; it may be of a newer release than this client.",
     # Options.
     "TUBEMQ_OPTION_UNKNOWN": "Option '{option}' is not known; {advice}",
-    "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is not supported by this release; {advice}.",
+    "TUBEMQ_OPTION_UNSUPPORTED": "Option '{option}' is one of Spark's Kafka source, and not of this one; {advice}.",
     "TUBEMQ_OPTION_VALUE": "Option '{option}' is '{value}', but must be {expected}.",
     "TUBEMQ_OPTION_OF_CLIENT": "Option '{option}' is about the connection, which is the client's; give it to TubeMQClient.connect or TubeMQClient.from_url.",
     "TUBEMQ_ARROW_READER_CLOSED": "The reader of read_arrow is closed; call read_arrow again to read more.",

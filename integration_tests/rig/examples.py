@@ -17,7 +17,7 @@ WITH_SPARK: Final = {
           TUBEMQ_TOPIC_UNKNOWN for ordres
         """,
     "files_to_parquet": """\
-        messages in the topic: 200
+        messages in the topic, which has the lines of the killed job twice: 200
         rows in Parquet: 100
         different rows: 100
         """,

@@ -247,8 +247,9 @@ def test_an_unknown_command_is_told_what_there_is(capsys, arguments, told):
         (["consume"], " consume: TOPIC is missing, as in: tubemq-spark consume clicks "),
         (
             ["groups", "reset", "--to", "latest"],
-            " groups reset: GROUP and TOPIC are missing, as in: tubemq-spark groups reset ",
+            " groups reset: GROUP is missing, as in: tubemq-spark groups reset ",
         ),
+        (["groups", "describe"], " groups describe: GROUP is missing, as in: tubemq-spark groups describe "),
         (["groups", "reset", "g", "t"], "--to --offsets is required, as in: tubemq-spark groups reset "),
         (["lag"], "--checkpoint --group is required, as in: tubemq-spark lag "),
     ],

@@ -120,7 +120,7 @@ def alone(one, other):
 
 
 def of_kafka(mode, option, advice):
-    sentence = f"Option '{option}' is not supported by this release; {advice}."
+    sentence = f"Option '{option}' is one of Spark's Kafka source, and not of this one; {advice}."
     return Wrong(mode, {option: "something"}, "TUBEMQ_OPTION_UNSUPPORTED", sentence)
 
 
@@ -332,6 +332,15 @@ def test_every_option_has_a_wrong_value():
             (
                 "One of the options subscribe, subscribePattern and assign must be specified for "
                 "a batch read; for example subscribe=demo,orders."
+            ),
+        ),
+        (
+            BATCH,
+            MASTERS | {"topic": "demo"},
+            "TUBEMQ_NOTHING_SUBSCRIBED",
+            (
+                "One of the options subscribe, subscribePattern and assign must be specified for "
+                "a batch read; for example subscribe=demo,orders in place of 'topic', which only writes take."
             ),
         ),
         (

@@ -24,7 +24,9 @@ def test_options_of_kafka_are_refused_with_the_alternative(name):
     with pytest.raises(OptionError) as caught:
         find(name.lower())
     assert caught.value.condition == "TUBEMQ_OPTION_UNSUPPORTED"
-    assert str(caught.value).endswith(f"Option '{name}' is not supported by this release; {REFUSED[name]}.")
+    assert str(caught.value).endswith(
+        f"Option '{name}' is one of Spark's Kafka source, and not of this one; {REFUSED[name]}."
+    )
 
 
 @pytest.mark.parametrize("key", ["kafka.sasl.mechanism", "Kafka.X"])

@@ -48,7 +48,10 @@ class CommandParser(argparse.ArgumentParser):
     def _advised(self, message: str) -> str:
         """Return a message of argparse with what helps: the actions, an example, the nearest argument."""
         if message.startswith(_MISSING):
-            names = message.removeprefix(_MISSING).split(", ")
+            may_be_left_out = {action.metavar for action in self._actions if action.nargs == "*"}
+            names = [
+                name for name in message.removeprefix(_MISSING).split(", ") if name not in may_be_left_out
+            ]
             missing = f"{enumerated(names, 'and')} {'is' if len(names) == 1 else 'are'} missing"
             if self.example:
                 return f"{missing}, as in: {self.example}"

@@ -53,6 +53,10 @@ _PHRASES: Final = (
     (r", as an absolute path or a URI that the driver can reach", ""),
     (r" in the option '(?:receiptsPath|lossLedger)'", ""),
     (r"correct the option 'tubemq\.group'", "correct its name"),
+    (
+        r"give the confModAuthToken of the masters",
+        "give the confModAuthToken of the masters in --token-file or in TUBEMQ_ADMIN_TOKEN",
+    ),
     (r"\(in Spark: ([^)]*)\)", r"(\1)"),
     (r"\b(?:the )?[Oo]ption '([\w.-]+)'", r"\1"),
     (r"\bthe options '([\w.-]+)' and '([\w.-]+)'", r"\1 and \2"),

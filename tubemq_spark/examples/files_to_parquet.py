@@ -31,7 +31,10 @@ def main(master: str) -> None:
         read(spark, master, folder)
 
         with TubeMQClient.connect(master) as client:
-            print("messages in the topic:", sum(1 for _ in client.read("lines")))
+            print(
+                "messages in the topic, which has the lines of the killed job twice:",
+                sum(1 for _ in client.read("lines")),
+            )
         lines = spark.read.parquet(str(folder / "lines"))
         print("rows in Parquet:", lines.count())
         print("different rows:", lines.distinct().count())

@@ -378,6 +378,8 @@ class OptionSet:
                     logger.warning("option '%s' has no effect in %s", name, mode.value)
         if mode in MUST_SUBSCRIBE and self._given.keys().isdisjoint(_SUBSCRIBING):
             hint = self._table_hint(mode, "subscribe", "demo,orders")
+            if "topic" in self._given:
+                hint = f" in place of 'topic', which only writes take{hint}"
             raise OptionError("TUBEMQ_NOTHING_SUBSCRIBED", mode=mode.value, hint=hint)
         for key in self._ignored:
             logger.warning("'%s' has no effect in %s; topics are named by options", key, mode.value)

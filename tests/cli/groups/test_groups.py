@@ -109,7 +109,7 @@ def test_groups_of_readers_are_left_out_of_the_list(run, told):
     assert run("list")[1].startswith("GROUP")
     _, out, err = run("list", "--json")
     assert not [one for one in json.loads(out)["groups"] if one["group"].endswith("_probe")]
-    assert "of readers left out (--all shows them)" in err
+    assert re.search(r"\d+ reader groups? of Spark's tasks and of commands left out \(see --all\)\n", err)
     assert "tubemq_spark_groups_probe" in {one["group"] for one in told("list", "--all")["groups"]}
 
 

@@ -151,13 +151,19 @@ def test_at_a_terminal_it_is_asked_first(run, told, monkeypatch, answer, code):
     assert told("list")["topics"] == (["clicks"] if code else [])
 
 
-def test_the_token_is_that_of_a_file_or_of_the_environment(run, tmp_path, monkeypatch):
+def test_the_token_is_that_of_a_file_or_of_the_environment(changeable, run, tmp_path, monkeypatch):
     file = tmp_path / "token"
-    file.write_text("wrong\n")
+    file.write_text("guessed\n")
     code, _, err = run("create", "new", "--token-file", str(file))
     assert code == 1
-    assert "[TUBEMQ_ADMIN_REFUSED]" in err
-    assert "wrong" not in err
+    assert err.startswith(
+        f"tubemq-spark: [TUBEMQ_ADMIN_TOKEN] {changeable.master_web} refused admin_add_new_topic_record, "
+        "because the token that it carries is wrong (code 400: "
+    )
+    assert err.endswith(
+        "; give the confModAuthToken of the masters in --token-file or in TUBEMQ_ADMIN_TOKEN.\n"
+    )
+    assert "guessed" not in err
     monkeypatch.delenv("TUBEMQ_ADMIN_TOKEN")
     code, _, err = run("create", "new")
     assert code == 2

@@ -157,7 +157,7 @@ def test_by_default_a_gateway_creates_nothing(server, secured, connect):
 def test_a_token_that_masters_refuse_is_not_in_the_error(server, secured, connect):
     with gateway(server, **secured[1], master_admin_token="guessed") as served:
         _, condition, text = refusal(connect(served, "writer"), topic="new_never")
-    assert condition == "TUBEMQ_ADMIN_REFUSED"
+    assert condition == "TUBEMQ_ADMIN_TOKEN"
     assert "guessed" not in text
 
 

@@ -27,7 +27,10 @@ def add_action(actions: Commands) -> None:
         failure="a broker does not answer",
     )
     parser.add_argument(
-        "--all", action="store_true", help="also the groups of readers, such as etl_r00 and etl_probe"
+        "--all",
+        action="store_true",
+        help="also the reader groups, such as etl_r00 and etl_probe, as which tasks of Spark and commands "
+        "take partitions for a moment: up to 17 for each name of a group",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_connection_arguments(parser, READER, reads=False)
@@ -68,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             [[group["group"], group["members"], ", ".join(group["topics"])] for group in shown],
         )
     if hidden := len(groups) - len(shown):
-        complain(f"{counted(hidden, 'group')} of readers left out (--all shows them)")
+        complain(f"{counted(hidden, 'reader group')} of Spark's tasks and of commands left out (see --all)")
     for broker_id, error in sorted(stored.failures.items()):
         complain(f"broker {broker_id}: {error}")
     return int(bool(stored.failures))

@@ -24,6 +24,8 @@ _NOT_DELETED: Final = 0
 """A topic's state on a broker, ``TopicStatus.STATUS_TOPIC_OK``."""
 _MOST_LIST_ITEMS: Final = 100
 """How many comma-separated values a server accepts in one parameter."""
+_WRONG_TOKEN: Final = "unauthorized request"  # noqa: S105
+"""In the words of TubeMQ's masters, whose code for it is that of any bad request."""
 _MOST_BYTES: Final = 128 << 20
 """Of an answer; that about 100,000 pairs of a topic and a broker is as long."""
 
@@ -100,9 +102,8 @@ class _WebApi:
         return answer
 
     def _refusal(self, method: str, code: object, reason: object) -> AdminError:
-        return AdminError(
-            "TUBEMQ_ADMIN_REFUSED", server=self._server, method=method, code=code, reason=str(reason)
-        )
+        condition = "TUBEMQ_ADMIN_TOKEN" if _WRONG_TOKEN in str(reason) else "TUBEMQ_ADMIN_REFUSED"
+        return AdminError(condition, server=self._server, method=method, code=code, reason=str(reason))
 
     def _no_answer(self, cause: str) -> TubeMQConnectionError:
         return TubeMQConnectionError("TUBEMQ_ADMIN_NO_ANSWER", server=self._server, cause=cause)
