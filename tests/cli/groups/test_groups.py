@@ -231,3 +231,14 @@ def test_without_a_broker_its_partitions_are_told_and_nothing_is_written(run, se
     report = json.loads(run("describe", "half", "--json", "--timeout", "1")[1])
     assert [row["committed"] for row in report["partitions"]] == [56, None]
     assert run("list", "--timeout", "1")[0] == 1
+
+
+def test_a_frozen_broker_is_waited_for_once(run, server):
+    assert run("reset", "frozen", "clicks", "--to", "56", "--execute")[0] == 0
+    server.faults.freeze_broker(2)
+    code, out, err = run("describe", "frozen", "--timeout", "3")
+    server.faults.start_broker(2)
+    assert code == 1
+    assert re.search(r"\nclicks +1 +0 +56 +280 +8\n", out)
+    assert "tubemq-spark: broker 2: [TUBEMQ_ADMIN_NO_ANSWER]" in err
+    assert "within 1000 ms" in err
