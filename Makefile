@@ -49,7 +49,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python compiles what is imported; pip would compile all, which takes a third of its time.
 PIP_QUIETLY := --quiet --no-compile
 PIP_INSTALL := pip install $(PIP_QUIETLY) --config-settings editable_mode=compat
-INSTALL := tools/patiently.sh 10 "installing into $(VENV), which takes a minute" $(BIN)/python -m $(PIP_INSTALL) -c constraints.txt -e
+PATIENTLY := tools/patiently.sh 10 "installing Python packages, which takes a minute or two"
+INSTALL := $(PATIENTLY) $(BIN)/python -m $(PIP_INSTALL) -c constraints.txt -e
 
 # In the same environment: what few need.
 STAMP_DOCS := $(VENV)/.docs-installed
@@ -243,16 +244,16 @@ $(STAMP_ECOSYSTEM) $(STAMP_ECOSYSTEM42): EXTRAS := spark,dev,ecosystem
 
 $(STAMP_ECOSYSTEM): $(INSTALLED_FROM)
 	"$$(tools/need.sh python)" -m venv $(@D)
-	$(@D)/bin/python -m $(PIP_INSTALL) -c constraints.txt -e '.[$(EXTRAS)]'
+	$(PATIENTLY) $(@D)/bin/python -m $(PIP_INSTALL) -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(STAMP42) $(STAMP_ECOSYSTEM42): $(INSTALLED_FROM)
 	"$$(tools/need.sh python)" -m venv $(@D)
 	grep -v -E '^(pyspark|py4j)==' constraints.txt > $(@D)/constraints.txt
-	$(@D)/bin/python -m $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[$(EXTRAS)]' 'pyspark>=4.2,<4.3'
+	$(PATIENTLY) $(@D)/bin/python -m $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[$(EXTRAS)]' 'pyspark>=4.2,<4.3'
 	@touch $@
 
 $(VENV_PROTOS)/.installed: Makefile
 	"$$(tools/need.sh python)" -m venv $(VENV_PROTOS)
-	$(VENV_PROTOS)/bin/python -m pip install $(PIP_QUIETLY) '$(PROTOC)'
+	$(PATIENTLY) $(VENV_PROTOS)/bin/python -m pip install $(PIP_QUIETLY) '$(PROTOC)'
 	@touch $@
