@@ -268,6 +268,9 @@ def test_what_is_missing_is_named_with_what_could_be_there(capsys, arguments, to
         (["consume", "clicks", "--from-beginning"], "; did you mean '--from'?; see "),
         (["topics", "list", "--mastr", "h:1"], "; did you mean '--master'?; see tubemq-spark topics list "),
         (["examples", "list", "--tail"], ": --tail; see "),
+        (["consume", "-t", "clicks", "-o", "earliest"], ": -t; TOPIC is given without it; see "),
+        (["produce", "--topic", "clicks"], ": --topic; TOPIC is given without it; see "),
+        (["examples", "list", "-t"], ": -t; see "),
     ],
 )
 def test_an_unknown_argument_is_told_the_nearest(capsys, arguments, told):

@@ -59,6 +59,16 @@ def test_lines_are_stored_and_come_back(run, server, tmp_path):
     assert run("consume", "lines", "--from", "28", "--to", "56", "--partition", "1:0")[1] == b"two\n"
 
 
+def test_short_options_are_those_of_kcat(run, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"anna:1\nben:2\nanna:3\n")
+    assert run("produce", "lines", str(file), "-K", ":", "-H", "colour=red", "-p", "1:0")[0] == 0
+    assert run("consume", "lines", "-p", "1:0", "-o", "28", "-c", "1", "-D", ";")[1] == b"2;"
+    assert run("consume", "lines", "-p", "1:0", "-n", "2", "-f", r"%s\n")[1] == b"2\n3\n"
+    told = json.loads(run("consume", "lines", "-p", "1:0", "-c", "1", "-J")[1])
+    assert (told["value"], told["attributes"]["colour"]) == ("1", "red")
+
+
 def test_messages_consumed_as_json_can_be_produced_again(run, tmp_path):
     given = [
         {"value": "a,b", "messageType": "red", "messageTime": "202601020304", "attributes": {"k": "v"}},

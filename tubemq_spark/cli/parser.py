@@ -19,6 +19,8 @@ _ONE_IS_MISSING: Final = "one of the arguments "
 _UNKNOWN: Final = "unrecognized arguments: "
 """How messages of argparse begin that are said in other words, or with more."""
 _OF_OTHER_TOOLS: Final = {
+    "-t": "TOPIC",
+    "--topic": "TOPIC",
     "--bootstrap-server": "--master",
     "--broker-list": "--master",
     "--from-beginning": "--from",
@@ -61,15 +63,17 @@ class CommandParser(argparse.ArgumentParser):
             return f"{message}, as in: {self.example}"
         if message.startswith(_UNKNOWN):
             options = (word.partition("=")[0] for word in message.removeprefix(_UNKNOWN).split())
-            nearest = filter(None, map(self._nearest, (name for name in options if name.startswith("--"))))
+            nearest = filter(None, map(self._nearest, (name for name in options if name.startswith("-"))))
             return "; ".join([message, *nearest])
         return message
 
     def _nearest(self, name: str) -> str:
-        """Return which argument an unknown one most likely stands for, as a question; "" if none is close."""
+        """Return which argument an unknown one most likely stands for; "" if none is close."""
         known = [option for action in self._actions for option in action.option_strings]
         meant = _OF_OTHER_TOOLS.get(name, name)
-        return did_you_mean(meant if meant in known else name, known)
+        if meant in [action.metavar for action in self._actions if not action.option_strings]:
+            return f"{meant} is given without it"
+        return did_you_mean(meant if meant in known else name, known) if name.startswith("--") else ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 (typeshed: overloads)
         """Take positional arguments in any place, and report unknown ones under the command's own name."""

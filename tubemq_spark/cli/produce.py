@@ -59,12 +59,14 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--key-delimiter",
+        "-K",
         type=os.fsencode,
         metavar="TEXT",
         help="lines are KEY, this text and VALUE; equal keys share a partition",
     )
     parser.add_argument(
         "--attribute",
+        "-H",
         action="append",
         type=_pair,
         metavar="NAME=VALUE",
@@ -80,6 +82,7 @@ def add_command(commands: Commands) -> None:
     add_time_zone_argument(parser)
     parser.add_argument(
         "--partition",
+        "-p",
         type=parse_partition,
         metavar="BROKER_ID:PARTITION_ID",
         help="send all to this partition",

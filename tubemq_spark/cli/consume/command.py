@@ -50,6 +50,7 @@ def add_command(commands: Commands) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="topic to read")
     parser.add_argument(
         "--from",
+        "-o",
         dest="start",
         type=parse_place,
         metavar="PLACE",
@@ -61,23 +62,26 @@ def add_command(commands: Commands) -> None:
     add_time_zone_argument(parser)
     parser.add_argument(
         "--partition",
+        "-p",
         action="append",
         type=parse_partition,
         metavar="BROKER_ID:PARTITION_ID",
         help="only this partition; may be given several times",
     )
-    parser.add_argument("--count", type=COUNT, metavar="N", help="end after so many messages")
+    parser.add_argument("--count", "-c", type=COUNT, metavar="N", help="end after so many messages")
     parser.add_argument(
         "--follow", action="store_true", help="go on with messages as they come, until Ctrl-C"
     )
     parser.add_argument(
         "--last",
+        "-n",
         type=COUNT,
         metavar="N",
         help="only the last N messages of each partition, before --to if that is given",
     )
     parser.add_argument(
         "--format",
+        "-f",
         type=parse_format,
         default="raw",
         metavar="FORMAT",
@@ -85,9 +89,12 @@ def add_command(commands: Commands) -> None:
         f"fields; or a template such as '%%p %%o %%s\\n' with {PLACEHOLDERS.replace('%', '%%')}, and "
         "\\n, \\t, \\r, \\0 (default: %(default)s)",
     )
-    parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
+    parser.add_argument(
+        "--json", "-J", dest="format", action="store_const", const="json", help="as --format json"
+    )
     parser.add_argument(
         "--delimiter",
+        "-D",
         type=unescaped,
         default=b"\n",
         metavar="TEXT",
