@@ -202,6 +202,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_OPTION_NEEDED": "Option '{option}' must be specified, since '{other}' needs it.",
     "TUBEMQ_OPTIONS_EXCLUSIVE": "Only one of the options '{option}' and '{other}' can be specified; leave one out.",
     "TUBEMQ_MINIMUM_ABOVE_MAXIMUM": "Option '{option}' is {least}, which is higher than '{other}', {most}; lower the one or raise the other.",
+    "TUBEMQ_TIME_TOO_EARLY": "{what} is {ms}, which as milliseconds since 1970 is {date}, before the year 2000. {advice}, or write a time such as {moment}; 0 is the beginning.",
     "TUBEMQ_NOTHING_SUBSCRIBED": "One of the options subscribe, subscribePattern and assign must be specified for {mode}; for example subscribe=demo,orders{hint}.",
     "TUBEMQ_NO_TOPICS": "No topics to subscribe to: the value of option '{option}' is blank; name at least one topic.",
     "TUBEMQ_POSITION_IN_BATCH": "Option '{option}' is {edge} for {whose}, which a batch read does not allow; choose the other end, or offsets.",
@@ -214,7 +215,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_UNTIL_WITHOUT_AVAILABLE_NOW": "Option '{option}' is the end of a run of the trigger availableNow, and this query has another trigger; use trigger(availableNow=True), or leave the option out.",
     "TUBEMQ_EXACT_IN_STREAM": "Option '{option}' is 'exact', which only a batch read can be: it reads every message there is. A stream that begins at a time leaves out earlier messages with where(\"timestamp >= ...\").",
     # Offsets, as the user or a checkpoint gives them, and records that are gone.
-    "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message.",
+    "TUBEMQ_OFFSET_UNALIGNED": "{offset} of {what} is not an offset; offsets are multiples of {unit} from 0 on, one step per message; {nearest}.",
     "TUBEMQ_NO_RECORD_OF_TIME": "Option '{option}': no record of {partition} is of the time {time} (milliseconds since 1970) or later; choose an earlier time, or set startingOffsetsByTimestampStrategy=latest.",
     "TUBEMQ_NO_MESSAGE_TIME": "Option '{option}' needs messages that carry a time, but no message of {partition} that was looked at carries one. Producers set it: those of tubemq_spark, its commands and df.write do unless they are told otherwise, other clients if they are told to. Name offsets instead.",
     "TUBEMQ_OFFSETS_MALFORMED": "{source} cannot be read: {problem}{seen}; {advice}.",

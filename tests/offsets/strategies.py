@@ -39,6 +39,8 @@ def source_offsets(draw: st.DrawFn) -> SourceOffset:
 
 
 times = st.integers(0, LATEST_MS).map(Timestamp)
+times_of_users = st.integers(946_684_800_000, LATEST_MS).map(Timestamp) | st.just(Timestamp(0))
+"""Those that options take: none from before the year 2000, but for the beginning."""
 
 
 offsets_and_edges = st.one_of(offsets, edges)

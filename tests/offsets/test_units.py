@@ -29,6 +29,15 @@ def test_other_numbers_are_refused(number):
     assert f"{number} of demo/1:0 is not an offset" in str(caught.value)
 
 
+@in_one_test(
+    ("number", "nearest"),
+    [(30, "are 28 and 56"), (1, "are 0 and 28"), (-1, "is 0"), (MAX_OFFSET + 1, f"is {MAX_OFFSET}")],
+)
+def test_a_number_that_is_no_offset_is_told_which_are_nearest(number, nearest):
+    with pytest.raises(OffsetFormatError, match=f"one step per message; the nearest {nearest}"):
+        require_aligned(number)
+
+
 def test_the_highest_offset_fits_into_64_bits():
     assert is_aligned(MAX_OFFSET)
     assert MAX_OFFSET < 2**63 <= MAX_OFFSET + 28

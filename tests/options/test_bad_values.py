@@ -23,15 +23,15 @@ SUBSCRIBING = ("subscribe", "subscribePattern", "assign")
 
 NAME = "2 to 64 letters, digits or _, the first a letter"
 GROUP = "2 to 1024 letters, digits, _ or -, the first a letter"
-UNTIL = "a time in milliseconds since 1970, or JSON with offsets, or -1 for latest"
 POSITIVE_LONG = "a whole number from 1 to 9223372036854775807"
 POSITIVE_INT = "a whole number from 1 to 2147483647"
 MS = "a whole number from 1 to 86400000"
 SIZE = "a positive number of bytes such as 64m, 1g or 1048576"
 TIME = (
-    "a time in milliseconds since 1970, from 0 to 253402214400000, "
-    "such as 1767225600000 for 2026-01-01 00:00 UTC"
+    "a time such as 2026-01-31T12:00 or 2026-01-31T12:00+08:00, "
+    "or milliseconds since 1970 such as 1769860800000"
 )
+UNTIL = f"{TIME}, or JSON with offsets, or -1 for latest"
 ADDRESSES = "host:port addresses separated by commas"
 LOCATION = (
     "an absolute path, or a URI such as file:///path, hdfs://host:port/path, s3://bucket/path, "
@@ -39,9 +39,9 @@ LOCATION = (
 )
 
 OFFSETS_EXAMPLE = 'earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}'
-UNTIL_EXAMPLE = 'milliseconds since 1970 or for example {"demo":{"1:0":280,"1:10000":-1}}'
+UNTIL_EXAMPLE = 'a time such as 2026-01-31T12:00 or for example {"demo":{"1:0":280,"1:10000":-1}}'
 ENDS_EXAMPLE = 'latest or for example {"demo":{"1:0":280,"1:10000":-1}}'
-TIMES_EXAMPLE = 'for example {"demo":{"1:0":1767225600000}}'
+TIMES_EXAMPLE = 'for example {"demo":{"1:0":"2026-01-31T12:00"}}'
 ASSIGN_EXAMPLE = 'for example {"demo":["1:0","1:10000"]}'
 
 
@@ -70,6 +70,21 @@ def malformed(mode, option, text, problem, example):
     seen = f", in {text}" if text else ""
     sentence = f"Option '{option}' cannot be read: {problem}{seen}; write {example}."
     return Wrong(mode, {option: text}, "TUBEMQ_OFFSETS_MALFORMED", sentence)
+
+
+SECONDS = (
+    "is 1795700000, which as milliseconds since 1970 is 1970-01-21, before the year 2000. "
+    "Write 1795700000000 if these are seconds"
+)
+
+
+def too_early(mode, option, text, problem):
+    """A time in seconds, or one by mistake."""
+    sentence = (
+        f"Option '{option}' {problem}, or write a time such as 2026-01-31T12:00 or 2026-01-31T12:00+08:00; "
+        "0 is the beginning."
+    )
+    return Wrong(mode, {option: text}, "TUBEMQ_TIME_TOO_EARLY", sentence)
 
 
 def offsets(text, problem):
@@ -158,6 +173,17 @@ WRONG = [
     needs_group(startingOffsets="group"),
     value(BATCH, "startingTimestamp", "-1", TIME),
     value(BATCH, "startingTimestamp", str(2**63), TIME),
+    value(BATCH, "startingTimestamp", "2026-02-30", TIME),
+    too_early(BATCH, "startingTimestamp", "1795700000", SECONDS),
+    too_early(BATCH, "endingTimestamp", "1795700000", SECONDS),
+    too_early(STREAM, "availableNowUntil", "1795700000", SECONDS),
+    too_early(
+        STREAM,
+        "startingTimestamp",
+        "7",
+        "is 7, which as milliseconds since 1970 is 1970-01-01, before the year 2000. Correct the number",
+    ),
+    too_early(BATCH, "startingOffsetsByTimestamp", '{"demo":{"1:0":1795700000}}', f"for demo/1:0 {SECONDS}"),
     times("", "it is blank"),
     times("earliest", "it is not JSON"),
     value(STREAM, "startingOffsetsByTimestampStrategy", "earliest", "error or latest"),
@@ -177,8 +203,8 @@ WRONG = [
     ),
     in_stream("endingOffsets", "latest"),
     in_stream("endingOffsets", '{"demo":{"1:0":28}}'),
-    in_stream("endingTimestamp", "5"),
-    in_stream("endingOffsetsByTimestamp", '{"demo":{"1:0":5}}'),
+    in_stream("endingTimestamp", "2026-01-31"),
+    in_stream("endingOffsetsByTimestamp", '{"demo":{"1:0":"2026-01-31"}}'),
     value(STREAM, "availableNowUntil", "group", UNTIL),
     value(STREAM, "availableNowUntil", "earliest", UNTIL),
     value(STREAM, "availableNowUntil", '{"demo":{"1:0":-2}}', UNTIL),

@@ -39,6 +39,8 @@ def test_all_settings_of_a_kafka_client_are_refused(key):
     ("key", "advice"),
     [
         ("startingoffset", "did you mean 'startingOffsets'?"),
+        ("tubemq.masters", "did you mean 'tubemq.master.servers'?"),
+        ("masters", "did you mean 'tubemq.master.servers'?"),
         ("tubemq.master", "did you mean 'tubemq.master.servers'?"),
         ("group", "did you mean 'tubemq.group'?"),
         ("zzz", "see docs/reference/options.md for all options."),

@@ -30,6 +30,7 @@ from tubemq_spark.options import (
 
 BASE = {"tubemq.master.servers": "m1:8000,m2"}
 READ = {**BASE, "subscribe": "demo"}
+NOON = 1_769_860_800_000  # 2026-01-31T12:00 in UTC
 MASTERS = (Endpoint("m1", 8000), Endpoint("m2", 8715))
 
 
@@ -200,26 +201,32 @@ def test_positions_of_a_batch_read_arrive():
 
 def test_times_take_precedence_over_offsets():
     """And a time for all over times for some, as in Spark's Kafka source."""
-    by_partition = '{"demo":{"1:0":7}}'
+    by_partition = '{"demo":{"1:0":"2026-01-31T12:00"}}'
     for read in (batch, stream):
         offsets = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": by_partition}
-        assert read(**offsets).starting == Specific({"demo": {tp("demo/1:0"): Timestamp(7)}})
+        assert read(**offsets).starting == Specific({"demo": {tp("demo/1:0"): Timestamp(NOON)}})
         assert read(**offsets, startingTimestamp="0").starting == Timestamp(0)
     offsets = {"endingOffsets": "latest", "endingOffsetsByTimestamp": by_partition}
-    assert batch(**offsets).ending == Specific({"demo": {tp("demo/1:0"): Timestamp(7)}})
-    assert batch(**offsets, endingTimestamp="8").ending == Timestamp(8)
+    assert batch(**offsets).ending == Specific({"demo": {tp("demo/1:0"): Timestamp(NOON)}})
+    assert batch(**offsets, endingTimestamp="2026-01-31T13:00+01:00").ending == Timestamp(NOON)
     assert batch(startingOffsetsByTimestampStrategy="Latest").no_match is NoMatch.LATEST
     for option in ("endingTimestamp", "endingOffsetsByTimestamp"):
-        text = {"endingTimestamp": "8", "endingOffsetsByTimestamp": by_partition}[option]
+        text = {"endingTimestamp": "2026-01-31", "endingOffsetsByTimestamp": by_partition}[option]
         assert option in refused("TUBEMQ_ENDING_IN_STREAM", stream, **{option: text})
 
 
 def test_an_exact_read_by_times_is_a_batch_read(caplog):
-    assert batch(startingTimestamp="7").timestamp_search is TimestampSearch.PROBE
-    assert batch(startingTimestamp="7", timestampSearch="Exact").timestamp_search is TimestampSearch.EXACT
-    assert stream(startingTimestamp="7", timestampSearch="probe").timestamp_search is TimestampSearch.PROBE
+    assert batch(startingTimestamp="2026-01-31T12:00").timestamp_search is TimestampSearch.PROBE
+    assert (
+        batch(startingTimestamp="2026-01-31T12:00", timestampSearch="Exact").timestamp_search
+        is TimestampSearch.EXACT
+    )
+    assert (
+        stream(startingTimestamp="2026-01-31T12:00", timestampSearch="probe").timestamp_search
+        is TimestampSearch.PROBE
+    )
     assert "'timestampSearch' is 'exact'" in refused(
-        "TUBEMQ_EXACT_IN_STREAM", stream, startingTimestamp="7", timestampSearch="exact"
+        "TUBEMQ_EXACT_IN_STREAM", stream, startingTimestamp="2026-01-31T12:00", timestampSearch="exact"
     )
     assert not caplog.messages
     batch(timestampSearch="exact")
@@ -467,7 +474,7 @@ def test_options_without_effect_are_named(caplog):
             {"startingOffsetsByTimestampStrategy": "latest"},
             "'startingOffsetsByTimestampStrategy' has no effect without 'startingTimestamp'",
         ),
-        ({"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": "7"}, None),
+        ({"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": "2026-01-31"}, None),
         (
             {
                 "startingOffsetsByTimestampStrategy": "latest",

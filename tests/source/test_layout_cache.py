@@ -83,6 +83,15 @@ def test_a_pattern_that_matches_nothing_asks_for_nothing(cluster, clock):
     assert cluster.layouts == 0
 
 
+@pytest.mark.parametrize(("pattern", "named"), [("demos_.*", "demo"), ("zzz.*", "demo, other")])
+def test_a_pattern_that_matches_nothing_is_told_of_once_with_topics_near_it(pattern, named, cluster, caplog):
+    cluster.partitions.add(partition(0, "other"))
+    layouts = LayoutCache(cluster, TopicPattern(pattern))
+    for _ in range(2):
+        layouts.ask(missing_ok=False)
+    assert caplog.messages == [f"no topic matches subscribePattern='{pattern}' as a whole; there is {named}"]
+
+
 def test_the_topics_of_the_last_list_are_read_while_no_master_answers(cluster, clock, caplog):
     layouts = LayoutCache(cluster, TopicPattern("demo"))
     layouts.ask(missing_ok=False)

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.tables import complain
-from tubemq_spark.cli.times import MOMENT, moment_ms
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.offsets.message_time import MOMENT, moment_ms
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Specific, Timestamp
 
 if TYPE_CHECKING:

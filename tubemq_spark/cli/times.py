@@ -1,31 +1,16 @@
 """Times, as arguments and lines of input name them."""
 
-import datetime
 import zoneinfo
 from typing import Final
 
-from tubemq_spark.offsets.message_time import is_repeated, minutes_of, text_of
+from tubemq_spark.offsets.message_time import MOMENT, is_repeated, minutes_of, moment_ms, text_of
 
-MOMENT: Final = "2026-01-31T12:00 or 2026-01-31T12:00+08:00"
-"""What a moment may be, for help and errors."""
 MESSAGE_TIME: Final = (
     f"{MOMENT}, milliseconds since 1970 such as 1769860800000, or the text that is stored, 202601311200"
 )
 """What a message's time may be, for help and errors."""
 _STORED_DIGITS: Final = 12
 _MILLISECONDS_DIGITS: Final = 13
-
-
-def moment_ms(text: str) -> int:
-    """Return the milliseconds since 1970 of a time in ISO 8601, which is UTC unless it names another zone.
-
-    Raises:
-        ValueError: the text is something else.
-    """
-    moment = datetime.datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return int(moment.timestamp() * 1000)
 
 
 def stored_time(text: str, zone: zoneinfo.ZoneInfo) -> str:

@@ -9,9 +9,23 @@ import datetime
 import zoneinfo
 from typing import Final, NamedTuple
 
+MOMENT: Final = "2026-01-31T12:00 or 2026-01-31T12:00+08:00"
+"""What a moment may be, for help and errors."""
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _DIGITS: Final = len("yyyyMMddHHmm")
 _MINUTE: Final = datetime.timedelta(minutes=1)
+
+
+def moment_ms(text: str) -> int:
+    """Return the milliseconds since 1970 of a time in ISO 8601, which is UTC unless it names another zone.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    moment = datetime.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp() * 1000)
 
 
 class Minutes(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn, TypeGuard, TypeVar
 
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, is_aligned
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, is_aligned, nearest_to
 
 FORMAT_VERSION: Final = 1
 """Version of the JSON in a checkpoint; a release reads its own and all older ones."""
@@ -128,7 +128,10 @@ class OffsetReader:
         if not _is_integer(value):
             self.fail(f"the offset {json.dumps(value)} of {partition} is not a whole number")
         if not is_aligned(value):
-            self.fail(f"the offset {value} of {partition} is not a multiple of {INDEX_ENTRY_BYTES} from 0 on")
+            self.fail(
+                f"the offset {value} of {partition} is not a multiple of {INDEX_ENTRY_BYTES} from 0 on; "
+                f"{nearest_to(value)}"
+            )
         return value
 
     def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

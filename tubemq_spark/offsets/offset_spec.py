@@ -6,6 +6,7 @@ query can resume where an old one stopped.
 """
 
 import dataclasses
+import datetime
 import enum
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,11 +15,14 @@ from typing import Any, Final
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.message_time import MOMENT, moment_ms
 from tubemq_spark.offsets.notation import OPTIONAL_KEYS, VERSION_KEY, OffsetReader, listed, write_offsets
 
 _ADVICE: Final = {
     "startingOffsets": 'write earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}',
-    "availableNowUntil": 'write milliseconds since 1970 or for example {"demo":{"1:0":280,"1:10000":-1}}',
+    "availableNowUntil": (
+        'write a time such as 2026-01-31T12:00 or for example {"demo":{"1:0":280,"1:10000":-1}}'
+    ),
     "endingOffsets": 'write latest or for example {"demo":{"1:0":280,"1:10000":-1}}',
 }
 """What the options take; a batch read cannot end at the earliest offset."""
@@ -61,9 +65,13 @@ _EDGES: Final[dict[int, Edge]] = {code: edge for edge, code in _CODES.items()}
 _WORDS: Final[dict[str, Edge]] = {edge.value: edge for edge in Edge}
 LATEST_MS: Final = 253_402_214_400_000
 """The last day of the year 9999, which is as far as a message's time goes."""
+_FIRST_MS: Final = 946_684_800_000
+"""The year 2000: what a user gives as milliseconds and lies before it was meant as seconds, or by mistake."""
 _TIME: Final = "time"
 """Marks a time in JSON, in place of an offset."""
-TIMESTAMPS_EXAMPLE: Final = '{"demo":{"1:0":1767225600000}}'
+TIMESTAMPS_EXAMPLE: Final = '{"demo":{"1:0":"2026-01-31T12:00"}}'
+TIME: Final = f"a time such as {MOMENT}, or milliseconds since 1970 such as 1769860800000"
+"""What a time may be in the value of an option."""
 
 
 def parse_offset_spec(text: str, option: str) -> OffsetSpec:
@@ -79,16 +87,44 @@ def parse_offset_spec(text: str, option: str) -> OffsetSpec:
     return word if word is not None else _of_object(reader.load(), reader)
 
 
+def parse_timestamp(text: str, what: str) -> Timestamp | None:
+    """Read a time: milliseconds since 1970, or as ``moment_ms`` does; None: it is neither.
+
+    Args:
+        text: the text.
+        what: the subject of an error's sentence, such as the option that has it.
+
+    Raises:
+        OptionError: the milliseconds lie before the year 2000, and are not 0.
+    """
+    text = text.strip()
+    try:
+        is_number = text.isascii() and text.isdigit()
+        ms = int(text) if is_number else moment_ms(text)
+    except ValueError:
+        return None
+    if is_number and 0 < ms < _FIRST_MS:
+        date = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).date()
+        advice = f"Write {ms * 1000} if these are seconds" if ms * 1000 >= _FIRST_MS else "Correct the number"
+        raise OptionError("TUBEMQ_TIME_TOO_EARLY", what=what, ms=ms, date=date, advice=advice, moment=MOMENT)
+    return Timestamp(ms) if 0 <= ms <= LATEST_MS else None
+
+
 def parse_timestamps(text: str, option: str) -> Specific:
-    """Read the value of an option such as ``startingOffsetsByTimestamp``: milliseconds for each partition.
+    """Read the value of an option such as ``startingOffsetsByTimestamp``: a time for each partition.
 
     Raises:
         OffsetFormatError: the text is not that; the error shows it and an example.
+        OptionError: a time lies before the year 2000.
     """
     reader = OffsetReader(f"Option '{option}'", text.strip(), f"write for example {TIMESTAMPS_EXAMPLE}")
 
     def read(value: object, partition: TopicPartition) -> Timestamp:
-        return _timestamp(value, f"the time of {partition}", reader)
+        text = value if isinstance(value, str) else json.dumps(value)
+        time = parse_timestamp(text, f"Option '{option}' for {partition}")
+        if time is None:
+            reader.fail(f"the time of {partition} is {json.dumps(value)}, not {TIME}")
+        return time
 
     topics = {topic: reader.partitions(topic, value, read) for topic, value in reader.load().items()}
     if not any(topics.values()):

@@ -40,5 +40,19 @@ def require_aligned(offset: int, what: object = "the position") -> int:
         OffsetFormatError: the number is negative, too high, or not a multiple of 28.
     """
     if not is_aligned(offset):
-        raise OffsetFormatError("TUBEMQ_OFFSET_UNALIGNED", offset=offset, what=what, unit=INDEX_ENTRY_BYTES)
+        raise OffsetFormatError(
+            "TUBEMQ_OFFSET_UNALIGNED",
+            offset=offset,
+            what=what,
+            unit=INDEX_ENTRY_BYTES,
+            nearest=nearest_to(offset),
+        )
     return offset
+
+
+def nearest_to(number: int) -> str:
+    """Return which offsets are nearest to a number that is none: ``the nearest are 28 and 56``."""
+    below = min(max(0, number), MAX_OFFSET) // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
+    if below < number < MAX_OFFSET:
+        return f"the nearest are {below} and {below + INDEX_ENTRY_BYTES}"
+    return f"the nearest is {below}"

@@ -6,18 +6,19 @@ from typing import Final
 from tubemq_spark.files import folder_uri
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.offsets.offset_spec import (
-    LATEST_MS,
+    TIME,
     OffsetSpec,
     Specific,
     Timestamp,
     format_offset_spec,
     format_timestamps,
     parse_offset_spec,
+    parse_timestamp,
     parse_timestamps,
 )
 from tubemq_spark.offsets.subscription import Assignment, format_assignment, parse_assignment
 from tubemq_spark.protocol.names import TOPIC_NAME_RULE
-from tubemq_spark.settings.kinds import TOPIC_PATTERN, Kind, integer
+from tubemq_spark.settings.kinds import TOPIC_PATTERN, Kind
 
 _DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)")
 _MS: Final[dict[str, int]] = {
@@ -50,21 +51,20 @@ def until(option: str) -> Kind[OffsetSpec]:
     """Return the kind of ends of a run: a time or an offset spec; wrong JSON raises as in ``offset_spec``."""
 
     def parse(text: str) -> OffsetSpec | None:
-        return TIMESTAMP.parse(text) if text.strip().isdecimal() else parse_offset_spec(text, option)
+        is_time = text.strip()[:1].isdecimal()
+        return timestamp(option).parse(text) if is_time else parse_offset_spec(text, option)
 
-    return Kind(
-        "a time in milliseconds since 1970, or JSON with offsets, or -1 for latest", parse, format_offset_spec
-    )
+    return Kind(f"{TIME}, or JSON with offsets, or -1 for latest", parse, format_offset_spec)
+
+
+def timestamp(option: str) -> Kind[Timestamp]:
+    """Return the kind of times; one before the year 2000 raises an OptionError that names the option."""
+    return Kind(TIME, lambda text: parse_timestamp(text, f"Option '{option}'"), lambda time: str(time.ms))
 
 
 def timestamps_of(option: str) -> Kind[Specific]:
     """Return the kind of times of partitions; wrong text raises an OffsetFormatError."""
     return Kind("JSON", lambda text: parse_timestamps(text, option), format_timestamps)
-
-
-def _parse_timestamp(text: str) -> Timestamp | None:
-    ms = integer(0, LATEST_MS).parse(text)
-    return None if ms is None else Timestamp(ms)
 
 
 def _parse_assignment(text: str) -> Assignment | None:
@@ -115,10 +115,4 @@ ASSIGNMENT: Final = Kind(
     f"JSON with topic names, each {TOPIC_NAME_RULE}", _parse_assignment, format_assignment
 )
 """Text that is not such JSON raises an OffsetFormatError."""
-TIMESTAMP: Final = Kind(
-    f"a time in milliseconds since 1970, from 0 to {LATEST_MS}, "
-    "such as 1767225600000 for 2026-01-01 00:00 UTC",
-    _parse_timestamp,
-    lambda time: str(time.ms),
-)
 FOLDER: Final = Kind(folder_uri.EXPECTED, FolderUri.parse, str, shown=folder_uri.redacted)

@@ -56,6 +56,8 @@ _ENGINE_PREFIXES: Final = ("option.", "__")
 """CREATE TABLE hands over every option twice, as ``option.<name>`` too; ``__`` marks internal keys."""
 
 _BY_KEY: Final[dict[str, Option]] = {name.lower(): option for name, option in NAMED.items()}
+_REQUIRED: Final = tuple(name for name, option in NAMED.items() if option.example)
+"""What a wrong key means first."""
 _REFUSED_BY_KEY: Final[dict[str, tuple[str, str]]] = {
     name.lower(): (name, advice) for name, advice in REFUSED.items()
 }
@@ -82,11 +84,10 @@ def find(key: str) -> Option | None:
 
 def _nearest(lower: str) -> str:
     """Return advice on a wrong key: the option that is meant, as far as one can tell."""
-    required = [
-        name for name, option in NAMED.items() if option.example and lower and name.lower().startswith(lower)
-    ]
-    if required:
-        return f"did you mean '{required[0]}'?"
+    beginning = lower.removesuffix("s") or lower  # masters, tubemq.master, tubemq.masters
+    for name in _REQUIRED:
+        if beginning and name.lower().removeprefix("tubemq.").startswith(beginning.removeprefix("tubemq.")):
+            return f"did you mean '{name}'?"
     without_prefix = _BY_KEY.get(f"tubemq.{lower}")
     if without_prefix is not None:
         return f"did you mean '{without_prefix.name}'?"

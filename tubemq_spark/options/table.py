@@ -21,9 +21,9 @@ from tubemq_spark.options.kinds import (
     DURATION,
     FOLDER,
     PATTERN,
-    TIMESTAMP,
     offset_spec,
     size,
+    timestamp,
     timestamps_of,
     until,
 )
@@ -109,8 +109,10 @@ class Positions:
         "read cannot begin at `latest`.",
         default_doc="`earliest` for a batch read, `latest` for a stream",
     )
-    starting_timestamp: OffsetSpec | None = option("startingTimestamp", READS, TIMESTAMP)(
-        "Where a new query begins: at the first record of this time or later, in milliseconds since 1970. "
+    starting_timestamp: OffsetSpec | None = option(
+        "startingTimestamp", READS, timestamp("startingTimestamp")
+    )(
+        "Where a new query begins: at the first record of this time or later. A time without a zone is UTC. "
         f"{_GRAIN} It takes precedence over the other two options that say where to begin."
     )
     starting_by_timestamp: OffsetSpec | None = option(
@@ -124,10 +126,10 @@ class Positions:
         "looked up once, at the first action on the DataFrame. A stream refuses this option.",
         Edge.LATEST,
     )
-    ending_timestamp: OffsetSpec | None = option("endingTimestamp", BATCH, TIMESTAMP)(
-        "Where a batch read ends: before the first record of this time or later, in milliseconds since "
-        "1970; at the end if there is none. It takes precedence over the other two options that say where "
-        "to end."
+    ending_timestamp: OffsetSpec | None = option("endingTimestamp", BATCH, timestamp("endingTimestamp"))(
+        "Where a batch read ends: before the first record of this time or later; at the end if there "
+        "is none. A time without a zone is UTC. It takes precedence over the other two options that say "
+        "where to end."
     )
     ending_by_timestamp: OffsetSpec | None = option(
         "endingOffsetsByTimestamp", BATCH, timestamps_of("endingOffsetsByTimestamp")

@@ -4,6 +4,12 @@ import difflib
 from collections.abc import Iterable
 
 
+def nearest_names(name: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that are closest to one that is missing, or the first of them if none is close."""
+    known = sorted(names)
+    return difflib.get_close_matches(name, known, n=most, cutoff=0.5) or known[:most]
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return ``did you mean 'value'?`` with the name that is closest, or "" if none is close.
 

@@ -19,6 +19,7 @@ one refresh at a time.
 import dataclasses
 import functools
 import logging
+import re
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -28,8 +29,9 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import FixedPauses, Sleep, with_retries
-from tubemq_spark.offsets.subscription import Subscription
+from tubemq_spark.offsets.subscription import Subscription, TopicPattern
 from tubemq_spark.protocol.constants import UNDEFINED
+from tubemq_spark.settings.suggest import nearest_names
 from tubemq_spark.source.beside import OneByOne
 
 logger = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ class LayoutCache:
         self._due_at = 0.0
         self._masters_away = False
         self._told_of_other_brokers = False
+        self._no_match_told = False
         self._refreshes: OneByOne[TopicsLayout] = OneByOne("tubemq-layout")
         self.last: TopicsLayout | None = None
         """The last layout, however old."""
@@ -150,6 +153,7 @@ class LayoutCache:
     def _ask(self, *, missing_ok: bool) -> TopicsLayout:
         topics = self._subscription.topics(self._ask_for_topics)
         if not topics:
+            self._warn_of_no_match()
             return TopicsLayout({}, UNDEFINED)
         # A topic that was found may be gone by now.
         missing_ok = missing_ok or self._subscription.finds_topics
@@ -165,6 +169,16 @@ class LayoutCache:
             layout = self._cluster.layout(rest, missing_ok=missing_ok)
         self._missing = missing | layout.missing_topics
         return self._subscription.of(dataclasses.replace(layout, missing_topics=self._missing))
+
+    def _warn_of_no_match(self) -> None:
+        """Say once that a pattern matches no topic, and which topics there are."""
+        if self._no_match_told or not isinstance(self._subscription, TopicPattern):
+            return
+        self._no_match_told = True
+        pattern = self._subscription.expression
+        near = nearest_names(re.sub(r"\W+", "", pattern), self._existing or ())
+        others = "there are no topics" if not near else f"there is {', '.join(near)}"
+        logger.warning("no topic matches %s='%s' as a whole; %s", self._subscription.option, pattern, others)
 
     def _ask_for_topics(self) -> Collection[str]:
         """Return which topics exist; the last answer where there is none now.
