@@ -1,6 +1,7 @@
 """The asynchronous producer over real sockets: each message has one outcome, and waiting blocks nobody."""
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -227,6 +228,18 @@ async def test_flush_and_close_say_what_is_left(cluster):
         assert await producer.close() == 1
         assert isinstance(future.exception(), ProduceError)
         gate.opened.set()
+
+
+@coroutine
+async def test_a_producer_that_never_blocks_is_able_to_send_soon(cluster):
+    async with client_of(cluster) as client, client.producer() as producer:
+        sent = []
+        async with asyncio.timeout(20):
+            while not sent:
+                with contextlib.suppress(ProduceError):
+                    sent.append(await producer.send("demo", b"x", block=False))
+                await asyncio.sleep(0.01)
+        assert await sent[0]
 
 
 @coroutine

@@ -1,6 +1,7 @@
 """The threaded producer over real sockets: each message is told of once, and nothing hangs or is left."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import logging
 import signal
@@ -610,7 +611,37 @@ def test_a_callback_waits_for_nothing(cluster):
         producer.flush()
         producer.send("demo", b"y").result(SECONDS)
     assert refused == ["TUBEMQ_SEND_WOULD_WAIT", *["TUBEMQ_PRODUCER_IN_CALLBACK"] * 4]
-    assert not any("later" in topics for topics in cluster.master.asked_for)
+
+
+@pytest.mark.parametrize("partition", [None, (2, 0)])
+def test_a_producer_that_never_blocks_is_able_to_send_soon(cluster, partition):
+    def sends():
+        with contextlib.suppress(ProduceError):
+            sent.append(producer.send("demo", b"x", partition=partition, block=False))
+        return sent
+
+    sent = []
+    with cluster.producer() as producer:
+        wait_until(sends, SECONDS)
+        assert sent[0].result(SECONDS)
+
+
+def test_a_callback_that_sends_to_another_topic_is_able_to_soon(cluster):
+    cluster.master.topics["other"] = "1:1:1#"
+    sent = []
+
+    def forward(_result, _error):
+        with contextlib.suppress(ProduceError):
+            sent.append(producer.send("other", b"x"))
+
+    def forwards():
+        producer.send("demo", b"x", callback=forward).result(SECONDS)
+        producer.flush()
+        return sent
+
+    with cluster.producer() as producer:
+        wait_until(forwards, SECONDS)
+        assert sent[0].result(SECONDS)
 
 
 SMALL = {"max_in_flight": 16, "max_in_flight_bytes": 52_000, "rpc_timeout_ms": LONG_MS}

@@ -124,7 +124,8 @@ class AsyncProducer:
             place = sending.places.place_now(topic, message.partition)
             if place is None:
                 if not block:
-                    raise would_wait(topic, "a master must be asked for its partitions")
+                    cause = "a master must be asked for its partitions"
+                    raise sending.refuse_and_ask(topic, message.partition, cause)
                 place = await self._place(topic, message.partition)
             future = AsyncSendFuture(sending.unasked)
             sending.complete(message, place, functools.partial(_tell, self._home, future))

@@ -36,8 +36,8 @@ class Producer:
 
     **Callbacks** run one after the other in the producer's thread, in which messages move: they must be
     short. They may call ``send``, which then never waits: not for room, and a topic that was not sent to
-    before is refused. They must not wait for what only that thread can do: ``flush``, ``publishable`` and a
-    future's ``result`` refuse. What they raise is logged.
+    before is refused until a master has answered. They must not wait for what only that thread can do:
+    ``flush``, ``publishable`` and a future's ``result`` refuse. What they raise is logged.
 
     **A forked child** cannot use the producer of its parent; nothing is told of there.
 
@@ -100,7 +100,8 @@ class Producer:
             topic: where it goes.
             value: the body, at least one byte.
             callback: is given the message's ``SendResult`` and None, or None and the error that it met.
-            block: whether to wait; if not, a message that would have to is refused.
+            block: whether to wait; if not, a message that would have to is refused. A master is asked for
+                its topic then, so that later messages pass.
             **fields: attributes, message type and time, key and partition: see ``MessageFields``.
 
         Raises:
@@ -113,10 +114,11 @@ class Producer:
         future = SendFuture(self.sending.unasked, callback, self._loop.in_thread)
         place = self.sending.places.place_now(topic, message.partition)
         if place is None:
+            ask = self.sending.refuse_and_ask
             if not block:
-                raise would_wait(topic, "a master must be asked for its partitions")
+                raise ask(topic, message.partition, "a master must be asked for its partitions")
             if self._loop.in_thread():
-                raise would_wait(topic, "a callback cannot ask a master for its partitions")
+                raise ask(topic, message.partition, "a callback cannot ask a master for its partitions")
             place = self.sending.places.place(topic, message.partition)
         self.sending.complete(message, place, future.tell)
         if not self._loop.put(message, block=block):

@@ -7,6 +7,7 @@ asking and the want of room make a caller wait, and how it waits is its own affa
 """
 
 import logging
+import threading
 import time
 import weakref
 from typing import Protocol, Unpack
@@ -21,7 +22,7 @@ from tubemq_spark.client.producer.placing import Place, Placing
 from tubemq_spark.client.producer.stamps import MinuteClock
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.registry import process_registry
-from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition, excerpt
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
@@ -85,6 +86,8 @@ class Sending:
         self.loop = loop
         self.places = places
         self._clock = MinuteClock(config.message_time_zone) if config.stamp_message_time else None
+        self._asking = threading.Lock()
+        """Held while a thread asks a master for those that do not wait."""
         self.unasked = UnaskedFailures()
         """The failed messages that ``flush`` raises."""
         self._finalizer = weakref.finalize(self, self.loop.drop)
@@ -125,6 +128,31 @@ class Sending:
         if message.partition is None and topic.custom is not None:
             message.destination = topic.choose(message.key, message.value)
         message.published, message.tell, message.accepted_at = topic, tell, time.monotonic()
+
+    def refuse_and_ask(self, topic: str, partition: tuple[int, int] | None, cause: str) -> ProduceError:
+        """Return why a message is refused whose sender does not wait, and begin to ask where such ones go.
+
+        A producer asks one question at a time that way; for the others, the next refusal asks.
+        """
+        if self._asking.acquire(blocking=False):
+            asking = threading.Thread(
+                target=self._ask, args=(topic, partition), name=f"tubemq-place-{topic}", daemon=True
+            )
+            try:
+                asking.start()
+            except RuntimeError as error:  # no thread is left; the next refusal asks
+                self._asking.release()
+                cause = f"{cause}: {error}"
+        return would_wait(topic, cause)
+
+    def _ask(self, topic: str, partition: tuple[int, int] | None) -> None:
+        """Ask a master once; who sends next finds the answer."""
+        try:
+            self.places.place_once(topic, partition)
+        except TubeMQError as error:
+            logger.info("%s cannot publish to %s now: %s", self.places.log.sender, topic, error)
+        finally:
+            self._asking.release()
 
     def cause_of_wait(self, message: OutgoingMessage) -> str:
         """Return why there is no room for a message."""
