@@ -191,6 +191,15 @@ def test_a_dry_run_writes_nothing(rewind, old, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_the_times_of_the_messages_to_go_on_with_are_shown(rewind, old):
+    told = rewind("--offsets", '{"clicks":{"1:0":28,"2:0":140}}', "--dry-run")
+    assert [one["time"] for one in told["partitions"]] == ["2026-01-01T00:01Z", None]
+    told = rewind("--to", "2026-01-01T00:03", "--message-time-zone", "Asia/Shanghai", "--dry-run")
+    assert {one["time"] for one in told["partitions"]} == {None}
+    told = rewind("--to", "2025-12-31T16:03", "--message-time-zone", "Asia/Shanghai", "--dry-run")
+    assert {one["time"] for one in told["partitions"]} == {"2025-12-31T16:03Z"}
+
+
 def test_no_server_is_needed_to_go_back_to_a_micro_batch(old, tmp_path, capsys):
     assert cli.main(["checkpoint", "rewind", str(old), str(tmp_path / "new"), "--batch", "1"]) == 0
     out = capsys.readouterr().out.splitlines()

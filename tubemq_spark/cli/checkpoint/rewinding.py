@@ -1,8 +1,10 @@
 """``tubemq-spark checkpoint rewind``: a new checkpoint with which a query goes on elsewhere."""
 
 import argparse
+import datetime
 import sys
 import time
+import zoneinfo
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.arguments import FOLDER, add_time_zone_argument, of_kind
@@ -11,11 +13,12 @@ from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.places import PLACE, parse_place
 from tubemq_spark.cli.positions import OFFSETS_HELP, positions_at, positions_given, read_offsets
 from tubemq_spark.cli.tables import print_json, print_table
-from tubemq_spark.model import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
+    from tubemq_spark.cluster.base import Cluster
     from tubemq_spark.source.checkpoints.rewind import Stand
 
 _GROUP: Final = "tubemq_spark_checkpoint"
@@ -30,9 +33,10 @@ def add_action(actions: Commands) -> None:
         summary="write a new checkpoint with which a query goes on at other offsets",
         description="Write a new checkpoint with which a query goes on elsewhere: at a time, an offset, the "
         "beginning or the end, or where one of its micro-batches ended. Show where it stands now, where it "
-        "would go on then, and how many messages it reads again (-) or passes over (+); those of all "
-        "partitions of a store count. The old checkpoint is left as it is, and no message is removed: stop "
-        "the query, and start it with the new checkpointLocation. What it reads again, it writes again.",
+        "would go on then, the time of the message there, and how many messages it reads again (-) or passes "
+        "over (+); those of all partitions of a store count. The old checkpoint is left as it is, and no "
+        "message is removed: stop the query, and start it with the new checkpointLocation. What it reads "
+        "again, it writes again.",
         example="/data/checkpoints/clicks /data/checkpoints/clicks-2 --to 2026-01-31T12:00 --master 10.1.2.3",
         failure="a broker does not answer, or the new checkpoint cannot be written",
     )
@@ -85,13 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
     stand = stand_of(files, arguments.source)
     new = NewCheckpoint(files, arguments.new, drop_state=arguments.drop_state)
     if arguments.batch is None:
-        then, after = stand, _elsewhere(stand, arguments)
+        then = stand
+        after, times = _elsewhere(stand, arguments)
     else:
         then = stand_after(files, stand.source, arguments.batch)
-        after = SourceOffset(then.offsets, partial=then.partial)
+        after, times = SourceOffset(then.offsets, partial=then.partial), None
     if not arguments.dry_run:
         new.write(then, after, int(time.time() * 1000))
-    rows = _rows(stand, after)
+    rows = _rows(stand, after, times)
     if arguments.json:
         print_json(
             {
@@ -115,11 +120,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _elsewhere(stand: "Stand", arguments: argparse.Namespace) -> SourceOffset:
-    """Return the offsets that are asked for; what is gone stays, so that the query reports it."""
+def _elsewhere(
+    stand: "Stand", arguments: argparse.Namespace
+) -> tuple[SourceOffset, dict[TopicPartition, datetime.datetime | None]]:
+    """Return the offsets that are asked for, and of which times the messages there are.
+
+    What is gone stays, so that the query reports it.
+    """
     from tubemq_spark.cluster.open import open_cluster
 
-    cluster = open_cluster(cluster_config(arguments))
+    config = cluster_config(arguments)
+    cluster = open_cluster(config)
     layout = cluster.layout(sorted({partition.topic for partition in stand.offsets}), missing_ok=True)
     if arguments.offsets is not None:
         offsets = positions_given(cluster, layout, read_offsets(arguments.offsets))
@@ -128,10 +139,33 @@ def _elsewhere(stand: "Stand", arguments: argparse.Namespace) -> SourceOffset:
         partitions = [one for one in layout.partitions if one in stand.offsets or not stand.partial]
         offsets = positions_at(cluster, layout, partitions, arguments.to, arguments.message_time_zone)
     new = {partition: at for partition, at in offsets.items() if partition not in stand.offsets}
-    return SourceOffset({**stand.offsets, **offsets}, new, stand.partial)
+    after = SourceOffset({**stand.offsets, **offsets}, new, stand.partial)
+    zone = zoneinfo.ZoneInfo(arguments.message_time_zone)
+    return after, _times(cluster, layout, after, zone, config.client.fetch_timeout_ms)
 
 
-def _rows(stand: "Stand", after: SourceOffset) -> list[dict[str, Any]]:
+def _times(
+    cluster: "Cluster", layout: TopicsLayout, after: SourceOffset, zone: zoneinfo.ZoneInfo, patience_ms: int
+) -> dict[TopicPartition, datetime.datetime | None]:
+    """Return the times of the first messages to be read, as far as they carry one."""
+    from tubemq_spark.source.views.next_message import next_messages
+
+    spans = cluster.bounds(layout).by_store
+    unread = {
+        partition: (offset, spans[partition.store_id].latest)
+        for partition, offset in after.next_offsets.items()
+        if partition in layout.partitions
+        and partition.store_id in spans
+        and offset < spans[partition.store_id].latest
+    }
+    messages = next_messages(cluster, layout, unread, zone, patience_ms)
+    return {partition: message.time for partition, message in messages.items()}
+
+
+def _rows(
+    stand: "Stand", after: SourceOffset, times: dict[TopicPartition, datetime.datetime | None] | None
+) -> list[dict[str, Any]]:
+    """Return a row for each partition; the times are left out where no server was asked."""
     return [
         {
             "topic": partition.topic,
@@ -139,7 +173,12 @@ def _rows(stand: "Stand", after: SourceOffset) -> list[dict[str, Any]]:
             "partition": partition.partition_id,
             "now": (now := stand.offsets.get(partition)),
             "then": (then := after.next_offsets.get(partition)),
+            **({} if times is None else {"time": _text(times.get(partition))}),
             "messages": None if now is None or then is None else (then - now) // INDEX_ENTRY_BYTES,
         }
         for partition in sorted(stand.offsets.keys() | after.next_offsets.keys())
     ]
+
+
+def _text(time: datetime.datetime | None) -> str | None:
+    return None if time is None else time.isoformat(timespec="minutes").replace("+00:00", "Z")
