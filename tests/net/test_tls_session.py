@@ -164,6 +164,29 @@ def test_the_end_of_the_session_is_the_end_of_the_stream(sockets):
     assert client.recv(100) == b""
 
 
+def test_a_record_that_was_changed_on_the_way_is_an_error_of_the_reader(sockets):
+    client, server = sockets
+    server.raw.sendall(b"\x17\x03\x03\x00\x13" + bytes(19))
+    with pytest.raises(ssl.SSLError):
+        client.recv(100)
+
+
+def test_a_shutdown_ends_a_read_beside_a_silent_peer(sockets):
+    client, _ = sockets
+    client.shutdown(socket.SHUT_RDWR)
+    assert client.recv(100) == b""
+
+
+def test_what_does_not_fit_a_buffer_comes_with_the_next_one(sockets):
+    client, server = sockets
+    server.sendall(b"abcdef")
+    buffer = bytearray(4)
+    received = b""
+    while len(received) < 6:
+        received += buffer[: client.recv_into(memoryview(buffer))]
+    assert received == b"abcdef"
+
+
 def test_a_connection_that_breaks_off_ends_the_stream(sockets):
     client, server = sockets
     server.close()
