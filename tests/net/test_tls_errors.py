@@ -58,8 +58,18 @@ def test_a_handshake_that_would_fail_again(reason, condition, words):
     assert "tube:8716" in str(error)
 
 
-@pytest.mark.parametrize("reason", ["TLSV1_ALERT_INTERNAL_ERROR", "TLSV1_ALERT_USER_CANCELLED"])
-def test_an_alert_that_may_pass_is_a_failed_connection(reason):
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "TLSV1_ALERT_INTERNAL_ERROR",
+        "TLSV1_ALERT_USER_CANCELLED",
+        "SSLV3_ALERT_BAD_RECORD_MAC",
+        "SSLV3_ALERT_UNEXPECTED_MESSAGE",
+        "TLSV1_ALERT_DECODE_ERROR",
+        "DECRYPTION_FAILED_OR_BAD_RECORD_MAC",
+    ],
+)
+def test_what_may_pass_is_a_failed_connection(reason):
     error = handshake_error(said_by_openssl(reason), SERVER, TlsConfig())
     assert error.condition == "TUBEMQ_CONNECT_FAILED"
     assert error.retriable

@@ -10,12 +10,23 @@ from tubemq_spark.net.tls import TlsConfig
 
 _ALERT: Final = re.compile(r"(?:SSLV3|TLSV1|TLSV13)_ALERT_(\w+)|TLSV1_(\w+)")
 """OpenSSL's names of what a peer says before it closes the connection."""
-_PASSING_ALERTS: Final = frozenset({"close notify", "internal error", "user cancelled"})
-"""Those that tell of the peer and not of this client."""
+_PASSING_ALERTS: Final = frozenset(
+    {
+        "close notify",
+        "internal error",
+        "user cancelled",
+        "bad record mac",
+        "decode error",
+        "unexpected message",
+    }
+)
+"""Those that tell of the peer, or of bytes that were changed on the way, and not of this client."""
 _OTHER_BYTES: Final = frozenset(
     {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG", "BAD_RECORD_TYPE"}
 )
 """What OpenSSL makes of an answer that is not TLS."""
+_CHANGED_BYTES: Final = "DECRYPTION_FAILED_OR_BAD_RECORD_MAC"
+"""What OpenSSL makes of bytes that were changed on the way."""
 _NO_COMMON_VERSION: Final = frozenset({"UNSUPPORTED_PROTOCOL", "NO_PROTOCOLS_AVAILABLE"})
 _VERSION_ALERTS: Final = frozenset({"protocol version", "insufficient security"})
 _OTHER_CERTIFICATE_ALERTS: Final = frozenset({"unknown ca", "handshake failure", "access denied"})
@@ -42,7 +53,10 @@ def handshake_error(error: ssl.SSLError, endpoint: Endpoint, config: TlsConfig) 
         return refused
     if alert := alert_of(error):
         return handshake_broken_off(f"it answers '{alert}'", endpoint)
-    cause, hint = f"the handshake failed ('{reason.lower().replace('_', ' ')}')", _LOOK_AT_LOG
+    words = reason.lower().replace("_", " ")
+    if reason == _CHANGED_BYTES:
+        return handshake_broken_off(words, endpoint)
+    cause, hint = f"the handshake failed ('{words}')", _LOOK_AT_LOG
     if reason in _NO_COMMON_VERSION:
         cause, hint = "it offers no version of TLS that is allowed here", _OTHER_VERSION
     return TlsError("TUBEMQ_TLS_REFUSED", endpoint=endpoint, cause=cause, hint=hint)
