@@ -357,6 +357,16 @@ def test_a_group_s_broker_may_be_away(view, server, send):
     assert picked(rows[2, 0], "state", "rows", "offset") == ("away", None, None)
 
 
+def test_a_group_s_broker_that_is_frozen_is_waited_for_once(view, server, send):
+    send("plain", 1, 0, *"abc")
+    move(server, "billing", "plain", b1_0=28, b2_0=0)
+    server.faults.freeze_broker(2)
+    rows = by_place(view("lag", tubemq_group="billing"))
+
+    assert picked(rows[1, 0], "rows", "offset") == (2, 28)
+    assert "within 1000 ms" in rows[2, 0]["error"]
+
+
 def test_a_group_may_be_known_to_brokers_that_are_away(view, server):
     for broker_id in server.brokers:
         server.faults.stop_broker(broker_id)

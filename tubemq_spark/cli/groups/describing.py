@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubemq_spark.cli.arguments import of_kind
 from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
-from tubemq_spark.cli.groups.standing import READER, bounds_of, members_of, positions_of
+from tubemq_spark.cli.groups.standing import READER, members_of, positions_of
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain, print_json, print_table
 from tubemq_spark.errors import TubeMQError
@@ -48,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers, or a topic that was named does not exist.
     """
     config = cluster_config(arguments)
+    from tubemq_spark.cluster.bounds import bounds_after
     from tubemq_spark.cluster.open import open_cluster
 
     cluster, group = open_cluster(config), arguments.name
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise TubeMQError("TUBEMQ_COMMAND_GROUP_UNKNOWN", group=group, where=where)
     topics = arguments.topics or sorted(known | members.topics)
     layout = cluster.layout(topics, missing_ok=not arguments.topics)
-    bounds = bounds_of(cluster, layout, positions)
+    bounds = bounds_after(cluster, layout, positions.failures.keys())
     rows, lag = _rows(layout, bounds, members, positions)
     if arguments.json:
         print_json(

@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from tubemq_spark.client.metadata.admin import MasterAdmin
     from tubemq_spark.cluster.base import Cluster
     from tubemq_spark.cluster.config import ClusterConfig
-    from tubemq_spark.model import StoreBounds, TopicPartition, TopicsLayout
+    from tubemq_spark.model import TopicPartition
 
 READER: Final = "tubemq_spark_groups"
 """The group under which these commands ask."""
 NOT_ANSWERED: Final = "TUBEMQ_BROKERS_NOT_LISTED"
-_SILENT_MS: Final = 1_000
-"""How long a broker is waited for that has not answered the question before."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,13 +76,3 @@ def positions_of(cluster: "Cluster", group: str, topics: Collection[str] = ()) -
         {offset.partition: offset.committed for offset in stored.offsets},
         {broker_id: str(error) for broker_id, error in stored.failures.items()},
     )
-
-
-def bounds_of(cluster: "Cluster", layout: "TopicsLayout", positions: Positions) -> "StoreBounds":
-    """Ask all brokers where their stores end, those that did not tell ``positions`` for a moment only."""
-    from tubemq_spark.model import StoreBounds
-
-    silent = [store for store in layout.stores if store.broker_id in positions.failures]
-    told = cluster.bounds(layout, [store for store in layout.stores if store not in silent])
-    late = cluster.bounds(layout, silent, timeout_ms=_SILENT_MS)
-    return StoreBounds({**told.by_store, **late.by_store}, {**told.failures, **late.failures})

@@ -163,7 +163,7 @@ def _reader(
 
 
 def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[Row]:
-    places = look(cluster, reader.subscription, missing_ok=True)
+    places = look(cluster, reader.subscription, missing_ok=True, silent=reader.unknown.keys())
     spans = places.bounds.by_store
     patience_ms = options.cluster.client.fetch_timeout_ms
     wanted = options.wants("rowsUntilExpiry", "rowsExpired")

@@ -3,10 +3,11 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.bounds import bounds_after
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.subscription import Subscription
@@ -72,13 +73,20 @@ class Places:
         }
 
 
-def look(cluster: Cluster, subscription: Subscription, *, missing_ok: bool = False) -> Places:
+def look(
+    cluster: Cluster,
+    subscription: Subscription,
+    *,
+    missing_ok: bool = False,
+    silent: Collection[int] = (),
+) -> Places:
     """Ask a master and all brokers, once; a broker that does not answer is part of the answer.
 
     Args:
         cluster: the cluster.
         subscription: what to ask for.
         missing_ok: whether topics and partitions that do not exist are left out instead of being an error.
+        silent: the ids of brokers that did not answer a question before; they are waited for a moment only.
 
     Raises:
         RpcError: a topic does not exist, or the group may not read it.
@@ -88,7 +96,7 @@ def look(cluster: Cluster, subscription: Subscription, *, missing_ok: bool = Fal
     layout = LayoutCache(cluster, subscription).ask(missing_ok=missing_ok)
     if not missing_ok:
         subscription.refuse_missing(layout)
-    return Places(layout, cluster.bounds(layout))
+    return Places(layout, bounds_after(cluster, layout, silent))
 
 
 def state(error: TubeMQError | None) -> Row:
