@@ -48,6 +48,7 @@ DIRECT_ONLY = frozenset(
         "test_closing_after_a_flush_leaves_the_master",
         "test_who_waits_for_a_topic_is_released_when_the_producer_is_closed",
         "test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more",
+        "test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more",
         "test_a_producer_that_is_forgotten_ends_by_itself",
         # A gateway is asked for as long as a call may take.
         "test_who_waits_for_a_master_is_released_when_the_producer_is_closed",
@@ -760,6 +761,30 @@ def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster)
         producer.close()
         with pytest.raises((ProduceError, TubeMQConnectionError)):
             waiting.result(SECONDS)
+
+
+def test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more(cluster, monkeypatch):
+    register = cluster.master._register
+    producer = cluster.producer()
+    closing = threading.Thread(target=producer.close)
+
+    def close_meanwhile(exchange):
+        closing.start()
+        wait_until(lambda: is_closed(producer), SECONDS)
+        return register(exchange)
+
+    monkeypatch.setattr(cluster.master, "_register", close_meanwhile)
+    with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
+        producer.send("demo", b"x")
+    closing.join()
+    assert cluster.master.asked_for == []
+    wait_until(lambda: cluster.master.producers == set(), SECONDS)
+
+
+def is_closed(producer):
+    with pytest.raises(ProduceError) as refused:
+        producer.send("demo", b"x", block=False)
+    return refused.value.condition == "TUBEMQ_PRODUCER_CLOSED"
 
 
 def test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more(cluster):

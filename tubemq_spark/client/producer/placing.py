@@ -152,8 +152,8 @@ class Placing:
             if not self._registered:
                 self.publishing.open(deadline)
                 self._registered = True
-                try:
-                    self._refuse_if_ended()
-                except ProduceError:
-                    self.session.close()
-                    raise
+            try:
+                self._refuse_if_ended()
+            except ProduceError:
+                self.session.close()
+                raise
