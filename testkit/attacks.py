@@ -318,6 +318,24 @@ def memory_by_names(stage: Stage) -> list[str]:
     return ["descriptions of megabytes were kept"] * any(status(call) == "OK" for call in calls)
 
 
+def memory_by_lists(stage: Stage) -> list[str]:
+    """Publish batches of millions of blank topics, headers and places, which are two bytes each."""
+    flood = Flood()
+    client = stage.attacker("listed")
+    client.open()
+    size = 2 * MIB
+    for name in ("topics", "headers", "places"):
+        field = pb.MessageBatch.DESCRIPTOR.fields_by_name[name]
+        blank = bytes([field.number << 3 | 2, 0]) * (size // 2)
+        batch = pb.PublishStreamRequest.DESCRIPTOR.fields_by_name["batch"]
+        length = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14 & 0x7F | 0x80, size >> 21])
+        whole = bytes([batch.number << 3 | 2]) + length + blank
+        for _ in range(10):
+            flood.begin(client, "PublishStream", [*requests_of([]), whole])
+    flood.wait(30 * size)
+    return []
+
+
 def threads(stage: Stage) -> list[str]:
     """Begin many calls that do not move, and so keep others out."""
     reached = []
@@ -506,6 +524,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "memory b: many windows": memory_by_many_windows,
     "memory c: bodies": memory_by_bodies,
     "memory d: names": memory_by_names,
+    "memory e: lists": memory_by_lists,
     "threads": threads,
     "items": items,
     "streams": streams,

@@ -9,11 +9,11 @@ import pytest
 from tests.cluster import gateways as running
 from tests.waiting import wait_until
 from tubemq_spark.client.remote import publish_window
-from tubemq_spark.cluster import remote_sender
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.gateway import limits, sends
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import merged
 
@@ -161,7 +161,7 @@ def test_a_block_that_fails_sends_nothing_more(parts):
 
 
 def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monkeypatch):
-    monkeypatch.setattr(remote_sender, "PART_BYTES", 60)
+    monkeypatch.setattr(limits, "PART_BYTES", 60)
     values = [*bodies(0, 25), b"", *bodies(26, 4)]
     with parts.cluster.sender("test") as sender:
         with pytest.raises(OptionError, match=r"message 26 of test") as refused:
@@ -171,9 +171,9 @@ def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monke
 
 
 def test_a_part_has_as_many_messages_as_fit(monkeypatch):
-    monkeypatch.setattr(remote_sender, "PART_BYTES", 60)
+    monkeypatch.setattr(limits, "PART_BYTES", 60)
     batch = SendBatch.of("demo", [*bodies(0, 25), bytes(100), b"last"])
-    assert list(remote_sender._parts(batch, 1, 27)) == [(1, 11), (11, 21), (21, 25), (25, 26), (26, 27)]
+    assert list(sends.parts(batch, 1, 27)) == [(1, 11), (11, 21), (21, 25), (25, 26), (26, 27)]
 
 
 def test_unstored_bytes_are_bounded(parts):

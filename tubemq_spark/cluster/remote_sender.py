@@ -6,7 +6,7 @@ first message that cannot be stored after all ends the sender, as it ends one wi
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,9 +19,8 @@ from tubemq_spark.client.remote.publish_window import Parcel, PublishWindow
 from tubemq_spark.cluster.base import Sender
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.net.retry import SLEEP, Wait
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.failures import from_proto
-from tubemq_spark.protocol.gateway.limits import PART_BYTES
 from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS, Coded, OnRefused, SendBatch
 from tubemq_spark.receipts import Receipt, describe_message, merged
 
@@ -84,7 +83,7 @@ class RemoteSender(Sender):
 
     def _send(self, batch: SendBatch, start: int, stop: int) -> None:
         """Send some messages that follow one another; wait while there is no room for them."""
-        for first, after in _parts(batch, start, stop):
+        for first, after in sends.parts(batch, start, stop):
             parcel = Parcel(batch.part(first, after), time.monotonic() + self._delivery_s)
             while self._window.messages and self._window.bytes + parcel.size > self._most_bytes:
                 self._work(wait=True)
@@ -183,13 +182,3 @@ class RemoteSender(Sender):
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
-
-
-def _parts(batch: SendBatch, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield where parts of a batch begin and end that travel by themselves."""
-    ends = batch.values.offsets
-    while start < stop:
-        fitting = int(np.searchsorted(ends, ends[start] + PART_BYTES, side="right")) - 1
-        after = min(max(fitting, start + 1), stop)
-        yield start, after
-        start = after

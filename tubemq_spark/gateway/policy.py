@@ -436,10 +436,11 @@ class Guard:
         if self._policy.client_of(caller.credential) != caller.name:
             return self._unknown(f"the policy no longer has what it showed as client {caller.name}")
         rights = self._policy.clients[caller.name]
-        for right, name in sorted(needs):
-            if not rights.may(right, name):
-                return self._forbidden(caller.name, f"{_IN_WORDS[right]} {name}".rstrip())
-        return None
+        denied = min((need for need in needs if not rights.may(*need)), default=None)
+        if denied is None:
+            return None
+        right, name = denied
+        return self._forbidden(caller.name, f"{_IN_WORDS[right]} {name}".rstrip())
 
     def may(self, caller: Caller, right: str, name: str) -> bool:
         """Whether a client has a right; any thread may ask."""

@@ -4,16 +4,18 @@ import re
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given
 
 from testkit.git import ROOT
 from tests.cases import in_one_test
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, pages
+from tests.protocol.gateway.gateway_values import send_batches
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, pages, sends
 from tubemq_spark.protocol.gateway.methods import METHODS
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 PROTO = ROOT / "tubemq_spark/protocol/gateway/proto/tubemq/gateway/v1/gateway.proto"
 UNBOUNDED = {"MessageBatch"}
-"""Bounded by its bytes, which are counted while they come."""
+"""Its texts are bounded by its bytes, its lists by what is measured before it is parsed."""
 
 
 def fields():
@@ -116,9 +118,86 @@ def test_a_request_with_as_much_as_it_may_have_is_let_through_and_fits():
         assert message.ByteSize() <= limits.REQUEST_BYTES
 
 
-def test_a_batch_is_not_looked_through():
+def test_a_batch_is_not_looked_through_when_it_is_parsed():
     batch = pb.MessageBatch(topics=["x" * 2_000] * 20_000)
     limits.check(pb.PublishStreamRequest(batch=batch))
+
+
+def measured(batch):
+    """What a batch takes, by itself and in a request."""
+    alone = limits.parsed_bytes(pb.MessageBatch, batch.SerializeToString())
+    request = pb.PublishStreamRequest(batch=batch, number=1)
+    assert alone < limits.parsed_bytes(pb.PublishStreamRequest, request.SerializeToString()) < alone + 1_000
+    return alone
+
+
+HEADER = pb.MessageHeader(attributes=[{"name": "a", "value": "b"}])
+LISTS = [
+    ("topics", ""),
+    ("topics", "x" * 300),
+    ("headers", pb.MessageHeader()),
+    ("headers", HEADER),
+    ("places", pb.Place()),
+    ("places", pb.Place(broker_id=1, partition_id=10_000)),
+]
+
+
+@in_one_test(("name", "item"), LISTS)
+def test_each_item_of_a_batch_counts_as_the_memory_that_it_takes(name, item):
+    few, many = (pb.MessageBatch(**{name: [item] * count}) for count in (0, 10_000))
+    assert measured(few) == 0
+    assert 10_000 * 250 < measured(many) - many.ByteSize() < 10_000 * 1_100
+
+
+@in_one_test(("name", "item"), LISTS)
+def test_a_batch_with_a_list_that_is_too_long_is_refused_before_it_is_parsed(name, item):
+    batch = pb.MessageBatch(**{name: [item] * 10_001})
+    with pytest.raises(MalformedMessageError, match=f"MessageBatch.{name} has more than 10000 items"):
+        measured(batch)
+
+
+def test_attributes_are_counted_in_each_header_and_in_all_of_them():
+    attribute = pb.Attribute()
+    with pytest.raises(MalformedMessageError, match=r"MessageHeader.attributes has more than 10000 items"):
+        measured(pb.MessageBatch(headers=[pb.MessageHeader(attributes=[attribute] * 10_001)]))
+    header = pb.MessageHeader(attributes=[attribute] * 990)
+    measured(pb.MessageBatch(headers=[header] * 100))
+    with pytest.raises(MalformedMessageError, match="a batch has more than 100000 fields"):
+        measured(pb.MessageBatch(headers=[header] * 102))
+
+
+def test_a_batch_that_is_written_in_pieces_or_in_odd_ways_is_counted_as_one():
+    many = pb.PublishStreamRequest(batch=pb.MessageBatch(places=[pb.Place()] * 60_000)).SerializeToString()
+    half = pb.PublishStreamRequest(batch=pb.MessageBatch(topics=[""] * 6_000)).SerializeToString()
+    # A request may have its batch several times: parsers put them together.
+    with pytest.raises(MalformedMessageError, match=r"PublishStreamRequest.batch has more than 1 items"):
+        limits.parsed_bytes(pb.PublishStreamRequest, half + half)
+    # The numbers of fields may be longer than they need to be, and the field may be unknown.
+    for field in (b"\xba\x80\x00\x00", b"\xfa\x07\x00"):
+        assert len(pb.MessageBatch.FromString(field * 3).SerializeToString()) > 0
+        with pytest.raises(MalformedMessageError):
+            limits.parsed_bytes(pb.MessageBatch, field * 100_001)
+    with pytest.raises(MalformedMessageError):
+        limits.parsed_bytes(pb.PublishStreamRequest, many)
+
+
+def test_a_long_batch_of_few_fields_is_measured_by_its_length():
+    batch = pb.MessageBatch(values=pb.BytesColumn(data=bytes(1 << 20), borders=bytes(80_000)))
+    assert len(batch.SerializeToString()) <= measured(batch) < len(batch.SerializeToString()) + 1_000
+
+
+@in_one_test(
+    "data", [b"\x0a", b"\x0a\x05x", b"\xff" * 11, b"\x0b", b"\x0c", b"\x0d\x00", b"\x22\x02\x12\x05"]
+)
+def test_bytes_that_are_no_batch_are_refused(data):
+    with pytest.raises(MalformedMessageError):
+        limits.parsed_bytes(pb.MessageBatch, data)
+
+
+@given(send_batches())
+def test_any_batch_of_a_client_can_be_measured(batch):
+    message = sends.to_proto(batch)
+    assert measured(message) >= message.ByteSize()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.cases import in_one_test
 from tests.protocol.gateway.gateway_values import send_batches
 from tubemq_spark.errors import OptionError
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, sends
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.protocol.send_batch import Coded, MessageHeader, SendBatch
 
@@ -27,6 +27,36 @@ def everything(batch):
         )
         for row in range(len(batch))
     ]
+
+
+def batch_of(*headers, topics=("t",)):
+    """A message for each header, to the topics in turn."""
+    count = len(headers)
+    return dataclasses.replace(
+        SendBatch.of("t", [b"x"] * count),
+        headers=Coded(headers, np.arange(count)),
+        topics=Coded(topics, np.arange(count) % len(topics)),
+    )
+
+
+@in_one_test(
+    ("batch", "parts"),
+    [
+        (batch_of(*[MessageHeader(message_time=str(number)) for number in range(10_000)]), 1),
+        (batch_of(*[MessageHeader(message_time=str(number)) for number in range(10_001)]), 2),
+        (batch_of(*[MessageHeader(dict.fromkeys(map(str, range(30)), "v"))] * 5_000), 2),
+        (batch_of(*[MessageHeader()] * 10, topics=tuple(map(str, range(10)))), 1),
+        (SendBatch.of("t", [b"x"] * 50_000), 1),
+        (SendBatch.of("t", [bytes(600 << 10)] * 2), 2),
+    ],
+)
+def test_messages_travel_in_parts_that_a_gateway_takes(batch, parts):
+    borders = list(sends.parts(batch, 0, len(batch)))
+    assert len(borders) == parts
+    assert [start for start, _ in borders] + [len(batch)] == [0] + [stop for _, stop in borders]
+    for start, stop in borders:
+        data = sends.to_proto(batch.part(start, stop)).SerializeToString()
+        assert limits.parsed_bytes(pb.MessageBatch, data) >= len(data)
 
 
 @given(send_batches())

@@ -34,7 +34,7 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff, Sleep, Wait
 from tubemq_spark.net.waker import Waker
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.failures import from_proto
 from tubemq_spark.protocol.gateway.packed import INT32, INT64, MalformedMessageError, codes, unpack
 from tubemq_spark.protocol.send_answers import Details
@@ -270,7 +270,9 @@ class RemoteWindow:
         first = min(run.rows[0] for run in runs)
         after = first + sum(len(run.rows) for run in runs)
         due_at = time.monotonic() + self._delivery_s - outgoing.waited_s
-        self._window.add(_LoopParcel(outgoing.as_batch(first, after), due_at, outgoing, first))
+        batch = outgoing.as_batch(first, after)
+        for start, stop in sends.parts(batch, 0, len(batch)):
+            self._window.add(_LoopParcel(batch.part(start, stop), due_at, outgoing, first + start))
         self._window.work()
 
     def wait(self, at_most_s: float) -> None:

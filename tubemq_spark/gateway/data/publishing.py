@@ -5,9 +5,9 @@ is *taken* when there is room for its bytes, its topics are known, and the sende
 until each of its messages is stored or refused, and then it is *answered*, once. The stream *rests* while
 none is under way. It ends when the client has ended its side and all is answered.
 
-**What a stream holds.** The bytes of a batch, from before it is kept until its answer is written: while there
-is no room for them, nothing more is read. Threads and connections to brokers belong to the senders, one for
-all streams of equal settings, so a stream at rest holds neither. A client that has gone gives back what
+**What a stream holds.** The memory of a batch, from before it is parsed until its answer is written: while
+there is no room for it, nothing more is read. Threads and connections to brokers belong to the senders, one
+for all streams of equal settings, so a stream at rest holds neither. A client that has gone gives back what
 it held within a second; one that does not move does when others wait.
 
 **Draining.** A stream at rest ends at once. Any other takes no more, tells so with its answers, and ends when
@@ -24,6 +24,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from typing import Final, TypeVar
 
 import numpy as np
+from google.protobuf.message import Message
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.batch_outcome import BatchOutcome
@@ -32,22 +33,22 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.admission import Admission, Owner, busy
 from tubemq_spark.gateway.data.fetching import Arrivals
 from tubemq_spark.gateway.metrics import Metrics
-from tubemq_spark.gateway.session.calls import Call, Calls
+from tubemq_spark.gateway.session.calls import Call, Calls, parsed
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC
-from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, packed, sends, values
+from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, limits, packed, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS
 from tubemq_spark.receipts import Receipt
 
 Result = TypeVar("Result")
 
-_MOST_PLACES: Final = 10_000
-"""How many topics, and how many named partitions, a batch may have."""
 _MOST_ERRORS: Final = 1_000
 """How many different errors an answer has."""
+_SHORT_BYTES: Final = 4 << 10
+"""Up to this length, a message is measured in no time."""
 _MOST_UNANSWERED: Final = 1_024
 """So many batches of a stream may have no answer, however small they are."""
 _IDLE_S: Final = 30.0
@@ -168,6 +169,7 @@ class Publishing:
         self.calls = calls
         self.arrivals = arrivals
         self._streams: set[_Stream] = set()
+        self._measuring = asyncio.Lock()
 
     async def publish_stream(self, _: object, call: Call) -> None:
         """Take a client's batches, and answer each of them."""
@@ -193,6 +195,18 @@ class Publishing:
         """Take no more batches; the gateway is about to stop."""
         for stream in self._streams:
             stream.changed.set()
+
+    async def parsed_bytes(self, message: type[Message], data: bytes) -> int:
+        """Return how much memory a message takes when it is parsed; other calls have a turn between two.
+
+        Raises:
+            MalformedMessageError: it has more than it may, or the bytes are no message.
+        """
+        if len(data) <= _SHORT_BYTES:
+            return limits.parsed_bytes(message, data)
+        async with self._measuring:
+            await asyncio.sleep(0)
+            return limits.parsed_bytes(message, data)
 
     async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
         """Say whether a topic, or one of its partitions, can be published to; wait for that if asked to."""
@@ -263,7 +277,7 @@ class _Stream:
         self._size = 0
         """The length of the whole batch."""
         self._holding = 0
-        """The bytes of a batch that is not under way."""
+        """The bytes that are held for a batch that is not under way."""
         self._all_came = False
         """Whether the client has ended its side."""
         self._unanswered = 0
@@ -318,72 +332,101 @@ class _Stream:
         self._answers.clear()
 
     async def _read(self) -> None:
-        while (request := await self._next()) is not None:
-            if self._publishing.calls.draining:
-                # It is not taken, so the client hears of no answer and sends it elsewhere.
-                return
-            await self._take(request)
-        self._all_came = True
+        while await self._take_next():
+            pass
 
-    async def _next(self) -> pb.PublishStreamRequest | None:
-        """Return the next request; a client that has begun a batch may not stand still while others wait."""
-        if not self._parts:
-            request = await self._call.read()
-        else:
-            request = await self._moving(self._call.read(), "its client has sent a part of a batch")
-        if isinstance(request, pb.PublishStreamRequest):
-            return request
-        if self._parts:
-            raise MalformedMessageError(f"batch {self._number} of the stream has not all of its parts")
-        return None
-
-    async def _take(self, request: pb.PublishStreamRequest) -> None:
+    async def _take_next(self) -> bool:
+        """Take the next request; return whether there may be another one."""
+        data = await self._next()
+        if data is None:
+            self._all_came = True
+            return False
+        if self._publishing.calls.draining:
+            # It is not taken, so the client hears of no answer and sends it elsewhere.
+            return False
+        size, memory = len(data), await self._publishing.parsed_bytes(pb.PublishStreamRequest, data)
+        request = parsed(self._call.method, data)
         which = request.WhichOneof("request")
         if which == "part":
+            del data
             await self._take_part(request)
-            return
+            return True
         if which != "batch" or self._parts:
             raise MalformedMessageError(f"{which} is not what comes next in a publish stream")
-        size = request.ByteSize()
-        await self._begin_batch(request.number, size)
-        await self._send(request.number, size, request.batch)
+        number = request.number
+        self._check_next(number, size)
+        if not self._room.take(self._who, memory):
+            # Parsed it may take many times its bytes: it waits as it came.
+            del request
+            await self._room.enter(self._who, memory)
+            request = parsed(self._call.method, data)
+        self._holding = memory
+        del data
+        await self._send(number, size, request.batch)
+        return True
+
+    async def _next(self) -> bytes | None:
+        """Return the next request; a client that has begun a batch may not stand still while others wait."""
+        if not self._parts:
+            return await self._call.read_bytes()
+        data = await self._moving(self._call.read_bytes(), "its client has sent a part of a batch")
+        if data is None:
+            raise MalformedMessageError(f"batch {self._number} of the stream has not all of its parts")
+        return data
 
     async def _take_part(self, request: pb.PublishStreamRequest) -> None:
         size = request.part.size
         if not self._parts:
-            await self._begin_batch(request.number, size)
-            self._size = size
+            self._check_next(request.number, size)
+            await self._room.enter(self._who, size)
+            self._holding = self._size = size
         self._parts.append(request.part.data)
         length = sum(map(len, self._parts))
         if request.number != self._number or size != self._size or not length or length > size:
             raise MalformedMessageError(f"the parts of batch {self._number} do not fit each other")
         if length == size:
             data, self._parts = b"".join(self._parts), []
-            await self._send(request.number, size, sends.parsed(data))
+            await self._hold_more(await self._publishing.parsed_bytes(pb.MessageBatch, data) - size)
+            message = sends.parsed(data)
+            del data
+            await self._send(request.number, size, message)
 
-    async def _begin_batch(self, number: int, size: int) -> None:
-        """Take the bytes of a batch before it is kept."""
+    async def _hold_more(self, amount: int) -> None:
+        """Take more room for a batch that has some.
+
+        Raises:
+            GatewayError: there was none for a while: those who have it may be waiting for more themselves.
+        """
+        if not await self._room.enter(self._who, amount, self._publishing.stall_s):
+            what = "the bytes that may wait in it are used up"
+            raise busy(self._publishing.gateway, what, self._room.retry_after_ms)
+        self._holding += amount
+
+    def _check_next(self, number: int, size: int) -> None:
+        """Return when a batch may come next.
+
+        Raises:
+            MalformedMessageError: it may not.
+        """
         if number != self._number + 1:
             raise MalformedMessageError(f"batch {number} of a stream comes after {self._number}")
         if size > self._publishing.most_bytes:
             most = self._publishing.most_bytes
             raise MalformedMessageError(f"a batch has {size} bytes, and {most} is the most")
         self._number = number
-        await self._room.enter(self._who, size)
-        self._holding = size
 
     async def _send(self, number: int, size: int, message: pb.MessageBatch) -> None:
         self._call.judge(message)
-        if max(len(message.topics), len(message.places)) > _MOST_PLACES:
-            raise MalformedMessageError(f"a batch has more than {_MOST_PLACES} topics or named partitions")
         sender = self._sender()
         refusals = await self._refusals(sender, message)
         if self._lane is None:
             self._lane = sender.lane(self._begin.name)
+        held, self._holding = self._holding, 0
         self._lane.put(
-            lambda: sends.from_proto(message), refusals, lambda delivery: self._ended(number, size, delivery)
+            lambda: sends.from_proto(message),
+            refusals,
+            lambda delivery: self._ended(number, size, held, delivery),
         )
-        self._holding = 0
         self._unanswered += 1
         self._under_way += 1
         self.given_up.clear()
@@ -416,7 +459,7 @@ class _Stream:
                         refusals[TopicPartition(topic, *place)] = refusal
         return refusals
 
-    def _ended(self, number: int, size: int, delivery: Delivery) -> None:
+    def _ended(self, number: int, size: int, held: int, delivery: Delivery) -> None:
         """Prepare the answer to a batch; in the sender's thread."""
         answer: _Answer
         receipts: list[Receipt] = []
@@ -433,12 +476,13 @@ class _Stream:
         rows = sum(receipt.count for receipt in receipts)
         # A loop that has ended takes no answers.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._answered, answer, size, partitions, rows)
+            self._loop.call_soon_threadsafe(self._answered, answer, size, held, partitions, rows)
 
     def _answered(
         self,
         answer: _Answer,
         size: int,
+        held: int,
         partitions: list[TopicPartition],
         rows: int,
     ) -> None:
@@ -450,9 +494,9 @@ class _Stream:
         if not self._under_way:
             self.given_up.set()
         if self._over:
-            self._give(size)
+            self._give(held)
             return
-        self._answers.append((answer, size))
+        self._answers.append((answer, held))
         self.changed.set()
 
     async def _write_answers(self) -> None:

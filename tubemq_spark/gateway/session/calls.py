@@ -93,6 +93,8 @@ _BODY_S: Final = 10.0
 """How long the message of a call may take to come."""
 _SMALL_BYTES: Final = 16 << 10
 """Up to this size, the message of a call needs no room beside that of the call."""
+_MOST_NEEDS: Final = 10_000
+"""How many needs of the policy a call keeps; those of one message are no more."""
 _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
 
 Request: TypeAlias = Any
@@ -120,7 +122,7 @@ class Call:
     rows: int = 0
     """How many messages it moved, for the access log."""
     needs: set[Need] = dataclasses.field(default_factory=set)
-    """What it has needed of the policy until now."""
+    """What its latest messages have needed of the policy."""
     calls: "Calls | None" = None
     task: "asyncio.Task[Any] | None" = dataclasses.field(default_factory=asyncio.current_task)
     ended_by: TubeMQError | None = None
@@ -139,8 +141,10 @@ class Call:
             GatewayError: it does not.
         """
         if self.calls is not None:
-            guard = self.calls.guard
-            self.needs.update(guard.needs(self.method.name, message, self.caller, self.session))
+            needs = self.calls.guard.needs(self.method.name, message, self.caller, self.session)
+            if len(self.needs) + len(needs) > _MOST_NEEDS:
+                self.needs.clear()
+            self.needs.update(needs)
 
     def may(self, right: str, name: str) -> bool:
         """Whether the policy gives the caller a right."""
@@ -163,8 +167,13 @@ class Call:
         Raises:
             MalformedMessageError: the bytes are not one.
         """
+        data = await self.read_bytes()
+        return None if data is None else parsed(self.method, data)
+
+    async def read_bytes(self) -> bytes | None:
+        """Return the bytes of the next message of the client's stream; None at its end."""
         data = await self.context.read()
-        return _parsed(self.method, data) if isinstance(data, bytes) else None
+        return data if isinstance(data, bytes) else None
 
     @property
     def who(self) -> Owner:
@@ -342,7 +351,7 @@ class Calls:
                 ) from None
             if not isinstance(data, bytes):
                 raise MalformedMessageError("it has no message")
-            return _parsed(call.method, data), len(data)
+            return parsed(call.method, data), len(data)
 
     def _note(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
         redirect = None if failure is None else REDIRECTS.get(failure.condition)
@@ -394,7 +403,7 @@ def _session_ref(context: grpc.aio.ServicerContext) -> pb.SessionRef:
     raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=f"its metadata have no {SESSION_KEY}")
 
 
-def _parsed(method: Method, data: bytes) -> Request:
+def parsed(method: Method, data: bytes) -> Request:
     """Return the message of a request.
 
     Raises:

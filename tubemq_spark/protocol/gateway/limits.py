@@ -2,14 +2,17 @@
 
 A gateway checks them before it does anything for a request, since a message of a few bytes per item can name
 millions; clients ask for more with several calls. Tests compare this table with the comments.
+
+Where two bytes can be a message, parsing them takes a hundred times as much memory. Batches of messages,
+which are long, are therefore measured before they are parsed (``parsed_bytes``).
 """
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from tubemq_spark.protocol.constants import MAX_TOPICS
@@ -31,6 +34,11 @@ NAME: Final = 1_024
 SHORT: Final = 256
 TOKEN: Final = 4_096
 SECRET_BYTES: Final = range(16, 65)
+FIELDS: Final = 100_000
+"""Of a batch in all, with those of its headers; every topic, header, attribute and place is one of them."""
+_FIELD_BYTES: Final = 256
+"""What a field of a batch takes in memory beside its bytes: one with messages in it, and the objects that are
+made of them."""
 
 BOUNDS: Final[Mapping[str, int]] = {
     "SessionRef.client_id": NAME,
@@ -90,13 +98,17 @@ BOUNDS: Final[Mapping[str, int]] = {
     "ListSessionsRequest.page_token": TOKEN,
     "PublishStreamRequest.Begin.name": NAME,
     "PublishStreamRequest.Part.data": PART_BYTES,
+    "MessageBatch.topics": ITEMS,
+    "MessageBatch.headers": ITEMS,
+    "MessageBatch.places": ITEMS,
+    "MessageHeader.attributes": ITEMS,
 }
-"""By field: the most items of a list, characters of a text, or bytes; ``[]`` is each item of a list of texts.
-Batches of messages have no other bound than their bytes."""
+"""By field: the most items of a list, characters of a text, or bytes; ``[]`` is each item of a list of
+texts."""
 
 
 def check(message: Message) -> None:
-    """Return when no field of a message, and of those in it, has more than it may.
+    """Return when no field of a message, and of those in it, has more than it may; batches are measured.
 
     Raises:
         MalformedMessageError: one has.
@@ -116,6 +128,117 @@ def check(message: Message) -> None:
         else:
             for item in value:
                 check(item)
+
+
+def parsed_bytes(message: type[Message], data: bytes) -> int:
+    """Return how much memory a request, or a batch, takes when it is parsed, from its bytes alone.
+
+    The bounds of batches, and of the headers in them, are checked on the way.
+
+    Raises:
+        MalformedMessageError: it has more than it may, or the bytes are no message.
+    """
+    fields = _fields(cast("Descriptor", message.DESCRIPTOR), data, 0, len(data), FIELDS)
+    return len(data) + _FIELD_BYTES * fields
+
+
+def _fields(message: Descriptor, data: bytes, start: int, end: int, most: int) -> int:
+    """Return how many fields a message has that lies between two places of some bytes.
+
+    Raises:
+        MalformedMessageError: as ``parsed_bytes``.
+    """
+    lists = _lists(message)
+    items = dict.fromkeys(lists, 0)
+    inner: list[tuple[Descriptor, int, int]] = []
+    count = 0
+    while start < end:
+        key, start = _varint(data, start)
+        number, kind = key >> 3, key & 7
+        start, after = _content(message, kind, data, start)
+        if after > end:
+            raise MalformedMessageError(f"the bytes of {message.name} end within a field")
+        count += 1
+        listed = lists.get(number)
+        if listed is not None and kind == _LENGTH:
+            items[number] += 1
+            if items[number] > listed.most:
+                raise MalformedMessageError(f"{listed.name} has more than {listed.most} items")
+            if listed.message is not None and after > start:
+                inner.append((listed.message, start, after))
+        if count > most:
+            raise MalformedMessageError(f"a batch has more than {FIELDS} fields")
+        start = after
+    # Last, so that a list that is too long has cost no more than a look at it.
+    for item, first, after in inner:
+        count += _fields(item, data, first, after, most - count)
+    return count
+
+
+def _content(message: Descriptor, kind: int, data: bytes, start: int) -> tuple[int, int]:
+    """Return where the content of a field begins and ends, whose kind stands before a place of some bytes."""
+    if kind == _VARINT:
+        return start, _varint(data, start)[1]
+    if kind == _LENGTH:
+        length, start = _varint(data, start)
+        return start, start + length
+    if kind in _FIXED:
+        return start, start + _FIXED[kind]
+    raise MalformedMessageError(f"a field of {message.name} is of the unknown kind {kind}")
+
+
+def _varint(data: bytes, start: int) -> tuple[int, int]:
+    """Return the number at a place of some bytes, and where it ends."""
+    if start < len(data) and data[start] < 0x80:
+        return data[start], start + 1
+    value = shift = 0
+    for place in range(start, min(start + _VARINT_BYTES, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place + 1
+        shift += 7
+    raise MalformedMessageError("a number of the message does not end")
+
+
+_MEASURED: Final = frozenset(
+    {
+        "PublishStreamRequest.batch",
+        "MessageBatch.topics",
+        "MessageBatch.headers",
+        "MessageBatch.places",
+        "MessageHeader.attributes",
+    }
+)
+"""The fields of batches that are lists, or have lists in them."""
+_VARINT: Final = 0
+_LENGTH: Final = 2
+_FIXED: Final[Mapping[int, int]] = {1: 8, 5: 4}
+"""The kinds of fields on the wire: a number, bytes behind their length, and those of so many bytes."""
+_VARINT_BYTES: Final = 10
+
+
+class _Listed(NamedTuple):
+    """A field whose items are counted."""
+
+    name: str
+    most: int
+    message: Descriptor | None
+    """What each item is, if there are lists in it."""
+
+
+@functools.cache
+def _lists(message: Descriptor) -> Mapping[int, _Listed]:
+    """Return the fields of a message, by their numbers, that are lists or have lists in them."""
+    return {
+        field.number: _Listed(
+            name,
+            BOUNDS.get(name, 1),
+            field.message_type if field.message_type and _lists(field.message_type) else None,
+        )
+        for field in message.fields
+        if (name := _name(field)) in _MEASURED
+    }
 
 
 def chunks(items: Iterable[Item], most: int = ITEMS) -> Iterator[list[Item]]:

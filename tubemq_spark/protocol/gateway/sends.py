@@ -1,12 +1,13 @@
 """Messages on their way to TubeMQ, as they travel to a gateway."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from tubemq_spark.errors import OptionError
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
 from tubemq_spark.protocol.gateway.packed import (
     FLAG,
     INT32,
@@ -79,6 +80,37 @@ def parsed(data: bytes) -> pb.MessageBatch:
         return pb.MessageBatch.FromString(data)
     except DecodeError as error:
         raise MalformedMessageError("the parts of a batch are not a MessageBatch") from error
+
+
+def parts(batch: SendBatch, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield where parts of a batch begin and end that travel by themselves.
+
+    A message that is longer than a request is one too; it comes in pieces.
+    """
+    ends = batch.values.offsets
+    while start < stop:
+        fitting = int(np.searchsorted(ends, ends[start] + limits.PART_BYTES, side="right")) - 1
+        after = min(max(fitting, start + 1), stop)
+        while after > start + 1 and not _fits(batch, start, after):
+            after = (start + after) // 2
+        yield start, after
+        start = after
+
+
+def _fits(batch: SendBatch, start: int, after: int) -> bool:
+    """Return whether messages of a batch name no more things than a request may."""
+    headers = batch.headers.part(start, after).values
+    places = () if batch.partitions is None else batch.partitions.part(start, after).values
+    topics = batch.topics.part(start, after).values
+    if max(len(topics), len(headers), len(places)) > limits.ITEMS:
+        return False
+    fields = _MOST_OWN_FIELDS + len(topics) + len(places) + _FIELDS_OF_HEADER * len(headers)
+    return fields + sum(len(header.attributes or ()) for header in headers) <= limits.FIELDS
+
+
+_MOST_OWN_FIELDS: Final = 16
+_FIELDS_OF_HEADER: Final = 5
+"""A header, and what it has besides attributes."""
 
 
 def named_places(message: pb.MessageBatch) -> list[tuple[str, tuple[int, int]]]:
