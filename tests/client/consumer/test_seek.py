@@ -5,7 +5,7 @@ import datetime
 import itertools
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -198,6 +198,18 @@ def test_a_move_that_fails_leaves_the_partition_where_it_stood(server, carried_o
             consumer.seek(HERE, 0)
         assert consumer.committed() == {HERE: 10 * ROW}
         assert take(consumer, 20) == numbered(20, 10)
+
+
+@only_direct
+def test_moves_that_follow_each_other_share_the_time_out_of_their_broker(server):
+    with consumer_of(server, rpc_timeout_ms=2_000) as consumer, ThreadPoolExecutor(2) as threads:
+        consumer.connect(HERE)
+        server.faults.freeze_broker(HERE.broker_id)
+        moves = [threads.submit(consumer.seek, HERE, 0) for _ in range(2)]
+        errors = [str(move.exception()) for move in moves]
+        server.faults.start_broker(HERE.broker_id)
+    assert all("TUBEMQ_TIMEOUT" in error for error in errors)
+    assert any("within 2000 ms while moving" in error for error in errors)
 
 
 @only_direct

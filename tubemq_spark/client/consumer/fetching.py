@@ -62,7 +62,8 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS, Sleep
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -180,8 +181,12 @@ class Fetching:
             partition.lock.release(booking)
 
     def seeking(self, where: TopicPartition, target: int | Edge) -> Steps[ConsumedPosition]:
-        """Move a partition that is held to an offset, or to an end of its log; see ``Consumer.seek``."""
+        """Move a partition that is held to an offset, or to an end of its log; see ``Consumer.seek``.
+
+        One time-out is for both: who uses the partition before, and the broker's answer.
+        """
         state, mover = self.state, object()
+        deadline = Deadline.after_ms(state.config.rpc_timeout_ms)
         with state.guard:
             state.check_open()
             partition = state.connected.get(where)
@@ -194,13 +199,28 @@ class Fetching:
             yield from partition.lock.take(mover)
             if partition.standing is Standing.RELEASED:
                 raise not_held(where)
-            position = yield from wait_for(Blocking(functools.partial(partition.seek, target)))
+            seek = functools.partial(partition.seek, target, self._until(deadline, partition))
+            position = yield from wait_for(Blocking(seek))
         finally:
             with state.guard:
                 state.cache.end_seek(where, position)
                 state.changed.notify_all()
             partition.lock.release(mover)
         return ConsumedPosition(position.current, position.latest, time.time())
+
+    def _until(self, deadline: Deadline, partition: ConsumerPartition) -> Sleep:
+        """Return a wait for a partition's broker that ends with a deadline."""
+
+        def check() -> None:
+            if deadline.expired:
+                raise TubeMQTimeoutError(
+                    "TUBEMQ_TIMEOUT",
+                    endpoint=partition.endpoint,
+                    timeout_ms=self.state.config.rpc_timeout_ms,
+                    during=f"moving {partition.partition}",
+                )
+
+        return Sleep(check=check)
 
     def _fetch_from(self, turn: Turn) -> Steps[Booked | None]:
         booking, confirms, partition = turn

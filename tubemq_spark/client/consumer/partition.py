@@ -51,6 +51,7 @@ from tubemq_spark.errors import (
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
@@ -113,6 +114,8 @@ class OwnHolder(LeaseHolder):
     ) -> None:
         super().__init__(partition)
         self.endpoint = endpoint
+        self.wait: Wait | None = None
+        """Ends the wait for an answer, while somebody waits who has a time-out of their own."""
         self._reader = reader
         self._claim = Claim(partition, reader.config.group, reader.session.client_id)
         self._types = tuple(sorted(types))
@@ -202,7 +205,7 @@ class OwnHolder(LeaseHolder):
     def _session(self, channel: RpcChannel) -> BrokerSession:
         session = self._reader.session
         return BrokerSession(
-            channel, self._reader.config, session.visit_token, None, session.authorized_token
+            channel, self._reader.config, session.visit_token, self.wait, session.authorized_token
         )
 
 
@@ -271,13 +274,14 @@ class ConsumerPartition:
             return self._place_at_position()
         return self._resume(read_status)
 
-    def seek(self, target: int | Edge) -> Position:
+    def seek(self, target: int | Edge, wait: Wait) -> Position:
         """Register the partition elsewhere; the broker forgets what was fetched and not confirmed.
 
         After an error the partition goes on where it stood.
 
         Args:
             target: an offset, or an end of the store.
+            wait: its ``check`` ends the wait for the broker.
 
         Returns:
             Where it stands.
@@ -289,7 +293,9 @@ class ConsumerPartition:
         """
         before = self.position
         self.unplace()
+        self._holder.wait = wait
         try:
+            wait.check()
             answer = self._place_at(target)
         except DataLossError:
             # The broker stands elsewhere now, by this call.
@@ -298,6 +304,8 @@ class ConsumerPartition:
         except BaseException:
             self._cursor.position = before
             raise
+        finally:
+            self._holder.wait = None
         self._reset_wanted = False
         return answer
 

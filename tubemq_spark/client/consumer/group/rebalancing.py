@@ -44,7 +44,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import REGISTER_MS, FixedPauses, Sleep, with_retries
+from tubemq_spark.net.retry import REGISTER_MS, FixedPauses, Sleep, Wait, with_retries
 from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.offsets.offset_spec import Edge
@@ -84,9 +84,9 @@ class GroupPartition(ConsumerPartition):
         """Make the next fetch tell of a loss that was found while none waited for messages."""
         self._loss = loss
 
-    def seek(self, target: int | Edge) -> Position:
+    def seek(self, target: int | Edge, wait: Wait) -> Position:
         """Register the partition elsewhere; see ``ConsumerPartition.seek``."""
-        answer = super().seek(target)
+        answer = super().seek(target, wait)
         self._move = None  # its user has said where it goes on
         return answer
 
