@@ -115,7 +115,7 @@ class OwnHolder(LeaseHolder):
         super().__init__(partition)
         self.endpoint = endpoint
         self.wait: Wait | None = None
-        """Ends the wait for an answer, while somebody waits who has a time-out of their own."""
+        """What may end the wait for an answer before its time-out; None: nothing."""
         self._reader = reader
         self._claim = Claim(partition, reader.config.group, reader.session.client_id)
         self._types = tuple(sorted(types))
