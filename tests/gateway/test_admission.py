@@ -463,5 +463,11 @@ def test_bytes_are_waited_for_as_long_as_the_settings_and_the_client_want():
 
 def test_a_client_without_a_policy_is_its_host():
     assert host_of("ipv4:10.0.0.7:43210") == "ipv4:10.0.0.7"
-    assert host_of("ipv6:[::1]:43210") == "ipv6:[::1]"
+    assert host_of("ipv6:[::ffff:10.0.0.7]:43210") == "ipv6:[::ffff:10.0.0.7]"
     assert host_of("unix") == "unix"
+
+
+def test_all_addresses_of_a_network_of_64_bits_are_one_host():
+    peers = ("ipv6:[2001:db8:1:2::7]:43210", "ipv6:[2001:db8:1:2:ffff::1]:9", "ipv6:%5B2001:db8:1:2::8%5D:9")
+    assert {host_of(peer) for peer in peers} == {"ipv6:2001:db8:1:2::/64"}
+    assert host_of("ipv6:[2001:db8:1:3::7]:43210") == "ipv6:2001:db8:1:3::/64"

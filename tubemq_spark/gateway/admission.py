@@ -38,12 +38,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
+import ipaddress
 import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from urllib.parse import unquote
 
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -78,8 +80,18 @@ GATEWAY: Final = Owner("the gateway itself")
 
 
 def host_of(peer: str) -> str:
-    """Return the host of a peer, as gRPC names it: ``ipv4:10.0.0.7`` of ``ipv4:10.0.0.7:43210``."""
-    return peer.rpartition(":")[0] or peer
+    """Return the host of a peer, as gRPC names it: ``ipv4:10.0.0.7`` of ``ipv4:10.0.0.7:43210``.
+
+    Of an IPv6 address it is the network of 64 bits, in which each host has as many addresses as it likes.
+    """
+    host = peer.rpartition(":")[0] or peer
+    kind, _, address = unquote(host).partition(":")
+    if kind == "ipv6":
+        with contextlib.suppress(ValueError):
+            parsed = ipaddress.IPv6Address(address.strip("[]"))
+            if parsed.ipv4_mapped is None:
+                return f"ipv6:{ipaddress.IPv6Network((int(parsed) >> 64 << 64, 64))}"
+    return host
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -405,7 +417,9 @@ class Admission:
         self.bytes = Room(settings.total_bytes, settings.session_bytes)
         """Bytes of messages."""
         at_once = max(settings.total_bytes // _COMING, settings.max_message_bytes)
-        self._coming = Room(at_once, max(at_once // _COMING, settings.max_message_bytes))
+        per_session = max(at_once // _COMING, settings.max_message_bytes)
+        self._coming = Room(at_once, per_session)
+        self._coming_of_strangers = Room(per_session)
         self._longest = settings.max_message_bytes
         self.sessions = Room(settings.sessions)
         self.calls = Room(settings.calls)
@@ -461,9 +475,11 @@ class Admission:
     def receiving(self, who: Owner, patience_s: float | None) -> AbstractAsyncContextManager[None]:
         """Hold the bytes that a message has at most while it comes, as ``holding`` does.
 
-        gRPC says how long it is only when it is there.
+        gRPC says how long it is only when it is there. Callers without a session have a room of their own:
+        as many hosts as they may call from, no session waits for messages of theirs that do not come.
         """
-        return self._inside(self._coming, who, self._longest, patience_s)
+        room = self._coming if who.session else self._coming_of_strangers
+        return self._inside(room, who, self._longest, patience_s)
 
     @contextlib.asynccontextmanager
     async def _inside(

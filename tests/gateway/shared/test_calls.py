@@ -137,6 +137,20 @@ def test_messages_on_their_way_have_room_for_every_session(server):
         fleet.close()
 
 
+def test_messages_of_strangers_that_do_not_come_hold_up_no_session(server):
+    """From hosts that cost nothing many calls can come that belong to no session."""
+    with gateway(server, total_bytes=4 << 20, session_bytes=4 << 20, max_message_bytes=1 << 20) as served:
+        fleet = Fleet(server, served)
+        client = fleet.client()
+        with (
+            PlainClient(served.address, "stranger") as stranger,
+            silent(stranger, "OpenSession", 20),
+        ):
+            wait_until(lambda: under_way(served) == 20)
+            assert client("Heartbeat").lease_ms == 30_000
+        fleet.close()
+
+
 def test_a_gateway_with_too_many_calls_refuses_further_ones_but_no_ending(server):
     with gateway(server, calls=8) as served:
         fleet = Fleet(server, served)
