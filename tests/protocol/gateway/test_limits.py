@@ -88,6 +88,10 @@ PARTITION = pb.Partition(topic="t", broker_id=1)
         (pb.OpenSessionRequest(version="x" * 257), "257 characters, and 256"),
         (pb.OpenSessionRequest(secret=b"x" * 65), "65 bytes, and 64"),
         (
+            pb.OpenSessionRequest(settings=pb.SessionSettings(reader_groups=["r"] * 257)),
+            "SessionSettings.reader_groups has 257 items, and 256",
+        ),
+        (
             pb.OpenSessionRequest(settings=pb.SessionSettings(message_types=["x"] * 501)),
             "SessionSettings.message_types has 501 items",
         ),

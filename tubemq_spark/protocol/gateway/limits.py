@@ -32,6 +32,8 @@ ITEMS: Final = 10_000
 NAME: Final = 1_024
 """Of groups, clients and users, in characters; TubeMQ's own names have as many at most."""
 SHORT: Final = 256
+READER_GROUPS: Final = 256
+"""A session keeps their names, and has one of them for each reader of a partition."""
 TOKEN: Final = 4_096
 SECRET_BYTES: Final = range(16, 65)
 FIELDS: Final = 100_000
@@ -50,7 +52,7 @@ BOUNDS: Final[Mapping[str, int]] = {
     "SessionSettings.group": NAME,
     "SessionSettings.username": NAME,
     "SessionSettings.password": NAME,
-    "SessionSettings.reader_groups": ITEMS,
+    "SessionSettings.reader_groups": READER_GROUPS,
     "SessionSettings.reader_groups[]": NAME,
     "SessionSettings.message_types": MOST_MESSAGE_TYPES,
     "SessionSettings.message_types[]": LONGEST_MESSAGE_TYPE,
