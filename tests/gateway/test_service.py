@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import logging
+import resource
 import socket
 import threading
 import urllib.request
@@ -589,3 +590,18 @@ def test_the_log_tells_that_masters_are_reached_over_tls(caplog, tmp_path):
     ):
         lines = [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway"]
     assert f"serves at {running.address} for the masters {secured.master} over TLS;" in lines[1]
+
+
+def test_a_limit_of_open_files_below_the_sessions_is_told_of_at_the_start(server, caplog):
+    caplog.set_level(logging.WARNING, "tubemq_spark.gateway")
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (900, most))
+    try:
+        for sessions in (900, 901):
+            with gateway(server, sessions=sessions):
+                pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    told = [text for text in caplog.messages if "open files" in text]
+    assert len(told) == 1
+    assert "900 open files and 901 sessions" in told[0]

@@ -17,6 +17,7 @@ import contextlib
 import datetime
 import logging
 import random
+import resource
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -194,6 +195,7 @@ class GatewayServer:
     async def _begin(self) -> None:
         await self._discovery.refresh()
         await self._contact()
+        self._look_at_open_files()
         self._events.start()
         self._server = server = grpc.aio.server(options=self._options())
         handlers = self._handlers()
@@ -275,6 +277,18 @@ class GatewayServer:
             async with asyncio.timeout(grace_s):
                 while not self._hurried and any(session.running for session in self._sessions):
                     await asyncio.sleep(_LOOK_S)
+
+    def _look_at_open_files(self) -> None:
+        """Warn when fewer files may be open than sessions, each of which may have a connection of its own."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit != resource.RLIM_INFINITY and limit < self._settings.sessions:
+            logger.warning(
+                "gateway %s may have %d open files and %d sessions, each with a connection: raise the limit "
+                "of open files (ulimit -n, LimitNOFILE), or lower the setting sessions",
+                self._settings.name,
+                limit,
+                self._settings.sessions,
+            )
 
     async def _contact(self) -> None:
         failure = await asyncio.get_running_loop().run_in_executor(None, self._upstream.contact)
