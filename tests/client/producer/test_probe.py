@@ -1,11 +1,15 @@
 """A broker that failed is asked whether it answers; no message that could go elsewhere finds out."""
 
+import os
+import resource
+
 import pytest
 
 from testkit.message_sender import MessageSender
 from tests.client.ranges import config_of
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
+from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer import links
 from tubemq_spark.client.producer.probe import Probe
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -113,3 +117,15 @@ def test_an_address_that_nobody_listens_at_does_not_answer(server):
         assert outcome_of(probe) is False
     finally:
         probe.close()
+
+
+def test_without_a_descriptor_no_broker_answers():
+    endpoint = Endpoint("127.0.0.1", 1)
+    config, (soft, hard) = ClientConfig((endpoint,), "etl"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        assert Probe(config, "me", endpoint).answered() is False
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

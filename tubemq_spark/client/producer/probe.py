@@ -21,9 +21,9 @@ class Probe:
 
     def __init__(self, config: ClientConfig, client_id: str, endpoint: Endpoint) -> None:
         """Connect to nothing: ``answered`` begins."""
+        self._config = config
         self._endpoint = endpoint
-        self._pipelines = Pipelines(config.connect_timeout_ms, make=pipeline_maker(config.tls))
-        self._pipeline: Pipeline | None = None
+        self._begun: tuple[Pipelines, Pipeline] | None = None
         self._deadline = Deadline.after_ms(config.rpc_timeout_ms)
         self._connection = RpcConnection(Role.CLIENT)
         request = broker_pb2.HeartBeatRequestC2B(
@@ -45,20 +45,29 @@ class Probe:
 
     def close(self) -> None:
         """Close the connection."""
-        self._pipelines.close()
+        if self._begun is not None:
+            self._begun[0].close()
 
     def abandon(self) -> None:
         """Drop the connection in a forked child, and tell neither the broker nor the parent."""
-        self._pipelines.abandon()
+        if self._begun is not None:
+            self._begun[0].abandon()
 
     def _get_on(self) -> bool | None:
-        if self._pipeline is None:
-            self._pipeline = self._pipelines.connect(self._endpoint)
-        for _, arrival in self._pipelines.drive(0):
+        pipelines, pipeline = self._begun = self._begun or self._connect()
+        for _, arrival in pipelines.drive(0):
             if isinstance(arrival, TubeMQConnectionError):
                 raise arrival
             if self._connection.receive_data(arrival):
                 return True
-        if self._pipeline.writable and (request := self._connection.data_to_send()):
-            self._pipeline.write(request)
+        if pipeline.writable and (request := self._connection.data_to_send()):
+            pipeline.write(request)
         return False if self._deadline.expired else None
+
+    def _connect(self) -> tuple[Pipelines, Pipeline]:
+        pipelines = Pipelines(self._config.connect_timeout_ms, make=pipeline_maker(self._config.tls))
+        try:
+            return pipelines, pipelines.connect(self._endpoint)
+        except BaseException:
+            pipelines.close()
+            raise
