@@ -147,7 +147,10 @@ class Rule(Generic[Value]):
             following = advance(self._steps, None if awaited is _BEGINNING else awaited)
         except StopIteration as end:
             self._end(end.value)
-        except Exception as error:  # noqa: BLE001 (its caller gets it)
+        except BaseException as error:
+            # Its caller gets it, also sys.exit() of a worker's call. What a signal raises is this thread's.
+            if not (isinstance(error, Exception) or _has_brought(awaited, error)):
+                raise
             self._end(error)
         else:
             self._wait_for(following)
@@ -176,3 +179,9 @@ class Rule(Generic[Value]):
                 return
             self.ended = True
         self._tell(self, outcome)
+
+
+def _has_brought(awaited: Awaited[Any], error: BaseException) -> bool:
+    if not isinstance(awaited, Future) or not awaited.done() or awaited.cancelled():
+        return False
+    return awaited.exception() is error

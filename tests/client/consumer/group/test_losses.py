@@ -1,6 +1,7 @@
 """Records that are gone before a member of a group has read them: ``on_loss`` is asked, as everywhere."""
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -13,7 +14,7 @@ from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart
 from tubemq_spark.embedded.broker.offsets import Seat
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import DataLossError
+from tubemq_spark.errors import DataLossError, TubeMQTimeoutError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder
 from tubemq_spark.protocol.constants import Method
@@ -205,3 +206,77 @@ def test_a_bound_group_gets_its_other_partitions_when_one_offset_is_gone(caplog)
                     errors.append(error)
         assert [error.condition for error in errors] == ["TUBEMQ_DATA_LOSS.EXPIRED"]
         assert sorted(got) == sorted(4 * numbered(NEW, COUNT))
+
+
+class Outcome(BaseException):
+    """What test frameworks raise, for one."""
+
+
+@pytest.mark.parametrize("raised", [ValueError, TubeMQTimeoutError, SystemExit, Outcome])
+def test_what_on_loss_raises_about_an_offset_that_is_gone_is_raised_by_fetch(raised):
+    """In a bound group: its other partitions are read, also those of the same broker."""
+    places, error = [TopicPartition(TOPIC, 1, store * 10_000) for store in range(2)], made(raised)
+
+    def fail(_):
+        raise error
+
+    with bound_with_a_gap(places) as (server, start), member(server, start=start, on_loss=fail) as consumer:
+        wait_until(lambda: set(consumer.connected) == set(places), 20)
+        errors, got = [], []
+        while len(got) < 2 * NEW:
+            try:
+                got += confirm_one(consumer)
+            except raised as told:
+                errors.append(told)
+        assert sorted(got) == sorted(2 * numbered(NEW, COUNT))
+        assert errors == ([] if raised is TubeMQTimeoutError else [error])  # it may pass, and has
+
+
+@coroutine
+async def test_what_on_loss_raises_about_an_offset_that_is_gone_is_raised_by_an_awaited_fetch():
+    places = [TopicPartition(TOPIC, 1, store * 10_000) for store in range(2)]
+
+    def fail(_):
+        raise Outcome
+
+    with bound_with_a_gap(places) as (server, start):
+        async with aio_member(server, start=start, on_loss=fail) as consumer:
+            errors, got = 0, []
+            while len(got) < 2 * NEW:
+                try:
+                    got += await take(consumer, STEP)
+                except Outcome:
+                    errors += 1
+            assert sorted(got) == sorted(2 * numbered(NEW, COUNT))
+            assert errors == 1
+
+
+def made(raised):
+    if raised is TubeMQTimeoutError:
+        return raised("TUBEMQ_TIMEOUT", endpoint="another", timeout_ms=1, during="writing the loss down")
+    return raised("the database is away")
+
+
+@contextlib.contextmanager
+def bound_with_a_gap(places):
+    """Run a server that has lost where the first of some partitions should begin."""
+    with running(len(places)) as server:
+        for place in places:
+            produce(server, numbered(COUNT), where=place)
+        server.faults.apply_retention(TOPIC)
+        for place in places:
+            produce(server, numbered(NEW, COUNT), where=place)
+        yield server, BoundStart("run", 1, dict.fromkeys(places, COUNT * ROW) | {places[0]: 0})
+
+
+@coroutine
+async def test_an_awaited_fetch_raises_what_on_loss_raises_and_goes_on(server):
+    def fail(_):
+        raise Outcome
+
+    async with aio_member(server, on_loss=fail) as consumer:
+        assert await take(consumer, STEP) == numbered(STEP)
+        await asyncio.to_thread(expire, server)
+        with pytest.raises(Outcome):
+            await consumer.fetch(20_000)
+        assert await take(consumer, NEW) == numbered(NEW, COUNT)

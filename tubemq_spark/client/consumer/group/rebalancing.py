@@ -22,6 +22,7 @@ import functools
 import logging
 import threading
 from collections.abc import Collection
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from tubemq_spark.client.background import InBackground
@@ -36,7 +37,6 @@ from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.steps import AtMost, Blocking, Steps, run, wait_for
 from tubemq_spark.errors import (
     ConsumeError,
-    DataLossError,
     RemoteProtocolError,
     TubeMQConnectionError,
     TubeMQError,
@@ -77,12 +77,24 @@ class GroupPartition(ConsumerPartition):
 
     _move: _Move | None = None
     """What is to be told of, until it is known why."""
-    _loss: DataLossError | None = None
-    """What the next fetch raises: the offset to begin at was not in the log."""
+    _verdict: BaseException | None = None
+    """What ``on_loss`` raised last."""
+    _failed: Future[None] | None = None
+    """What the next fetch waits for: ``on_loss`` has raised an error, while none waited for messages."""
 
-    def fail(self, loss: DataLossError) -> None:
-        """Make the next fetch tell of a loss that was found while none waited for messages."""
-        self._loss = loss
+    def connect(self, offset: int | None, read_status: ReadStatus) -> Position:
+        """Register the partition for the first time; see ``ConsumerPartition.connect``.
+
+        What ``on_loss`` raises about the offset, the next fetch raises, as it does with every loss.
+        """
+        try:
+            return super().connect(offset, read_status)
+        except BaseException as error:
+            if error is not self._verdict:
+                raise
+            self._failed = Future()
+            self._failed.set_exception(error)
+            return Position(self.position, None)
 
     def seek(self, target: int | Edge, wait: Wait) -> Position:
         """Register the partition elsewhere; see ``ConsumerPartition.seek``."""
@@ -92,9 +104,9 @@ class GroupPartition(ConsumerPartition):
 
     def fetch(self, *, confirms: bool, own_limits: bool) -> Steps[Fetched | Step]:
         """Fetch what comes next; see ``ConsumerPartition.fetch``."""
-        loss, self._loss = self._loss, None
-        if loss is not None:
-            raise loss
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            yield from wait_for(failed)
         if self._move is None:
             try:
                 return (yield from super().fetch(confirms=confirms, own_limits=own_limits))
@@ -136,6 +148,13 @@ class GroupPartition(ConsumerPartition):
                 expected,
                 actual,
             )
+
+    def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
+        try:
+            super()._report(loss, start, end, rows)
+        except BaseException as error:
+            self._verdict = error
+            raise
 
     def _place(self) -> Position:
         before = self.position
@@ -256,7 +275,11 @@ class Rebalancing:
         ]
         try:
             for taking in under_way:
-                yield from wait_for(taking)
+                try:
+                    yield from wait_for(taking)
+                except Exception:
+                    # Those of other brokers are taken all the same, and the master plans again.
+                    logger.warning("%s could not take partitions", self._session.client_id, exc_info=True)
         finally:
             taken, self._taken = self._taken, []
             self._callbacks.assigned(taken)
@@ -270,8 +293,10 @@ class Rebalancing:
                 self._connect(info)
             except ConsumeError:
                 return  # the consumer was closed
-            except TubeMQError as error:
-                logger.warning("%s could not be taken; the master will plan again: %s", info.partition, error)
+            except Exception as error:
+                is_ours = isinstance(error, TubeMQError)
+                text = "%s could not be taken; the master will plan again: %s"
+                logger.warning(text, info.partition, error, exc_info=not is_ours)
                 if isinstance(error, TubeMQConnectionError | TubeMQTimeoutError):
                     return
 
@@ -284,18 +309,13 @@ class Rebalancing:
         offset, status = self._beginning(info.partition)
         with new.lock:
             try:
-                try:
-                    position = with_retries(
-                        lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass
-                    )
-                except DataLossError as loss:
-                    # Its user is told by the next fetch, like of every loss.
-                    new.fail(loss)
-                    position = Position(new.position, None)
+                position = with_retries(
+                    lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass
+                )
                 self._state.add(new, position, held=self._callbacks.holds)
                 self._taken.append(info.partition)
-            except TubeMQError as error:
-                if is_taken(error):
+            except BaseException as error:
+                if isinstance(error, TubeMQError) and is_taken(error):
                     new.abandon()
                 else:
                     # The broker may have carried the request out.
