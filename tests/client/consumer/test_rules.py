@@ -6,6 +6,7 @@ from concurrent.futures import Future
 import pytest
 
 from tests.client.consumer.virtual_home import VirtualHome
+from tests.threads import refuse_threads
 from tests.waiting import wait_until
 from tubemq_spark.client.consumer.rules import Rule
 from tubemq_spark.client.consumer.workers import BrokerWorkers
@@ -112,6 +113,23 @@ def test_a_rule_whose_thread_was_interrupted_goes_on_when_it_is_looked_at_again(
     rule.look_again()
     home.settle()
     assert told == [("in time", "too")]
+
+
+def test_a_rule_hears_that_no_worker_can_be_started_and_the_next_one_is(home, monkeypatch):
+    refuse_threads(monkeypatch, "tubemq-steps-broker", times=1)
+
+    def steps():
+        for _ in range(2):
+            try:
+                yield from wait_for(Blocking(lambda: outcomes.append("called")))
+            except RuntimeError as error:
+                outcomes.append(str(error))
+
+    outcomes = []
+    _, told = begin(home, steps())
+    home.settle()
+    wait_until(lambda: home.settle() or told)
+    assert outcomes == ["can't start new thread", "called"]
 
 
 def test_what_blocks_blocks_a_worker_of_the_broker(home):

@@ -37,8 +37,13 @@ class BrokerWorkers:
             if len(threads) < _MOST:
                 name = f"tubemq-steps-{broker}"
                 thread = threading.Thread(target=self._work, args=(broker,), name=name, daemon=True)
-                thread.start()
-                threads.append(thread)
+                try:
+                    thread.start()
+                    threads.append(thread)
+                except RuntimeError as error:  # no more threads can be started
+                    if not threads:
+                        self._lines[broker].remove((future, call))
+                        future.set_exception(error)
         return future
 
     def _work(self, broker: Hashable) -> None:
