@@ -8,6 +8,7 @@ import pytest
 from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
 from tubemq_spark.errors import OptionError, RemoteProtocolError, TubeMQConnectionError
+from tubemq_spark.gateway.admission import Stop, StoppedError
 from tubemq_spark.gateway.session.routes import Routes
 from tubemq_spark.model import TopicPartition
 
@@ -136,6 +137,22 @@ def test_a_call_for_the_latest_routes_waits_for_the_call_that_asks(parts):
         assert first.result()
         assert second.result()
     assert master.asked == [("demo",), ("other",)]
+
+
+def test_a_call_that_has_ended_leaves_the_line_and_asks_nothing(parts):
+    master, _, routes = parts
+    master.gate = threading.Event()
+    stop = Stop()
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        first = threads.submit(routes.find, [DEMO])
+        wait_until(lambda: master.asked)
+        second = threads.submit(routes.layout, ["other"], missing_ok=False, wait=stop)
+        stop.set()
+        with pytest.raises(StoppedError):
+            second.result(2)
+        master.gate.set()
+        assert first.result()
+    assert master.asked == [("demo",)]
 
 
 def test_threads_that_waited_in_vain_fail_together(parts):

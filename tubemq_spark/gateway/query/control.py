@@ -12,7 +12,7 @@ from tubemq_spark.errors import (
     TubeMQConnectionError,
     TubeMQError,
 )
-from tubemq_spark.gateway.admission import Admission, Turns
+from tubemq_spark.gateway.admission import Admission, Stop, Turns
 from tubemq_spark.gateway.data.consuming import Consuming
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.routes import with_missing
@@ -53,8 +53,13 @@ class Control:
         self.capabilities: tuple[str, ...] = ()
         """The methods that this gateway serves."""
 
-    async def _ask(self, call: Call, ask: Callable[[], Result]) -> Result:
-        return await self._questions.run(ask, call.who, call.patience_s)
+    async def _ask(self, call: Call, ask: Callable[[Stop], Result]) -> Result:
+        stop = Stop()
+        try:
+            return await self._questions.run(lambda: ask(stop), call.who, call.patience_s)
+        finally:
+            # A thread whose call has ended leaves the line of those who ask a master.
+            stop.set()
 
     # Sessions: no thread, so that load cannot make one expire.
 
@@ -111,13 +116,13 @@ class Control:
         """Say where partitions are; a master is asked unless an older answer will do."""
         access, topics = call.owner().access, tuple(request.topics)
 
-        def ask() -> pb.QueryRouteResponse:
+        def ask(stop: Stop) -> pb.QueryRouteResponse:
             routes = access.routes
             layout = None
             if request.max_age_ms and routes.age_ms(topics) <= request.max_age_ms:
-                layout = with_missing(routes.known(topics), topics)
+                layout = with_missing(routes.known(topics, stop), topics)
             if layout is None or (layout.missing_topics and not request.missing_ok):
-                layout = routes.layout(topics, missing_ok=request.missing_ok)
+                layout = routes.layout(topics, missing_ok=request.missing_ok, wait=stop)
             response = values.layout_to_proto(layout)
             response.age_ms = routes.age_ms(topics)
             return response
@@ -126,7 +131,8 @@ class Control:
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         """Name topics, a page at a time."""
-        names = await self._ask(call, call.owner().access.cluster.topics)
+        cluster = call.owner().access.cluster
+        names = await self._ask(call, lambda _: cluster.topics())
         visible = [name for name in names if call.may("see", name)]
         topics, token = page(visible, str, request.page_size, request.page_token, limits.ITEMS)
         return pb.ListTopicsResponse(topics=topics, next_page_token=token)
@@ -136,7 +142,7 @@ class Control:
     async def query_bounds(self, request: pb.QueryBoundsRequest, call: Call) -> pb.QueryBoundsResponse:
         """Say where stores begin and end; brokers that are away are part of the answer."""
         access = call.owner().access
-        return await self._ask(call, lambda: _bounds(access, request))
+        return await self._ask(call, lambda stop: _bounds(access, request, stop))
 
     async def query_first_readable(
         self, request: pb.QueryFirstReadableRequest, call: Call
@@ -144,12 +150,12 @@ class Control:
         """Say where the first record is that can still be read."""
         access = call.owner().access
 
-        def ask() -> pb.QueryFirstReadableResponse:
+        def ask(stop: Stop) -> pb.QueryFirstReadableResponse:
             begins = {
                 values.partition_from_proto(item.partition): values.bounds_from_proto(item.bounds)
                 for item in request.begins
             }
-            offsets = access.cluster.first_readable(access.routes.find(begins), begins)
+            offsets = access.cluster.first_readable(access.routes.find(begins, stop), begins)
             return pb.QueryFirstReadableResponse(offsets=values.offsets_to_proto(offsets))
 
         return await self._ask(call, ask)
@@ -160,9 +166,9 @@ class Control:
         """Say where the session's group stands."""
         access = call.owner().access
 
-        def ask() -> pb.QueryGroupPositionsResponse:
+        def ask(stop: Stop) -> pb.QueryGroupPositionsResponse:
             partitions = [values.partition_from_proto(item) for item in request.partitions]
-            offsets = access.cluster.group_positions(access.routes.find(partitions))
+            offsets = access.cluster.group_positions(access.routes.find(partitions, stop))
             return pb.QueryGroupPositionsResponse(offsets=values.offsets_to_proto(offsets))
 
         return await self._ask(call, ask)
@@ -173,7 +179,7 @@ class Control:
         """Say where groups stand, without being one; a page at a time, of what brokers say now."""
         cluster, group = call.owner().access.cluster, request.group if request.HasField("group") else None
 
-        def ask() -> pb.QueryStoredOffsetsResponse:
+        def ask(_: Stop) -> pb.QueryStoredOffsetsResponse:
             offsets = cluster.stored_offsets(group, tuple(request.topics))
             visible = tuple(
                 item
@@ -192,9 +198,9 @@ class Control:
         """Move the session's group."""
         access = call.owner().access
 
-        def move() -> pb.ResetOffsetsResponse:
+        def move(stop: Stop) -> pb.ResetOffsetsResponse:
             positions = values.offsets_from_proto(request.positions)
-            failures = access.cluster.move_group(access.routes.find(positions), positions)
+            failures = access.cluster.move_group(access.routes.find(positions, stop), positions)
             return values.reset_failures_to_proto(failures)
 
         return await self._ask(call, move)
@@ -211,9 +217,9 @@ def _without_groups(error: TubeMQError) -> TubeMQError:
     return type(error)(error.condition, **{**error.parameters, "groups": "some groups", "reason": "refused"})
 
 
-def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsResponse:
+def _bounds(access: Access, request: pb.QueryBoundsRequest, stop: Stop) -> pb.QueryBoundsResponse:
     stores = values.stores_from_proto(request.stores)
-    layout = access.routes.known({store.topic for store in stores})
+    layout = access.routes.known({store.topic for store in stores}, stop)
     bounds = access.cluster.bounds(
         layout,
         [store for store in stores if store in layout.stores],

@@ -13,24 +13,28 @@ Threads may share it. Only one of them asks at a time, and those that waited for
 it did. Two at a time would hinder each other: while one asks, a master refuses the group other topics (425).
 """
 
+import contextlib
 import dataclasses
 import heapq
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from tubemq_spark.cluster.base import NOT_OF_A_MASTER, Cluster
 from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.retry import SLEEP, Wait
 
 logger = logging.getLogger(__name__)
 
 _MISSING_S: Final = 5.0
 """For how long a topic without partitions is taken to have none."""
 _MOST_TOPICS: Final = 20_000
+_LOOK_S: Final = 0.1
+"""How often who waits for another thread looks whether it is to go on."""
 _NO_MASTER: Final = (TubeMQConnectionError, *NOT_OF_A_MASTER)
 """Errors that say that no master answers, or that something else does."""
 
@@ -71,7 +75,7 @@ class Routes:
         """Whether no master answered when one was asked last."""
         return self._failure is not None
 
-    def layout(self, topics: Iterable[str], *, missing_ok: bool) -> TopicsLayout:
+    def layout(self, topics: Iterable[str], *, missing_ok: bool, wait: Wait = SLEEP) -> TopicsLayout:
         """Ask a master, and remember what it says.
 
         Raises:
@@ -79,7 +83,7 @@ class Routes:
         """
         topics, began = tuple(topics), self._clock()
         self._use(topics)
-        with self._asking:
+        with self._turn(wait):
             layout = self._layout(topics, began, missing_ok=missing_ok)
             self._remember(topics, layout)
         return layout
@@ -97,14 +101,14 @@ class Routes:
             if topics:
                 self._remember(topics, self._layout(topics, began, missing_ok=True))
 
-    def find(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
+    def find(self, partitions: Collection[TopicPartition], wait: Wait = SLEEP) -> TopicsLayout:
         """Return where some partitions are.
 
         Raises:
             OptionError: one of them does not exist.
             TubeMQError: a master had to be asked, and did not answer or refuses.
         """
-        layout = self.known({partition.topic for partition in partitions})
+        layout = self.known({partition.topic for partition in partitions}, wait)
         unknown = [partition for partition in partitions if partition not in layout.partitions]
         if unknown:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=unknown[0])
@@ -112,7 +116,7 @@ class Routes:
             layout, partitions={partition: layout.partitions[partition] for partition in partitions}
         )
 
-    def known(self, topics: Collection[str]) -> TopicsLayout:
+    def known(self, topics: Collection[str], wait: Wait = SLEEP) -> TopicsLayout:
         """Return where all partitions of some topics are; topics that do not exist have none.
 
         Raises:
@@ -121,7 +125,7 @@ class Routes:
         began = self._clock()
         self._use(topics)
         if self._any_older(topics, began - self._refresh_s):
-            with self._asking:
+            with self._turn(wait):
                 # Another thread may have asked in between.
                 if self._any_older(topics, began - self._refresh_s):
                     self._ask(topics, began)
@@ -154,6 +158,17 @@ class Routes:
             )
             for topic, answer in heapq.nsmallest(most, self._topics.items())
         ]
+
+    @contextlib.contextmanager
+    def _turn(self, wait: Wait) -> Iterator[None]:
+        """Wait for the turn to ask a master; what ``wait`` raises ends the wait."""
+        while not self._asking.acquire(timeout=_LOOK_S):
+            wait.check()
+        try:
+            wait.check()
+            yield
+        finally:
+            self._asking.release()
 
     def _ask(self, topics: Collection[str], began: float) -> None:
         try:
