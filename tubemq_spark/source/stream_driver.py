@@ -43,6 +43,7 @@ from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
 from tubemq_spark.source.snapshot import Snapshot
+from tubemq_spark.source.start_times import StartTimes
 from tubemq_spark.source.work import Work
 
 logger = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class StreamDriver:
         self._planner = Planner(options)
         self._group_progress = GroupProgress(self._planner.cluster)
         self._row_sizes = RowSizes(self._planner.cluster)
+        self._start_times = StartTimes(self._planner.cluster, options.message_time_zone)
         self._policy = loss_policy(options)
         self._ledger = LossLedger(options)
         self._ledger_is_ready = False
@@ -151,6 +153,8 @@ class StreamDriver:
             self._looked_at_backlog = True
             if limits == _UNLIMITED:
                 _warn_of_backlog(offset, end)
+            if len(self._options.cluster.client.reader_groups) > 1:  # the look leaves one to the tasks
+                self._start_times.look(snapshot.layout, _ranges_of(offset, end))
         data = start if end is offset else end.to_json()
         complete = len(bounds) == len(snapshot.bounds) and not held_back
         self._last_end = _LastEnd(snapshot, limits, start, offset, data, end) if complete else None
@@ -301,6 +305,13 @@ class StreamDriver:
         if not self._warned_of_others:
             logger.warning("what the checkpoint has and the query no longer reads: %s", others)
         self._warned_of_others = True
+
+
+def _ranges_of(start: StreamOffset, end: SourceOffset) -> dict[TopicPartition, tuple[int, int]]:
+    """Return from where to where each partition is read."""
+    return {
+        partition: (start_of(partition, start, end), offset) for partition, offset in end.next_offsets.items()
+    }
 
 
 def _warn_of_backlog(start: StreamOffset, end: SourceOffset) -> None:

@@ -1,0 +1,93 @@
+"""A warning where a run of a stream begins at very different times in its stores.
+
+A micro-batch takes rows of all stores. Where some begin hours before others, a watermark follows the late
+ones, and Spark drops the rows of the early ones as late, which only its metric ``numRowsDroppedByWatermark``
+tells. The driver knows where a run begins, so it looks once, beside the first trigger.
+No trigger waits for it.
+"""
+
+import datetime
+import functools
+import logging
+import zoneinfo
+from collections.abc import Mapping
+from typing import Final
+
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.peek import peek
+from tubemq_spark.model import (
+    INDEX_ENTRY_BYTES,
+    MSG_TIME_KEY,
+    OffsetRange,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
+from tubemq_spark.net.side_by_side import answers_and_errors
+from tubemq_spark.offsets.message_time import minutes_of
+from tubemq_spark.source.beside import OneByOne
+
+logger = logging.getLogger(__name__)
+
+_MOST_STORES: Final = 16
+_MOST_ENTRIES: Final = 1_000
+_PATIENCE_MS: Final = 2_000
+"""How long the look at a store may take."""
+_WORTH_A_WORD_MINUTES: Final = 60
+"""Most watermarks have a delay of minutes."""
+
+
+class StartTimes:
+    """Looks once at the times of the first messages that a query is to read."""
+
+    def __init__(self, cluster: Cluster, time_zone: str) -> None:
+        """Ask nothing; ``time_zone`` is that of the messages' times."""
+        self._cluster = cluster
+        self._zone = zoneinfo.ZoneInfo(time_zone)
+        self._questions: OneByOne[None] = OneByOne("tubemq-start-times")
+
+    def look(self, layout: TopicsLayout, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        """Begin to look where a micro-batch begins, in one partition of each store; return at once.
+
+        Args:
+            layout: where the partitions are.
+            ranges: from where to where each is read, in index bytes.
+        """
+        of_stores: dict[StoreId, OffsetRange] = {}
+        for partition, (begin, end) in sorted(ranges.items()):
+            if begin < end and partition in layout.partitions:
+                first = OffsetRange(partition, begin, min(end, begin + _MOST_ENTRIES * INDEX_ENTRY_BYTES))
+                of_stores.setdefault(partition.store_id, first)
+        if len(of_stores) > 1:
+            step = -(-len(of_stores) // _MOST_STORES)  # of many, some of each topic and broker
+            self._questions.begin(functools.partial(self._compare, layout, list(of_stores.values())[::step]))
+
+    def _compare(self, layout: TopicsLayout, ranges: list[OffsetRange]) -> None:
+        answers, errors = answers_and_errors(functools.partial(self._first_minute, layout), ranges)
+        for range_, error in errors.items():
+            logger.debug("when %s begins is not known: %s", range_, error)
+        minutes = {range_.partition: minute for range_, minute in answers.items() if minute is not None}
+        if not minutes:
+            return
+        earliest, latest = min(minutes, key=minutes.__getitem__), max(minutes, key=minutes.__getitem__)
+        apart = minutes[latest] - minutes[earliest]
+        if apart >= _WORTH_A_WORD_MINUTES:
+            logger.warning(
+                "what is read first is of very different times: %s begins at %s, and %s at %s (UTC). A "
+                "watermark with a delay below %d minutes takes rows of the former for late ones, which Spark "
+                "drops",
+                *(earliest, _shown(minutes[earliest]), latest, _shown(minutes[latest]), apart),
+            )
+
+    def _first_minute(self, layout: TopicsLayout, range_: OffsetRange) -> int | None:
+        """Return the earliest minute of the first messages that have one, since 1970."""
+        with peek(self._cluster, layout, range_, _PATIENCE_MS) as batches:
+            for batch in batches:
+                times = (minutes_of(text, self._zone) for text in set(batch.columns.each(MSG_TIME_KEY)))
+                if known := [minutes.first for minutes in times if minutes is not None]:
+                    return min(known)
+        return None
+
+
+def _shown(minute: int) -> str:
+    return f"{datetime.datetime.fromtimestamp(minute * 60, datetime.UTC):%Y-%m-%d %H:%M}"
