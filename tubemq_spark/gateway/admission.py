@@ -42,7 +42,7 @@ import ipaddress
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 from urllib.parse import unquote
@@ -472,26 +472,52 @@ class Admission:
         async with self._inside(self.bytes, who, size, patience_s):
             yield
 
-    def receiving(self, who: Owner, patience_s: float | None) -> AbstractAsyncContextManager[None]:
-        """Hold the bytes that a message has at most while it comes, as ``holding`` does.
+    def receiving(self, who: Owner, patience_s: float | None) -> AbstractAsyncContextManager[Room]:
+        """Hold the bytes that a message has at most while it comes, as ``holding`` does; the room is given.
 
-        gRPC says how long it is only when it is there. Callers without a session have a room of their own:
-        as many hosts as they may call from, no session waits for messages of theirs that do not come.
+        gRPC takes so much for any method, and says how long a message is only when it is there. Callers
+        without a session have a room of their own: as many hosts as they may call from, no session waits for
+        messages of theirs that do not come.
         """
         room = self._coming if who.session else self._coming_of_strangers
         return self._inside(room, who, self._longest, patience_s)
 
+    async def moving(
+        self, step: Awaitable[Result], who: Owner, what: str, rooms: Iterable[Room], patience_s: float
+    ) -> Result:
+        """Return what a step of a client brings, which may take its time unless others wait for what it has.
+
+        Args:
+            step: what the client does next.
+            who: the client's session.
+            what: what it does not do, for errors.
+            rooms: where it holds something.
+            patience_s: how long it may stand still in any case.
+
+        Raises:
+            GatewayError: others wait.
+        """
+        waiting = asyncio.ensure_future(step)
+        try:
+            while not (await asyncio.wait({waiting}, timeout=patience_s))[0]:
+                for room in rooms:
+                    if room.pressed(who):
+                        raise busy(self._gateway, f"{what}, and others wait", room.retry_after_ms)
+            return await waiting
+        finally:
+            waiting.cancel()
+
     @contextlib.asynccontextmanager
     async def _inside(
         self, room: Room, who: Owner, size: int, patience_s: float | None
-    ) -> AsyncIterator[None]:
+    ) -> AsyncIterator[Room]:
         if not room.take(who, size):
             patience_s = self._patience_s if patience_s is None else min(patience_s, self._patience_s)
             if not await room.enter(who, size, patience_s):
                 what = "the bytes that may wait in it are used up"
                 raise busy(self._gateway, what, room.retry_after_ms)
         try:
-            yield
+            yield room
         finally:
             room.give(who, size)
 

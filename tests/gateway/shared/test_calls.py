@@ -5,6 +5,7 @@ import queue
 
 import pytest
 
+from testkit.forwarder import Forwarder
 from tests.gateway.fleet import ROW, Fleet, attach, batch_to, place
 from tests.gateway.running import PlainClient, RefusedError, gateway
 from tests.waiting import wait_until
@@ -148,6 +149,28 @@ def test_messages_of_strangers_that_do_not_come_hold_up_no_session(server):
         ):
             wait_until(lambda: under_way(served) == 20)
             assert client("Heartbeat").lease_ms == 30_000
+        fleet.close()
+
+
+@pytest.mark.parametrize("name", ["OpenSession", "QueryBounds"])
+def test_a_message_that_does_not_come_gives_way_to_others(server, name):
+    """Each holds all the room for messages on their way, of strangers and of sessions."""
+    with gateway(server, total_bytes=4 << 20, session_bytes=4 << 20, max_message_bytes=1 << 20) as served:
+        fleet = Fleet(server, served)
+        slow, other = fleet.client(), fleet.client()
+        rooms = served.server._admission._coming_of_strangers, served.server._admission._coming
+        with silent(slow, name, 1) as (call,):
+            wait_until(lambda: any(room.used for room in rooms))
+            if name == "OpenSession":
+                # Of another host: those without a session are one owner.
+                with (
+                    Forwarder(served.address, source="127.0.0.9") as forwarder,
+                    PlainClient(forwarder.address, "stranger") as stranger,
+                ):
+                    assert stranger("DescribeGateway").uptime_ms >= 0
+            else:
+                assert other("Heartbeat").lease_ms == 30_000
+            assert call.status() == "RESOURCE_EXHAUSTED"
         fleet.close()
 
 

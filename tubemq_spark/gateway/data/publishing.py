@@ -524,16 +524,8 @@ class _Stream:
         Raises:
             GatewayError: others do.
         """
-        waiting = asyncio.ensure_future(step)
-        try:
-            while not (await asyncio.wait({waiting}, timeout=self._publishing.stall_s))[0]:
-                if self._room.pressed(self._who):
-                    raise busy(
-                        self._publishing.gateway, f"{what}, and others wait", self._room.retry_after_ms
-                    )
-            return await waiting
-        finally:
-            waiting.cancel()
+        publishing = self._publishing
+        return await publishing.admission.moving(step, self._who, what, (self._room,), publishing.stall_s)
 
     def _give(self, size: int) -> None:
         if size:

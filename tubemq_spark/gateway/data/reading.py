@@ -29,7 +29,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from tubemq_spark.client.remote import wire
-from tubemq_spark.gateway.admission import Admission, Owner, Room, Stop, StoppedError, busy
+from tubemq_spark.gateway.admission import Admission, Owner, Room, Stop, StoppedError
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.upstream import Access
@@ -149,8 +149,8 @@ class Ranges:
         metrics: Metrics,
         calls: Calls,
     ) -> None:
-        self._gateway = settings.name
         self._stall_s = settings.stall_ms / 1000
+        self._admission = admission
         self._threads = admission.reads
         self._room = admission.bytes
         self._metrics = metrics
@@ -188,16 +188,9 @@ class Ranges:
         Raises:
             GatewayError: others do.
         """
-        writing = asyncio.ensure_future(call.context.write(data))
-        try:
-            while not (await asyncio.wait({writing}, timeout=self._stall_s))[0]:
-                for room in (self._room, self._threads.room):
-                    if room.pressed(call.who):
-                        what = "its client does not read, and others wait"
-                        raise busy(self._gateway, what, room.retry_after_ms)
-            await writing
-        finally:
-            writing.cancel()
+        rooms = self._room, self._threads.room
+        writing = call.context.write(data)
+        await self._admission.moving(writing, call.who, "its client does not read", rooms, self._stall_s)
 
 
 _WAITING: Final = pb.ReadRangeResponse(waiting=pb.Waiting()).SerializeToString()

@@ -91,6 +91,8 @@ _TURN_RESERVE_S: Final = 1.0
 """How long before that deadline it is refused when it had no turn, so that its client can ask elsewhere."""
 _BODY_S: Final = 10.0
 """How long the message of a call may take to come."""
+_PRESSED_BODY_S: Final = 1.0
+"""How long it may take when others wait for the room in which it comes."""
 _SMALL_BYTES: Final = 16 << 10
 """Up to this size, the message of a call needs no room beside that of the call."""
 _MOST_NEEDS: Final = 10_000
@@ -340,10 +342,12 @@ class Calls:
             GatewayError: it does not come.
             MalformedMessageError: its bytes are none.
         """
-        async with self._admission.receiving(call.who, call.patience_s):
+        who, read = call.who, call.context.read
+        async with self._admission.receiving(who, call.patience_s) as room:
             try:
                 async with asyncio.timeout(_BODY_S):
-                    data = await call.context.read()
+                    what = "the message of the call does not come"
+                    data = await self._admission.moving(read(), who, what, (room,), _PRESSED_BODY_S)
             except TimeoutError:
                 waited_ms = round(_BODY_S * 1000)
                 raise GatewayError(
