@@ -580,3 +580,21 @@ async def test_a_move_that_is_cancelled_is_carried_out(server):
                 await moving
             assert consumer.committed() == {where: 0}
         assert await take(consumer, 10) == numbered(10, 20)
+
+
+@only_direct
+@coroutine
+async def test_a_connect_that_is_cancelled_is_given_back_by_closing(server):
+    """The broker has carried it out, and its answer comes while the consumer and its client close."""
+    held = server.faults.hold(Method.PARTITION_REGISTER, carried_out=True, times=1)
+    async with assigned(server) as consumer:
+        connecting = asyncio.create_task(consumer.connect(partition(1)))
+        await until(lambda: held.hits)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        assert await consumer.close(0.05) is False
+        held.release()
+    async with assigned(server) as another:
+        await another.connect(partition(1))
+        assert another.connected == (partition(1),)

@@ -6,6 +6,7 @@ A trace function stands in for the signal: it runs where a handler would run, on
 import contextlib
 import itertools
 import linecache
+import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -256,3 +257,58 @@ def test_a_close_that_has_no_more_time_goes_on_by_itself(server):
         assert consumer.closed
         held.release()
         assert consumer.close(20) is True
+
+
+@contextlib.contextmanager
+def ctrl_c_raises():
+    """Make SIGINT raise an exception in the main thread, which runs the test."""
+
+    def interrupt(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_connect_that_is_interrupted_gives_its_partition_back(server, closes):
+    """The broker has carried it out, and its answer is under way."""
+    with client_of(server, "interrupted") as client, ctrl_c_raises():
+        consumer = client.assigned_consumer(TOPIC).open()
+        held = server.faults.hold(Method.PARTITION_REGISTER, carried_out=True, times=1)
+
+        def press():
+            wait_until(lambda: held.hits)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            held.release()
+
+        with ThreadPoolExecutor(1) as keyboard:
+            pressed = keyboard.submit(press)
+            with pytest.raises(Interrupted):
+                consumer.connect(PARTITIONS[0])
+            pressed.result(20)
+        assert consumer.connected == ()
+        if closes:
+            assert consumer.close(20) is True
+        with consumer_of(server, group="interrupted") as another:
+            another.connect(PARTITIONS[0])
+            assert another.connected == (PARTITIONS[0],)
+
+
+def test_closing_waits_for_a_connect_under_way_and_gives_its_partition_back(server):
+    with client_of(server, "waiting", rpc_timeout_ms=60_000) as client:
+        consumer = client.assigned_consumer(TOPIC).open()
+        held = server.faults.hold(Method.PARTITION_REGISTER, carried_out=True, times=1)
+        with ThreadPoolExecutor(1) as thread:
+            connecting = thread.submit(consumer.connect, PARTITIONS[0])
+            wait_until(lambda: held.hits)
+            assert consumer.close(0.05) is False, "its broker has not answered"
+            held.release()
+            assert isinstance(connecting.exception(20), ConsumeError)
+        assert consumer.close(20) is True
+    with consumer_of(server, group="waiting") as another:
+        another.connect(PARTITIONS[0])
+        assert another.connected == (PARTITIONS[0],)

@@ -79,11 +79,12 @@ class Connecting:
             self._check_quiet(partition)
             new = self._make(partition)
             with new.lock:
-                position = self._register(new, offset)
                 try:
+                    position = self._register(new, offset)
                     self._state.add(new, position)
-                except ConsumeError:
-                    run(new.releasing(consumed=False))
+                except BaseException:
+                    # Also after Ctrl-C and after errors: the broker may have carried the request out.
+                    run(self._state.releasing(new))
                     raise
             return ConsumedPosition(position.current, position.latest, time.time())
 
@@ -103,6 +104,18 @@ class Connecting:
             yield from self._state.waiting_for_batches([partition])
             return (yield from self._give_up(partition))
         finally:
+            intent.release()
+
+    def ending(self) -> Steps[None]:
+        """Give everything up, when the consumer is closed; then wait for connects that are under way.
+
+        They find it closed and give back what their brokers answer with, or are at the end of their time.
+        """
+        yield from self._state.releasing_all()
+        with self._state.changed:
+            intents = list(self._intents.values())
+        for intent in intents:
+            yield from _taken(intent)
             intent.release()
 
     def follow_master(self) -> None:
@@ -211,8 +224,6 @@ class Connecting:
         except TubeMQError as error:
             if isinstance(error, RpcError) and error.code in _LASTING:
                 self._refused[new.partition] = self._clock(), error
-            # Also after an error: the broker may have carried the request out.
-            run(new.releasing(consumed=False))
             raise
 
     def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> Steps[bool]:

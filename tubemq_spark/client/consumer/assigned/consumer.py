@@ -85,7 +85,7 @@ class AssignedConsumer(Consumer):
         self._connecting = connecting = Connecting(
             self._state, reader, session, follow_resets=follow_resets, wait=wait
         )
-        self._upkeep = Upkeep(self._state, reader)
+        self._upkeep = Upkeep(self._state, reader, stopping_others=connecting.ending)
 
     @property
     def node(self) -> Node | None:
