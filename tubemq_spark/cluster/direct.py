@@ -85,12 +85,13 @@ class DirectCluster(Cluster):
         *,
         flushed: bool = False,
         timeout_ms: int | None = None,
+        wait: Wait = SLEEP,
     ) -> StoreBounds:
-        """Ask the brokers of all these stores at once."""
+        """Ask the brokers of all these stores at once; what ``wait`` raises ends the question."""
         endpoints = layout.stores if stores is None else {store: layout.stores[store] for store in stores}
         token = layout.visit_token
         return store_bounds(
-            self._config, self._pool, endpoints, token, flushed=flushed, timeout_ms=timeout_ms
+            self._config, self._pool, endpoints, token, flushed=flushed, timeout_ms=timeout_ms, wait=wait
         )
 
     def first_readable(
@@ -110,9 +111,9 @@ class DirectCluster(Cluster):
         read = all_of(ask, begins.keys() - whole)
         return {partition: read.get(partition, span.earliest) for partition, span in begins.items()}
 
-    def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
-        """Register the group in each partition for a moment."""
-        return group_positions(self._config, self._pool, layout)
+    def group_positions(self, layout: TopicsLayout, wait: Wait = SLEEP) -> Mapping[TopicPartition, int]:
+        """Register the group in each partition for a moment; what ``wait`` raises ends the question."""
+        return group_positions(self._config, self._pool, layout, wait)
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API over HTTP, where the masters say that it is."""
@@ -121,10 +122,10 @@ class DirectCluster(Cluster):
         return stored_offsets(self._web(), self._config.rpc_timeout_ms / 1000, group, topics)
 
     def move_group(
-        self, layout: TopicsLayout, positions: Mapping[TopicPartition, int]
+        self, layout: TopicsLayout, positions: Mapping[TopicPartition, int], wait: Wait = SLEEP
     ) -> Mapping[TopicPartition, TubeMQError]:
-        """Register the group in each partition at its offset, for a moment."""
-        return move_group(self._config, self._pool, layout, positions)
+        """Register the group in each partition at its offset, for a moment; as ``group_positions``."""
+        return move_group(self._config, self._pool, layout, positions, wait)
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP

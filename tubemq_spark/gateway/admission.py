@@ -532,4 +532,8 @@ def busy(gateway: str, what: str, retry_after_ms: int) -> GatewayError:
 
 async def _wait_for(futures: set[concurrent.futures.Future[Any]], patience_s: float) -> None:
     if futures:
-        await asyncio.wait([asyncio.wrap_future(future) for future in futures], timeout=patience_s)
+        ends = [asyncio.wrap_future(future) for future in futures]
+        for end in ends:
+            # What one has raised is for its call.
+            end.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        await asyncio.wait(ends, timeout=patience_s)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.gateway.fleet import ROW, publish
+from tests.gateway.fleet import ROW, place, publish
 from tests.gateway.running import PlainClient, gateway
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -83,3 +83,38 @@ def test_bounds_are_those_of_what_is_on_the_disk_where_that_is_asked_for():
             for flushed in (False, True)
         ]
     assert ends == [2 * ROW, 0]
+
+
+@pytest.mark.parametrize(
+    ("question", "fields"),
+    [
+        ("QueryBounds", {"stores": [pb.Store(topic="demo", broker_id=1)]}),
+        ("QueryGroupPositions", {"partitions": [place("demo")]}),
+        ("ResetOffsets", {"positions": [pb.PartitionOffset(partition=place("demo"), offset=0)]}),
+        (
+            "QueryFirstReadable",
+            {
+                "begins": [
+                    pb.QueryFirstReadableRequest.Begin(
+                        partition=place("demo"), bounds=pb.Bounds(earliest=0, latest=ROW)
+                    )
+                ]
+            },
+        ),
+    ],
+)
+def test_a_question_whose_call_has_ended_keeps_no_thread_for_a_broker_that_hangs(question, fields):
+    with (
+        EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=1) as server,
+        gateway(server, reads=1, publishes=1) as served,
+        PlainClient(served.address, "gone") as gone,
+        PlainClient(served.address, "next") as next_one,
+    ):
+        gone.open(rpc_timeout_ms=60_000)
+        next_one.open()
+        gone("QueryRoute", topics=["demo"])
+        server.faults.freeze_broker(1)
+        calls = [gone.method(question).future(gone.request(question, **fields), timeout=1) for _ in range(20)]
+        assert {call.code().name for call in calls} <= {"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"}
+        assert next_one("QueryRoute", topics=["demo"]).partitions
+        server.faults.start_broker(1)

@@ -32,6 +32,7 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -44,6 +45,7 @@ def store_bounds(
     *,
     flushed: bool = False,
     timeout_ms: int | None = None,
+    wait: Wait = SLEEP,
 ) -> StoreBounds:
     """Ask the brokers of all stores at once.
 
@@ -55,6 +57,7 @@ def store_bounds(
         flushed: whether a store ends where its data is safe on disk, not where producers append. A broker
             that crashes loses what lies in between, and uses the same offsets again.
         timeout_ms: how long connecting and the answers may take; by default as in the settings.
+        wait: how to wait; what it raises ends the question.
 
     Returns:
         The bounds, and for every store without an answer the reason: its broker cannot be reached or refuses
@@ -62,7 +65,12 @@ def store_bounds(
     """
     patience_ms = min(config.rpc_timeout_ms, timeout_ms or config.rpc_timeout_ms)
     probe = _Probe(
-        dataclasses.replace(config, rpc_timeout_ms=patience_ms), pool, stores, visit_token, flushed=flushed
+        dataclasses.replace(config, rpc_timeout_ms=patience_ms),
+        pool,
+        stores,
+        visit_token,
+        wait,
+        flushed=flushed,
     )
     probe.ask()
     return StoreBounds(probe.by_store, probe.failures)
@@ -77,6 +85,7 @@ class _Probe:
         pool: ChannelPool,
         stores: Mapping[StoreId, Endpoint],
         visit_token: int,
+        wait: Wait,
         *,
         flushed: bool,
     ) -> None:
@@ -84,6 +93,7 @@ class _Probe:
         self._pool = pool
         self._stores = stores
         self._visit_token = visit_token
+        self._wait = wait
         self._priority = FLUSHED_ONLY if flushed else None
         self._channels: dict[Endpoint, RpcChannel] = {}
         self.by_store: dict[StoreId, OffsetBounds] = {}
@@ -131,17 +141,25 @@ class _Probe:
             )
         ]
         occupied = []
-        for store, claim, register in started:
-            try:
+        try:
+            for store, claim, register in started:
+                try:
+                    if register is not None:
+                        self.by_store[store] = _bounds(store, register.result(), self._stores[store])
+                except TubeMQError as error:
+                    if isinstance(error, RpcError) and error.code == ErrCode.PARTITION_OCCUPIED:
+                        occupied.append(store)
+                        continue
+                    self.failures[store] = error
+                # Also after an error: the broker may have carried the request out.
+                self._release(store, claim)
+        except BaseException:
+            # The question was given up; brokers carry it out all the same.
+            for store, claim, register in started:
                 if register is not None:
-                    self.by_store[store] = _bounds(store, register.result(), self._stores[store])
-            except TubeMQError as error:
-                if isinstance(error, RpcError) and error.code == ErrCode.PARTITION_OCCUPIED:
-                    occupied.append(store)
-                    continue
-                self.failures[store] = error
-            # Also after an error: the broker may have carried the request out.
-            self._release(store, claim)
+                    register.forget()
+                self._release(store, claim)
+            raise
         return occupied
 
     def _start_register(self, store: StoreId, claim: Claim) -> Started[Position] | None:
@@ -157,7 +175,7 @@ class _Probe:
             self._session(store).start_unregister(claim).forget()
 
     def _session(self, store: StoreId) -> BrokerSession:
-        return BrokerSession(self._channels[self._stores[store]], self._config, self._visit_token)
+        return BrokerSession(self._channels[self._stores[store]], self._config, self._visit_token, self._wait)
 
     def _ask_with_a_new_token(self, stores: list[StoreId]) -> None:
         """Ask again where the visit token was refused: brokers accept one for about 16 minutes."""

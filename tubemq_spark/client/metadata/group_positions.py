@@ -18,13 +18,14 @@ from tubemq_spark.client.master.producers import fresh_visit_token, is_token_ref
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout
 from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.retry import SLEEP, Wait
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
 
 
 def group_positions(
-    config: ClientConfig, pool: ChannelPool, layout: TopicsLayout
+    config: ClientConfig, pool: ChannelPool, layout: TopicsLayout, wait: Wait = SLEEP
 ) -> dict[TopicPartition, int]:
     """Return the group's next offset in each partition, in index bytes; the log's beginning if it has none.
 
@@ -32,21 +33,25 @@ def group_positions(
         RpcError: a consumer of the group holds a partition (410), or a broker refuses for another reason.
         TubeMQConnectionError: a broker cannot be reached.
     """
-    positions, failures = _register(config, pool, layout, dict.fromkeys(layout.partitions))
+    positions, failures = _register(config, pool, layout, dict.fromkeys(layout.partitions), wait)
     for error in failures.values():
         raise error
     return {partition: position.current for partition, position in positions.items()}
 
 
 def move_group(
-    config: ClientConfig, pool: ChannelPool, layout: TopicsLayout, positions: Mapping[TopicPartition, int]
+    config: ClientConfig,
+    pool: ChannelPool,
+    layout: TopicsLayout,
+    positions: Mapping[TopicPartition, int],
+    wait: Wait = SLEEP,
 ) -> dict[TopicPartition, TubeMQError]:
     """Move the group to offsets, in index bytes; return why it was not moved in some partitions.
 
     Partitions that the layout does not list are left out.
     """
     listed = {partition: offset for partition, offset in positions.items() if partition in layout.partitions}
-    answers, failures = _register(config, pool, layout, listed)
+    answers, failures = _register(config, pool, layout, listed, wait)
     for partition, position in answers.items():
         if position.current != listed[partition]:
             failures[partition] = RemoteProtocolError(
@@ -63,9 +68,10 @@ def _register(
     pool: ChannelPool,
     layout: TopicsLayout,
     offsets: Mapping[TopicPartition, int | None],
+    wait: Wait,
 ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
     """Register partitions and give them up again; return the answers and the failures."""
-    positions, failures = _register_with(config, pool, layout, offsets)
+    positions, failures = _register_with(config, pool, layout, offsets, wait)
     refused = {place: offsets[place] for place, error in failures.items() if is_token_refused(error)}
     if refused:
         try:
@@ -73,7 +79,7 @@ def _register(
         except TubeMQError as error:
             return positions, failures | dict.fromkeys(refused, error)
         renewed = dataclasses.replace(layout, visit_token=token)
-        found_now, failures_now = _register_with(config, pool, renewed, refused)
+        found_now, failures_now = _register_with(config, pool, renewed, refused, wait)
         permanent = {partition: error for partition, error in failures.items() if partition not in refused}
         return positions | found_now, permanent | failures_now
     return positions, failures
@@ -84,12 +90,13 @@ def _register_with(
     pool: ChannelPool,
     layout: TopicsLayout,
     offsets: Mapping[TopicPartition, int | None],
+    wait: Wait,
 ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
     """Do so once, all at once, with the visit token of the layout."""
     failures: dict[TopicPartition, TubeMQError] = {}
     client_id = identity.consumer_id(config.group)
     claims = {partition: Claim(partition, config.group, client_id) for partition in offsets}
-    sessions = _sessions(config, pool, layout, offsets, failures)
+    sessions = _sessions(config, pool, layout, offsets, failures, wait)
     registers = _collect(
         {
             partition: functools.partial(session.start_register, claims[partition], offsets[partition])
@@ -97,14 +104,21 @@ def _register_with(
         },
         failures,
     )
-    positions = _collect({partition: register.result for partition, register in registers.items()}, failures)
-    # Also after an error: the broker may have carried the request out. A lease that is not given up ends by
-    # itself; the position is set all the same.
     unimportant: dict[TopicPartition, TubeMQError] = {}
-    releases = _collect(
-        {place: functools.partial(sessions[place].start_unregister, claims[place]) for place in registers},
-        unimportant,
-    )
+    try:
+        positions = _collect(
+            {partition: register.result for partition, register in registers.items()}, failures
+        )
+    finally:
+        # Also after an error: the broker may have carried the request out. A lease that is not given up ends
+        # by itself; the position is set all the same.
+        releases = _collect(
+            {
+                place: functools.partial(sessions[place].start_unregister, claims[place])
+                for place in registers
+            },
+            unimportant,
+        )
     _collect({partition: release.result for partition, release in releases.items()}, unimportant)
     return positions, failures
 
@@ -115,13 +129,14 @@ def _sessions(
     layout: TopicsLayout,
     partitions: Iterable[TopicPartition],
     failures: dict[TopicPartition, TubeMQError],
+    wait: Wait,
 ) -> dict[TopicPartition, BrokerSession]:
     """Connect to each broker once."""
     endpoints = {partition: layout.partitions[partition] for partition in partitions}
     channels, away = connect_to_all(config, pool, set(endpoints.values()))
     failures.update({place: away[endpoint] for place, endpoint in endpoints.items() if endpoint in away})
     return {
-        partition: BrokerSession(channels[endpoint], config, layout.visit_token)
+        partition: BrokerSession(channels[endpoint], config, layout.visit_token, wait)
         for partition, endpoint in endpoints.items()
         if endpoint in channels
     }

@@ -58,7 +58,7 @@ class Control:
         try:
             return await self._questions.run(lambda: ask(stop), call.who, call.patience_s)
         finally:
-            # A thread whose call has ended leaves the line of those who ask a master.
+            # A thread whose call has ended leaves the line for a master, and waits for no broker.
             stop.set()
 
     # Sessions: no thread, so that load cannot make one expire.
@@ -155,7 +155,7 @@ class Control:
                 values.partition_from_proto(item.partition): values.bounds_from_proto(item.bounds)
                 for item in request.begins
             }
-            offsets = access.cluster.first_readable(access.routes.find(begins, stop), begins)
+            offsets = access.cluster.first_readable(access.routes.find(begins, stop), begins, stop)
             return pb.QueryFirstReadableResponse(offsets=values.offsets_to_proto(offsets))
 
         return await self._ask(call, ask)
@@ -168,7 +168,7 @@ class Control:
 
         def ask(stop: Stop) -> pb.QueryGroupPositionsResponse:
             partitions = [values.partition_from_proto(item) for item in request.partitions]
-            offsets = access.cluster.group_positions(access.routes.find(partitions, stop))
+            offsets = access.cluster.group_positions(access.routes.find(partitions, stop), stop)
             return pb.QueryGroupPositionsResponse(offsets=values.offsets_to_proto(offsets))
 
         return await self._ask(call, ask)
@@ -200,7 +200,7 @@ class Control:
 
         def move(stop: Stop) -> pb.ResetOffsetsResponse:
             positions = values.offsets_from_proto(request.positions)
-            failures = access.cluster.move_group(access.routes.find(positions, stop), positions)
+            failures = access.cluster.move_group(access.routes.find(positions, stop), positions, stop)
             return values.reset_failures_to_proto(failures)
 
         return await self._ask(call, move)
@@ -225,6 +225,7 @@ def _bounds(access: Access, request: pb.QueryBoundsRequest, stop: Stop) -> pb.Qu
         [store for store in stores if store in layout.stores],
         flushed=request.flushed,
         timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else None,
+        wait=stop,
     )
     failures: dict[StoreId, TubeMQError] = {**bounds.failures}
     access.routes.forget(
