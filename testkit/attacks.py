@@ -30,6 +30,7 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.failures import from_proto
+from tubemq_spark.protocol.gateway.methods import METHODS
 from tubemq_spark.protocol.send_batch import SendBatch
 
 MIB: Final = 1 << 20
@@ -336,6 +337,46 @@ def memory_by_lists(stage: Stage) -> list[str]:
     return []
 
 
+def memory_by_waiting(stage: Stage) -> list[str]:
+    """Take all room of a session with two parts of a thousand bytes, and send messages that wait for it."""
+    client = stage.attacker("waiting")
+    client.open()
+    flood = Flood()
+    part = pb.PublishStreamRequest.Part(data=bytes(1_000), size=LIMIT_BYTES // 2)
+    begun = pb.PublishStreamRequest(part=part, number=1).SerializeToString()
+    for _ in range(2):
+        flood.begin(client, "PublishStream", [*requests_of([]), begun])
+    until = time.monotonic() + _STALLED_S
+    while client("DescribeGateway").bytes_in_flight < LIMIT_BYTES and time.monotonic() < until:
+        time.sleep(0.02)
+    whole = list(requests_of([batch_of(bytes(4 * MIB - 4_096))]))
+    for _ in range(_SENT_BYTES // (4 * MIB)):
+        flood.begin(client, "PublishStream", whole)
+    flood.wait(_SENT_BYTES)
+    return []
+
+
+def bodies(stage: Stage) -> list[str]:
+    """Begin to open sessions from four addresses, and send no message."""
+    over = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        over.wait(60)
+        yield from ()
+
+    path = METHODS["OpenSession"].path
+    strangers = [stage.other(f"silent_{number}", f"127.0.1.{number}") for number in range(1, 5)]
+    calls = [one.channel.stream_stream(path)(nothing(), timeout=60) for one in strangers for _ in range(50)]
+    time.sleep(1)
+    new = stage.other("new", "127.0.0.7")
+    asked = opening(new.session, group="attack")
+    reached = tried("others cannot open a session", lambda: new("OpenSession", timeout=6, **asked))
+    over.set()
+    for call in calls:
+        call.cancel()
+    return reached
+
+
 def threads(stage: Stage) -> list[str]:
     """Begin many calls that do not move, and so keep others out."""
     reached = []
@@ -525,6 +566,8 @@ ATTACKS: Final[dict[str, Attack]] = {
     "memory c: bodies": memory_by_bodies,
     "memory d: names": memory_by_names,
     "memory e: lists": memory_by_lists,
+    "memory f: waiting": memory_by_waiting,
+    "bodies": bodies,
     "threads": threads,
     "items": items,
     "streams": streams,

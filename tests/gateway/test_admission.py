@@ -178,6 +178,20 @@ def test_only_others_press():
     assert room.pressed(ANN)
 
 
+def test_a_look_waits_until_there_is_room_and_takes_none():
+    async def scenario():
+        room = Room(10)
+        assert room.take(ANN, 8)
+        look = asyncio.ensure_future(room.look(ANN, 4))
+        await asyncio.sleep(0)
+        assert room.waiting == 1
+        room.give(ANN, 3)
+        await asyncio.wait_for(look, 10)
+        assert (room.used, room.waiting) == (5, 0)
+
+    asyncio.run(scenario())
+
+
 def test_giving_back_what_was_not_taken_is_a_mistake():
     with pytest.raises(KeyError):
         Room(1).give(ANN)

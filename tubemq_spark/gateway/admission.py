@@ -158,15 +158,15 @@ class Room:
     def give(self, who: Owner, amount: int = 1) -> None:
         """Give an amount back."""
         with self._lock:
-            self.used -= amount
-            _subtract(self._of_client, who.client, amount)
-            _subtract(self._of_session, who, amount)
             now = self._clock()
             self._pace_s += (now - self._given_at - self._pace_s) / 8
             self._given_at = now
-            granted = self._serve()
-        for served in granted:
-            served.tell()
+        self._put_back(who, amount)
+
+    async def look(self, who: Owner, amount: int) -> None:
+        """Wait in the event loop, and in line, until there is room for an amount, and take none."""
+        await self.enter(who, amount)
+        self._put_back(who, amount)
 
     async def enter(self, who: Owner, amount: int = 1, patience_s: float | None = None) -> bool:
         """Wait in the event loop for an amount; return whether it was granted in time."""
@@ -197,6 +197,15 @@ class Room:
         with self._lock:
             pace_s = max(self._pace_s, (self._clock() - self._given_at) / 8)
             return int(min(max(1000 * pace_s * (self.waiting + 1), _SOONEST_MS), _LATEST_MS))
+
+    def _put_back(self, who: Owner, amount: int) -> None:
+        with self._lock:
+            self.used -= amount
+            _subtract(self._of_client, who.client, amount)
+            _subtract(self._of_session, who, amount)
+            granted = self._serve()
+        for served in granted:
+            served.tell()
 
     def _serve(self) -> list[Ask]:
         """Grant what there is room for, in turn, and return it."""

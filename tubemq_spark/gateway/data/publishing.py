@@ -5,10 +5,10 @@ is *taken* when there is room for its bytes, its topics are known, and the sende
 until each of its messages is stored or refused, and then it is *answered*, once. The stream *rests* while
 none is under way. It ends when the client has ended its side and all is answered.
 
-**What a stream holds.** The memory of a batch, from before it is parsed until its answer is written: while
-there is no room for it, nothing more is read. Threads and connections to brokers belong to the senders, one
-for all streams of equal settings, so a stream at rest holds neither. A client that has gone gives back what
-it held within a second; one that does not move does when others wait.
+**What a stream holds.** The memory of a batch, from before it is parsed until its answer is written. While
+its session has no room for a message, it reads nothing. Threads and connections to brokers belong to the
+senders, one for all streams of equal settings, so a stream at rest holds neither. A client that has gone
+gives back what it held within a second; one that does not move does when others wait.
 
 **Draining.** A stream at rest ends at once. Any other takes no more, tells so with its answers, and ends when
 all that it took is answered. So what has no answer then was never taken: the client sends it elsewhere, and
@@ -51,6 +51,8 @@ _SHORT_BYTES: Final = 4 << 10
 """Up to this length, a message is measured in no time."""
 _MOST_UNANSWERED: Final = 1_024
 """So many batches of a stream may have no answer, however small they are."""
+_AHEAD: Final = 4
+"""A message is read when there is room for the longest, or for one of so many parts of a session's room."""
 _IDLE_S: Final = 30.0
 """A sender without streams is kept for so long, with its connections: longer than most pauses of a client."""
 _Answer = pb.PublishStreamResponse | Exception
@@ -163,6 +165,7 @@ class Publishing:
         self.gateway = settings.name
         self.stall_s = settings.stall_ms / 1000
         self.most_bytes = settings.max_batch_bytes
+        self.ahead_bytes = min(settings.max_message_bytes, settings.session_bytes // _AHEAD)
         self.senders = senders
         self.admission = admission
         self.metrics = metrics
@@ -366,8 +369,12 @@ class _Stream:
         return True
 
     async def _next(self) -> bytes | None:
-        """Return the next request; a client that has begun a batch may not stand still while others wait."""
+        """Return the next request; a client that has begun a batch may not stand still while others wait.
+
+        Nothing is read while the session has no room for a message.
+        """
         if not self._parts:
+            await self._room.look(self._who, self._publishing.ahead_bytes)
             return await self._call.read_bytes()
         data = await self._moving(self._call.read_bytes(), "its client has sent a part of a batch")
         if data is None:
