@@ -160,8 +160,8 @@ def test_threads_that_waited_in_vain_fail_together(parts):
     master.away, master.gate = True, threading.Event()
     with concurrent.futures.ThreadPoolExecutor(3) as threads:
         asking = [threads.submit(routes.layout, ["demo"], missing_ok=False) for _ in range(3)]
-        # Each reads it at the start, and once more before it waits.
-        wait_until(lambda: clock.read >= 2 * 3)
+        # Each reads it at the start.
+        wait_until(lambda: clock.read >= 3)
         clock.now += 10
         master.gate.set()
         assert {type(one.exception()) for one in asking} == {TubeMQConnectionError}
@@ -200,6 +200,19 @@ def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgotten(p
     master.asked.clear()
     routes.refresh()
     assert master.asked == [("demo", "third")]
+
+
+def test_of_topics_that_do_not_exist_few_are_remembered(parts):
+    master, _, routes = parts
+    routes.find([DEMO])
+    for first in range(0, 3_000, 1_000):
+        routes.layout([f"none_{first + number}" for number in range(1_000)], missing_ok=True)
+    master.asked.clear()
+    routes.refresh()
+    (asked,) = master.asked
+    assert "demo" in asked
+    assert len(asked) == 1_025
+    assert [topic for topic, *_ in routes.shown(5_000)] == list(asked)
 
 
 def test_a_topic_without_partitions_is_asked_for_again_soon(parts):

@@ -7,7 +7,7 @@ rule by ``refresh``, so that no call waits for that. While no master answers, it
 come.
 
 A topic not used for ``expiry_s`` is forgotten, and so is the one that was not used for longest
-when there are too many.
+when there are too many. Of those without partitions few are too many.
 
 Threads may share it. Only one of them asks at a time, and those that waited for it use its answer, or fail as
 it did. Two at a time would hinder each other: while one asks, a master refuses the group other topics (425).
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 _MISSING_S: Final = 5.0
 """For how long a topic without partitions is taken to have none."""
 _MOST_TOPICS: Final = 20_000
+_MOST_MISSING: Final = 1_024
+"""Of topics without partitions, whose names are what clients make up."""
 _LOOK_S: Final = 0.1
 """How often who waits for another thread looks whether it is to go on."""
 _NO_MASTER: Final = (TubeMQConnectionError, *NOT_OF_A_MASTER)
@@ -82,10 +84,10 @@ class Routes:
             TubeMQError: as ``Cluster.layout``.
         """
         topics, began = tuple(topics), self._clock()
-        self._use(topics)
         with self._turn(wait):
             layout = self._layout(topics, began, missing_ok=missing_ok)
             self._remember(topics, layout)
+        self._use(topics)
         return layout
 
     def refresh(self) -> None:
@@ -123,13 +125,13 @@ class Routes:
             TubeMQError: a master had to be asked, and did not answer or refuses.
         """
         began = self._clock()
-        self._use(topics)
         if self._any_older(topics, began - self._refresh_s):
             with self._turn(wait):
                 # Another thread may have asked in between.
                 if self._any_older(topics, began - self._refresh_s):
                     self._ask(topics, began)
-        answers = [self._topics[topic] for topic in sorted(topics) if topic in self._topics]
+        self._use(topics)
+        answers = [answer for topic in sorted(topics) if (answer := self._topics.get(topic)) is not None]
         partitions = {
             partition: endpoint for answer in answers for partition, endpoint in answer.partitions.items()
         }
@@ -202,11 +204,20 @@ class Routes:
     def _use(self, topics: Iterable[str]) -> None:
         now = self._clock()
         with self._using:
+            before = len(self._used)
             for topic in topics:
                 self._used.pop(topic, None)
                 self._used[topic] = now
-            for topic in list(self._used)[: max(0, len(self._used) - _MOST_TOPICS)]:
-                self._drop(topic)
+            if len(self._used) > before:
+                missing = [topic for topic in self._used if not self._has_partitions(topic)]
+                for topic in missing[: max(0, len(missing) - _MOST_MISSING)]:
+                    self._drop(topic)
+                for topic in list(self._used)[: max(0, len(self._used) - _MOST_TOPICS)]:
+                    self._drop(topic)
+
+    def _has_partitions(self, topic: str) -> bool:
+        answer = self._topics.get(topic)
+        return answer is not None and bool(answer.partitions)
 
     def _forget_unused(self, since: float) -> None:
         with self._using:
