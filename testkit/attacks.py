@@ -319,6 +319,22 @@ def memory_by_names(stage: Stage) -> list[str]:
     return ["descriptions of megabytes were kept"] * any(status(call) == "OK" for call in calls)
 
 
+def memory_by_sessions(stage: Stage) -> list[str]:
+    """Open sessions with as many and as long reader groups as there may be."""
+    first = stage.attacker("large")
+    calls = []
+    for number in range(200):
+        client = Caller(stage.gateway.address, f"large_{number}", beside=first)
+        groups = [f"g{number}_{place}_" + "x" * 900 for place in range(256)]
+        asked = opening(client.session, group="attack", reader_groups=groups)
+        calls.append(client.begin("OpenSession", **asked))
+        many = Caller(stage.gateway.address, f"many_{number}", beside=first)
+        asked = opening(many.session, group="attack", reader_groups=[f"r{place}" for place in range(10_000)])
+        calls.append(many.begin("OpenSession", **asked))
+    # The last bound is that of the memory, by ``run``.
+    return ["10,000 reader groups were kept"] * any(status(call) == "OK" for call in calls[1::2])
+
+
 def memory_by_lists(stage: Stage) -> list[str]:
     """Publish batches of millions of blank topics, headers and places, which are two bytes each."""
     flood = Flood()
@@ -419,6 +435,39 @@ def threads(stage: Stage) -> list[str]:
         for call in checks:
             status(call)
         reached += tried("others cannot publish after checks", lambda: publish(writer, b"y"))
+    return reached
+
+
+def questions(stage: Stage) -> list[str]:
+    """Ask from two hosts about a broker that hangs, with long time-outs, and for topics that do not exist.
+
+    All of these calls end after two seconds; the gateway's own work for them is to end with them.
+    """
+    reached = []
+    asking = stage.other("asking")
+    asking.open("shared")
+    asking("QueryRoute", topics=[TOPIC])
+    hosts = [stage.other(f"patient_{number}", f"127.0.0.{20 + number}") for number in range(2)]
+    for number, client in enumerate(hosts):
+        client.open(f"patient_{number}", rpc_timeout_ms=600_000)
+        client("QueryRoute", topics=[TOPIC])
+    stage.server.faults.freeze_broker(3)
+    store = pb.Store(topic=TOPIC, broker_id=3)
+    calls = [client.begin("QueryBounds", timeout=2, stores=[store]) for client in hosts for _ in range(60)]
+    for call in calls:
+        status(call)
+    route = {"topics": [TOPIC], "timeout": 20}
+    reached += tried(
+        "others have no answer beside a broker that hangs", lambda: asking("QueryRoute", **route)
+    )
+    stage.server.faults.start_broker(3)
+    twin = stage.attacker("twin")
+    twin.open("shared")
+    names = [[f"none_{first}_{number}_" + "x" * 40 for number in range(100)] for first in range(20)]
+    calls = [twin.begin("QueryRoute", timeout=2, missing_ok=True, topics=topics) for topics in names]
+    for call in calls:
+        status(call)
+    reached += tried("others have no answer beside missing topics", lambda: asking("QueryRoute", **route))
     return reached
 
 
@@ -568,7 +617,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     "memory e: lists": memory_by_lists,
     "memory f: waiting": memory_by_waiting,
     "bodies": bodies,
+    "memory f: sessions": memory_by_sessions,
     "threads": threads,
+    "questions": questions,
     "items": items,
     "streams": streams,
     "log": log,
