@@ -71,3 +71,14 @@ def test_a_broker_that_does_not_answer_holds_up_nothing(cluster, caplog, monkeyp
     monkeypatch.setattr(cluster, "read_range", no_answer)
     look(cluster)
     assert caplog.messages == []
+
+
+def test_of_many_stores_one_of_each_topic_is_looked_at(clock, caplog):
+    cluster = MemoryCluster(demo=(17, 1), orders=(1, 1))
+    for partition in cluster.partitions["demo"]:
+        cluster.logs[partition.store_id].append((partition, (b"x", "$msgTime$=202611200900")))
+    fill(cluster, orders_0=["202611201000"])
+    look(cluster)
+    assert cluster.fetches == 2
+    assert "demo/1:" in caplog.text
+    assert "orders/1:0" in caplog.text

@@ -734,9 +734,10 @@ def test_the_group_follows_finished_micro_batches(cluster, clock):
     assert cluster.moves[1:] == [{partition(0): 28 * 6}], "the others stand there already"
 
 
-def test_a_group_that_cannot_be_moved_is_logged_once(cluster, clock, caplog, monkeypatch):
+@pytest.mark.parametrize("error", [NO_ANSWER, ValueError("of a server that is not TubeMQ")])
+def test_a_group_that_cannot_be_moved_is_logged_once(error, cluster, clock, caplog, monkeypatch):
     def refuse(*_):
-        raise NO_ANSWER
+        raise error
 
     stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
     first = stream.latestOffset(stream.initialOffset(), EVERYTHING)

@@ -239,6 +239,9 @@ class RpcChannel:
             self._lose("the peer closed it")
         except (OSError, TubeMQError) as error:
             self._lose(error)
+        except BaseException as error:  # a fault of ours: calls that wait hear of it, and not of a time-out
+            self._lose(f"what it received could not be read: {error!r}")
+            raise
         finally:
             # Not while another thread sends: the number of a closed socket may belong to a new one.
             with self._sending:

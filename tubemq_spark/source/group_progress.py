@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tubemq_spark.cluster.base import Cluster
-from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout
 from tubemq_spark.source.beside import Begun
 
@@ -79,9 +78,10 @@ class GroupProgress:
         }
         if not changed:
             return
+        failures: Mapping[TopicPartition, Exception]
         try:
             failures = self._cluster.move_group(wanted.layout, changed)
-        except TubeMQError as error:
+        except Exception as error:  # noqa: BLE001 (failures never end the query, nor what comes later)
             failures = dict.fromkeys(changed, error)
         shown = self._shown | changed
         self._shown = {
@@ -91,7 +91,7 @@ class GroupProgress:
         }
         self._note(next(iter(failures.values()), None), len(failures), left_out=wanted.left_out)
 
-    def _note(self, error: TubeMQError | None, count: int, *, left_out: bool) -> None:
+    def _note(self, error: Exception | None, count: int, *, left_out: bool) -> None:
         if error is not None and not self._failing:
             logger.warning("the group's position is not moved in %d partitions; the first: %s", count, error)
         if error is None and self._failing and not left_out:

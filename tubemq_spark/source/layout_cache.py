@@ -19,7 +19,6 @@ one refresh at a time.
 import dataclasses
 import functools
 import logging
-import re
 import time
 from collections.abc import Callable, Collection
 from typing import Final
@@ -176,7 +175,8 @@ class LayoutCache:
             return
         self._no_match_told = True
         pattern = self._subscription.expression
-        near = nearest_names(re.sub(r"\W+", "", pattern), self._existing or ())
+        letters = "".join(each for each in pattern if each.isalnum() or each == "_")
+        near = nearest_names(letters, self._existing or ())
         others = "there are no topics" if not near else f"there is {', '.join(near)}"
         logger.warning("no topic matches %s='%s' as a whole; %s", self._subscription.option, pattern, others)
 

@@ -47,7 +47,9 @@ class StartTimes:
         self._questions: OneByOne[None] = OneByOne("tubemq-start-times")
 
     def look(self, layout: TopicsLayout, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        """Begin to look where a micro-batch begins, in one partition of each store; return at once.
+        """Begin to look where a micro-batch begins, and return at once.
+
+        One partition of each store is looked at, or of each topic where there are many stores.
 
         Args:
             layout: where the partitions are.
@@ -58,9 +60,11 @@ class StartTimes:
             if begin < end and partition in layout.partitions:
                 first = OffsetRange(partition, begin, min(end, begin + _MOST_ENTRIES * INDEX_ENTRY_BYTES))
                 of_stores.setdefault(partition.store_id, first)
-        if len(of_stores) > 1:
-            step = -(-len(of_stores) // _MOST_STORES)  # of many, some of each topic and broker
-            self._questions.begin(functools.partial(self._compare, layout, list(of_stores.values())[::step]))
+        chosen = list(of_stores.values())
+        if len(chosen) > _MOST_STORES:  # to plan from many costs no fetch, so this costs few
+            chosen = list({range_.partition.topic: range_ for range_ in chosen}.values())[:_MOST_STORES]
+        if len(chosen) > 1:
+            self._questions.begin(functools.partial(self._compare, layout, chosen))
 
     def _compare(self, layout: TopicsLayout, ranges: list[OffsetRange]) -> None:
         answers, errors = answers_and_errors(functools.partial(self._first_minute, layout), ranges)

@@ -215,6 +215,16 @@ def test_a_group_tells_a_client_only_of_topics_that_it_may_see(connect, served, 
     assert [len(one.partitions) for one in reader("ListMembers").members] == [1]
 
 
+def test_offsets_of_a_group_are_told_of_topics_that_a_client_may_see(connect):
+    operator, reader = connect("operator", group="reader_of_hidden"), connect("reader", group="reader_z")
+    operator("AttachPartitions", partitions=[{"partition": place("hidden"), "offset": 0}])
+    reader("AttachPartitions", partitions=[{"partition": place("clicks", 2), "offset": 0}])
+    name = "QueryStoredOffsets"
+    wait_until(lambda: all(topic in str(pages(operator, name)) for topic in ("hidden", "clicks")), 20)
+    assert "hidden" not in str(pages(reader, name))
+    assert "clicks" in str(pages(reader, name))
+
+
 def test_groups_that_a_broker_cannot_tell_of_are_named_to_those_only_who_may_see_all(connect, monkeypatch):
     def refuse(*_):
         raise AdminError("TUBEMQ_ADMIN_REFUSED", server="b", method="m", code=400, reason="of secret_plan")
