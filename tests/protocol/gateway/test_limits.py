@@ -92,6 +92,10 @@ PARTITION = pb.Partition(topic="t", broker_id=1)
             "SessionSettings.reader_groups has 257 items, and 256",
         ),
         (
+            pb.OpenSessionRequest(settings=pb.SessionSettings(reader_groups=["r" * 200] * 200)),
+            "OpenSessionRequest.settings has 40600 bytes, and 32768 is the most",
+        ),
+        (
             pb.OpenSessionRequest(settings=pb.SessionSettings(message_types=["x"] * 501)),
             "SessionSettings.message_types has 501 items",
         ),

@@ -34,6 +34,8 @@ NAME: Final = 1_024
 SHORT: Final = 256
 READER_GROUPS: Final = 256
 """A session keeps their names, and has one of them for each reader of a partition."""
+SETTINGS_BYTES: Final = 32 << 10
+"""Of a session's settings in all, which a gateway keeps for thousands of sessions."""
 TOKEN: Final = 4_096
 SECRET_BYTES: Final = range(16, 65)
 FIELDS: Final = 100_000
@@ -125,6 +127,8 @@ def check(message: Message) -> None:
                 if len(item) > BOUNDS[f"{name}[]"]:
                     raise _beyond(f"{name}[]", item)
         elif isinstance(value, Message):
+            if isinstance(value, pb.SessionSettings) and (size := value.ByteSize()) > SETTINGS_BYTES:
+                raise MalformedMessageError(f"{name} has {size} bytes, and {SETTINGS_BYTES} is the most")
             if not isinstance(value, pb.MessageBatch):
                 check(value)
         else:
