@@ -357,12 +357,16 @@ def test_callers_that_must_not_wait_get_a_channel_later_one_thread_for_each_peer
 
 def test_a_channel_that_does_not_come_in_time_is_an_error(monkeypatch):
     answer = threading.Event()
-    monkeypatch.setattr(pool_module.RpcChannel, "connect", lambda *_: answer.wait(5))
+
+    def fail_late(*_):
+        answer.wait()
+        raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="127.0.0.1:1", cause="late")
+
+    monkeypatch.setattr(pool_module.RpcChannel, "connect", fail_late)
     with ChannelPool(1_000) as pool:
         with pytest.raises(TubeMQConnectionError, match=r"127\.0\.0\.1:1.*timed out"):
             pool.start(Endpoint("127.0.0.1", 1), 1).result()
         answer.set()
-        pool._slots.clear()
 
 
 def test_a_channel_that_cannot_be_opened_is_an_error_for_all_that_wait():
