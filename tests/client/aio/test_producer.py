@@ -36,10 +36,12 @@ class Gate:
 
     def __init__(self, cluster):
         self.opened = threading.Event()
+        self.reached = threading.Event()
         for broker in cluster.brokers:
             broker.script = self._hold
 
     def _hold(self, message, number):
+        self.reached.set()
         self.opened.wait(SECONDS)
         return STORE
 
@@ -307,7 +309,7 @@ async def test_a_send_that_is_cancelled_after_that_is_sent(cluster):
         await stored(producer, "demo", b"first")
         gate = Gate(cluster)
         sending = asyncio.ensure_future(stored(producer, "demo", b"second"))
-        await until(lambda: producer.unacknowledged == 1)
+        await until(gate.reached.is_set)
         sending.cancel()
         with pytest.raises(asyncio.CancelledError) as cancelled:
             await sending
