@@ -42,7 +42,7 @@ import ipaddress
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 from urllib.parse import unquote
@@ -492,7 +492,7 @@ class Admission:
         return self._inside(room, who, self._longest, patience_s)
 
     async def moving(
-        self, step: Awaitable[Result], who: Owner, what: str, rooms: Iterable[Room], patience_s: float
+        self, step: Awaitable[Result], who: Owner, what: str, rooms: Sequence[Room], patience_s: float
     ) -> Result:
         """Return what a step of a client brings, which may take its time unless others wait for what it has.
 
@@ -506,15 +506,29 @@ class Admission:
         Raises:
             GatewayError: others wait.
         """
-        waiting = asyncio.ensure_future(step)
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
+        pressed: Room | None = None
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal pressed, timer
+            pressed = next((room for room in rooms if room.pressed(who)), None)
+            if pressed is None:
+                timer = loop.call_later(patience_s, look)
+            else:
+                limit.reschedule(loop.time())
+
+        # No task of its own: most steps are over at once, and each call has one.
+        timer = loop.call_later(patience_s, look)
         try:
-            while not (await asyncio.wait({waiting}, timeout=patience_s))[0]:
-                for room in rooms:
-                    if room.pressed(who):
-                        raise busy(self._gateway, f"{what}, and others wait", room.retry_after_ms)
-            return await waiting
+            async with limit:
+                return await step
+        except TimeoutError:
+            if pressed is None:
+                raise
+            raise busy(self._gateway, f"{what}, and others wait", pressed.retry_after_ms) from None
         finally:
-            waiting.cancel()
+            timer.cancel()
 
     @contextlib.asynccontextmanager
     async def _inside(
