@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
-from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.pool import RpcChannel
 from tubemq_spark.options import OptionSet
 from tubemq_spark.source import planner
 from tubemq_spark.source.stream_driver import StreamDriver

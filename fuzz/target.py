@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from tubemq_spark.net.channel import RpcChannel
 
 from fuzz import credentials
 from fuzz.corpus import TOPICS
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2

@@ -25,7 +25,7 @@ from integration_tests.rig.servers import USER, partitions
 from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.pool import RpcChannel
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import master_pb2

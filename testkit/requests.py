@@ -4,8 +4,8 @@ import collections
 
 import pytest
 from google.protobuf.message import Message
-
 from tubemq_spark.net.channel import PendingCall, RpcChannel
+
 from tubemq_spark.protocol.constants import Method, ServiceType
 
 

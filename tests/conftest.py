@@ -18,7 +18,8 @@ from testkit.interrupts import hear_interrupts
 from testkit.sampling import leave_most_cases_to_the_night
 from tests.changed import REST, changed_files, distance_from
 from tubemq_spark.cluster.kept_producers import process_producers
-from tubemq_spark.net.kept_channels import process_channels
+from tubemq_spark.net import loop
+from tubemq_spark.net.pool import process_pool
 from tubemq_spark.protocol import speedups
 
 GRACE_SECONDS = 10.0
@@ -91,10 +92,12 @@ def left_behind(threads, sockets):
         # gRPC has one thread for all event loops of a process, which never ends.
         if thread not in threads
         and "_poll_wrapper" not in thread.name
+        # The process's event loop never ends; its tasks do.
+        and thread.name != "tubemq-loop"
         # And it has threads of its own, which Python knows as soon as they log something.
         and not isinstance(thread, threading._DummyThread)
     ]
-    return more_threads, connections_of(open_sockets() - sockets)
+    return more_threads, connections_of(open_sockets() - sockets), loop.task_count()
 
 
 @pytest.fixture(scope="module", params=["python", "compiled"])
@@ -126,11 +129,11 @@ def no_thread_holds_up_the_end():
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
-    """Fail a test that leaves a running thread or an open socket."""
+    """Fail a test that leaves a running thread or task, or an open socket."""
     threads, sockets = set(threading.enumerate()), open_sockets()
     yield
     process_producers().close_idle()
-    process_channels().close()
+    loop.call_soon(process_pool().connections.close_kept)
     deadline = time.monotonic() + GRACE_SECONDS
     left = left_behind(threads, sockets)
     while any(left) and time.monotonic() < deadline:

@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 from google.protobuf.message import Message
 
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.pool import RpcChannel
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2
 

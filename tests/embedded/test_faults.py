@@ -12,7 +12,7 @@ from tubemq_spark.embedded.faults import refusal
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.pool import RpcChannel
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode

@@ -8,8 +8,8 @@ from tests.embedded.wire import TIMEOUT_S
 from tubemq_spark.embedded.rpc_server import RpcServer
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.listener import Reply
+from tubemq_spark.net.pool import RpcChannel
 from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import master_pb2

@@ -12,8 +12,8 @@ from tests.waiting import wait_until
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
-from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.pipeline import Pipelines
+from tubemq_spark.net.pool import RpcChannel
 
 NAMED = Endpoint("master.test", 8715)
 

@@ -18,7 +18,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import stream
-from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.pool import RpcChannel
 from tubemq_spark.net.private_channel import PrivateChannel
 from tubemq_spark.net.retry import SLEEP, Sleep
 from tubemq_spark.protocol.constants import Method, ServiceType, Status

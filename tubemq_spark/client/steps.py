@@ -43,6 +43,10 @@ class Blocking(Generic[Value]):
     def __init__(self, call: Callable[[], Value]) -> None:
         self.result = call
 
+    def __await__(self) -> Steps[Value]:
+        """Wait for it, in a coroutine that is carried out as a rule."""
+        return (yield self)  # type: ignore[no-any-return]
+
 
 class Started(Generic[Value]):
     """A request under way."""
@@ -51,8 +55,19 @@ class Started(Generic[Value]):
         self._pending = pending
         self._finish = finish
 
+    def __await__(self) -> Steps[Value]:
+        """Wait for the answer and parse it, in a task of a loop or in a rule.
+
+        Raises:
+            TubeMQError: as documented where the request was started.
+        """
+        if self._pending.in_loop:
+            yield from self._pending.__await__()
+            return self.result()
+        return (yield self)  # type: ignore[no-any-return]
+
     def result(self) -> Value:
-        """Wait for the answer and parse it.
+        """Wait for the answer and parse it, in this thread.
 
         Raises:
             TubeMQError: as documented where the request was started.

@@ -2,12 +2,13 @@
 
 import abc
 import contextlib
-from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
 from tubemq_spark.errors import (
+    LocalProtocolError,
     RemoteProtocolError,
     RpcError,
     TlsError,
@@ -86,6 +87,9 @@ class CallOwner(Protocol):
 class Call(abc.ABC):
     """A call in flight; ask for its answer once, or forget it."""
 
+    in_loop: ClassVar[bool] = False
+    """Whether a coroutine awaits it before it asks for the answer; otherwise a thread waits there."""
+
     def __init__(self, channel: CallOwner, timeout_ms: int, wait: Wait | None = None) -> None:
         self._channel = channel
         self._wait = wait
@@ -100,6 +104,10 @@ class Call(abc.ABC):
     @abc.abstractmethod
     def done(self) -> bool:
         """Whether the answer has arrived, or the connection was lost."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Wait until this is ``done`` or its time is over, in a coroutine of the loop of ``in_loop``."""
+        raise NotImplementedError
 
     @property
     def remaining_s(self) -> float:
@@ -132,6 +140,8 @@ class Call(abc.ABC):
             return self._outcome.body
         if isinstance(self._outcome, rpc.Failure):
             raise _remote_exception(self._outcome, self._channel.endpoint, during)
+        if isinstance(self._outcome, LocalProtocolError):
+            raise self._outcome
         raise lost(self._channel.endpoint, during, self._outcome)
 
     def result(self, response_type: type[AnyMessage], during: str) -> AnyMessage:

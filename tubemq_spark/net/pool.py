@@ -1,37 +1,135 @@
-"""Channels that many users share, one per peer."""
+"""Connections of the process's loop for threads: what starts requests and waits for answers outside of it.
+
+A request is handed to the loop, which sends it. Its answer is set by the loop's thread; who waits for it does
+so in a thread of its own, or is called by that thread and must return at once.
+"""
 
 import atexit
 import os
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, Self
 
-from tubemq_spark.errors import TubeMQConnectionError
+from google.protobuf.message import Message as ProtobufMessage
+
+from tubemq_spark.errors import LocalProtocolError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.channel import RpcChannel
-from tubemq_spark.net.deadline import Clock, Deadline
+from tubemq_spark.net import loop
+from tubemq_spark.net.call import AnyMessage, Call, lost
+from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connections import DEFAULT_CONNECT_TIMEOUT_MS, PROBE_S, Connections
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.protocol.constants import IDLE_LIMIT_S
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.constants import Method, ServiceType
 
-_SWEEP_PERIOD_S: Final = 20.0
-"""How often the pool looks at most for channels that are idle, as TubeMQ's C++ client does."""
-_DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
 
-_PROBE_MS: Final = 3_500
-"""How long it takes at most to see whether a port speaks no TLS (``net/tls_probes.py``)."""
+class ThreadCall(Call):
+    """A call in flight that a thread waits for."""
+
+    def __init__(self, channel: "RpcChannel", timeout_ms: int, wait: Wait | None = None) -> None:
+        super().__init__(channel, timeout_ms, wait)
+        # A lock that is held until then: an event is several times as much work for every call.
+        self._unsettled = threading.Lock()
+        self._unsettled.acquire()
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer has arrived, or the connection was lost."""
+        return not self._unsettled.locked()
+
+    def _wait_at_most(self, seconds: float) -> bool:
+        if not self._unsettled.acquire(timeout=seconds):
+            return False
+        self._unsettled.release()
+        return True
+
+    def _mark_done(self) -> None:
+        self._unsettled.release()
+
+
+class RpcChannel:
+    """A connection of the process's loop, for any number of threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.endpoint = connection.endpoint
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was lost or closed."""
+        return self.connection.closed
+
+    def call(
+        self,
+        service: ServiceType,
+        method: Method,
+        request: ProtobufMessage,
+        response_type: type[AnyMessage],
+        *,
+        timeout_ms: int,
+        during: str,
+        wait: Wait | None = None,
+    ) -> AnyMessage:
+        """Send a request and wait for its answer.
+
+        Raises:
+            TubeMQError: as ``start`` and ``Call.result``.
+        """
+        pending = self.start(service, method, request, timeout_ms=timeout_ms, during=during, wait=wait)
+        return pending.result(response_type, during)
+
+    def start(
+        self,
+        service: ServiceType,
+        method: Method,
+        request: ProtobufMessage,
+        *,
+        timeout_ms: int,
+        during: str,
+        wait: Wait | None = None,
+    ) -> ThreadCall:
+        """Send a request and return at once; requests of one thread arrive in the order of their calls.
+
+        See ``Channel.start``.
+        """
+        body = rpc.serialize_message(request)
+        if self.closed:
+            raise lost(self.endpoint, during, self.connection.lost_because)
+        call = ThreadCall(self, timeout_ms, wait)
+
+        def send() -> None:
+            if self.closed:
+                call.settle(self.connection.lost_because)
+                return
+            try:
+                self.connection.send(call, service, method, body, timeout_ms, during)
+            except LocalProtocolError as error:
+                call.settle(error)
+
+        loop.call_soon(send)
+        return call
+
+    def forget(self, call: Call) -> None:
+        """Drop the answer of a call if it arrives later."""
+        loop.call_soon(self.connection.forget, call)
+
+    def give_up(self, call: Call) -> None:
+        """Forget a call that timed out."""
+        loop.call_soon(self.connection.give_up, call)
 
 
 class StartedChannel:
     """A peer's channel for one who waits no longer than some time, also for the resolver of names."""
 
-    def __init__(self, endpoint: Endpoint, future: "Future[RpcChannel]", timeout_ms: int) -> None:
+    def __init__(self, endpoint: Endpoint, future: "Future[Connection]", timeout_s: float) -> None:
         self._endpoint = endpoint
         self._future = future
-        self._deadline = Deadline.after_ms(timeout_ms)
+        self._deadline = Deadline.after_ms(timeout_s * 1000)
 
     @property
     def remaining_s(self) -> float:
@@ -49,63 +147,30 @@ class StartedChannel:
             TubeMQError: as ``ChannelPool.get``.
         """
         try:
-            return self._future.result(self.remaining_s)
+            return RpcChannel(self._future.result(self.remaining_s))
         except TimeoutError as error:
             raise TubeMQConnectionError(
                 "TUBEMQ_CONNECT_FAILED", endpoint=self._endpoint, cause="timed out"
             ) from error
 
 
-class _Slot:
-    """One peer's channel; the lock is held while connecting."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.channel: RpcChannel | None = None
-        self.coming: Future[RpcChannel] | None = None
-        """What those wait for that do not connect in their own thread."""
-        self.failure: TubeMQConnectionError | None = None
-        self.failed_at = 0.0
-
-    def drop_if_idle(self) -> None:
-        """Close the channel if it was idle too long, and forget it if it is closed. Hold the lock."""
-        if self.channel is not None:
-            self.channel.close_if_idle(IDLE_LIMIT_S)
-            if self.channel.closed:
-                self.channel = None
-
-
 class ChannelPool:
-    """One channel per peer, opened when it is first needed and again after it was lost.
+    """The connections of one owner, for threads; ``connections`` are the same ones for coroutines.
 
-    A caller with other TLS settings, or none, gets another channel to the same peer.
-
-    A channel that was idle for ``IDLE_LIMIT_S`` is closed when anybody asks the pool for any channel: devices
-    on the way may have forgotten it. Its users find it lost, as after any other end.
-
-    A pool that its user drops without closing it is collected, and its connections end, with a warning.
-
-    In a forked child the pools are empty: threads and connections stay with the parent.
+    A pool that its user drops without closing it is collected, and its connections end, with a warning. In a
+    forked child the pools are empty: connections stay with the parent.
     """
 
-    def __init__(
-        self, connect_timeout_ms: int = _DEFAULT_CONNECT_TIMEOUT_MS, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, connect_timeout_ms: int = DEFAULT_CONNECT_TIMEOUT_MS) -> None:
+        self.connections = Connections(connect_timeout_ms)
         self._connect_timeout_ms = connect_timeout_ms
-        self._clock = clock
-        self._swept_at = clock()
-        self._lock = threading.Lock()
-        self._slots: dict[tuple[Endpoint, TlsConfig | None], _Slot] = {}
-        self._closed = False
-        weakref.finalize(self, _hang_up, self._slots).atexit = False
+        weakref.finalize(self, _hang_up, self.connections).atexit = False
         _pools.add(self)
 
     @property
     def open_count(self) -> int:
-        """How many channels are open."""
-        with self._lock:
-            channels = [slot.channel for slot in self._slots.values()]
-        return sum(channel is not None and not channel.closed for channel in channels)
+        """How many shared connections are open."""
+        return len(self.connections.shared())
 
     def __enter__(self) -> Self:
         return self
@@ -118,168 +183,36 @@ class ChannelPool:
     ) -> RpcChannel:
         """Return the peer's channel; connect if there is none, or if it was lost.
 
-        Args:
-            endpoint: the peer.
-            connect_timeout_ms: how long connecting may take; the pool's own time-out by default.
-            tls: how to speak TLS; None: without it.
-
         Raises:
-            TubeMQConnectionError: the peer could not be reached, or the pool is closed.
-            OptionError: a file of ``tls`` cannot be used.
+            TubeMQError: as ``Connections.get``.
         """
-        asked_at = time.monotonic()
-        self._sweep_when_due()
-        with self._lock:
-            slot = self._slots.setdefault((endpoint, tls), _Slot())
-        with slot.lock:
-            if self._closed:
-                raise _pool_closed(endpoint)
-            if slot.channel is None or slot.channel.closed:
-                timeout_ms = connect_timeout_ms or self._connect_timeout_ms
-                return self._enter(slot, _connect(slot, endpoint, timeout_ms, tls, asked_at))
-            return slot.channel
-
-    def _enter(self, slot: _Slot, opened: RpcChannel) -> RpcChannel:
-        """Enter a channel for all users of the pool, unless the pool was closed while it was opened."""
-        with self._lock:
-            if not self._closed:
-                slot.channel = opened
-                return opened
-        opened.close()
-        raise _pool_closed(opened.endpoint)
+        return RpcChannel(loop.run(self.connections.get(endpoint, connect_timeout_ms, tls)))
 
     def start(
         self, endpoint: Endpoint, timeout_ms: int | None = None, tls: TlsConfig | None = None
     ) -> StartedChannel:
-        """Return the peer's channel, or one that is being opened: for callers that must not wait.
-
-        A thread opens it, one for each peer that is away, and all that ask for that peer wait for the same.
-        """
-        self._sweep_when_due()
-        timeout_ms = timeout_ms or self._connect_timeout_ms
-        channel = self.connected(endpoint, tls)
-        if channel is not None:
-            ready: Future[RpcChannel] = Future()
-            ready.set_result(channel)
-            return StartedChannel(endpoint, ready, timeout_ms)
-        with self._lock:
-            slot = self._slots.setdefault((endpoint, tls), _Slot())
-            coming = slot.coming
-            if coming is None:
-                coming = Future()
-                try:
-                    threading.Thread(
-                        target=self._open,
-                        args=(slot, coming, endpoint, timeout_ms, tls),
-                        name=f"tubemq-connect-{endpoint}",
-                        daemon=True,
-                    ).start()
-                    slot.coming = coming
-                except RuntimeError as error:  # no thread is left; the next who asks tries again
-                    coming.set_exception(
-                        TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=error)
-                    )
-        # Without an agreement on TLS, what connects looks why before it ends, and knows better.
-        return StartedChannel(endpoint, coming, timeout_ms + (_PROBE_MS if tls else 0))
-
-    def _open(
-        self,
-        slot: _Slot,
-        coming: "Future[RpcChannel]",
-        endpoint: Endpoint,
-        timeout_ms: int,
-        tls: TlsConfig | None,
-    ) -> None:
-        """Get a channel for those who wait for it; in a thread of its own."""
-        channel, failure = None, None
-        try:
-            channel = self.get(endpoint, timeout_ms, tls)
-        except Exception as error:  # noqa: BLE001 (those who wait get it)
-            failure = error
-        with self._lock:
-            slot.coming = None
-        if channel is None:
-            coming.set_exception(failure)
-        else:
-            coming.set_result(channel)
-
-    def connected(self, endpoint: Endpoint, tls: TlsConfig | None = None) -> RpcChannel | None:
-        """Return the peer's channel if there is an open one; never connect, never wait."""
-        slot = self._slots.get((endpoint, tls))
-        channel = None if slot is None else slot.channel
-        return None if channel is None or channel.closed else channel
+        """Return the peer's channel, or one that is being opened: for callers that must not wait."""
+        coming = loop.submit(self.connections.get(endpoint, timeout_ms, tls))
+        timeout_s = (timeout_ms or self._connect_timeout_ms) / 1000 + (PROBE_S if tls else 0.0)
+        return StartedChannel(endpoint, coming, timeout_s)
 
     def failed_lately(self, endpoint: Endpoint, tls: TlsConfig | None, seconds: float) -> bool:
         """Whether the last attempt to connect to a peer failed, and not longer ago than some seconds."""
-        slot = self._slots.get((endpoint, tls))
-        if slot is None or slot.failure is None or self.connected(endpoint, tls) is not None:
-            return False
-        return time.monotonic() - slot.failed_at <= seconds
+        return self.connections.failed_lately(endpoint, tls, seconds)
 
     def close(self) -> None:
-        """Close all channels; the pool opens no others, and a thread that is connecting finds it closed."""
-        with self._lock:
-            self._closed = True
-            channels = [slot.channel for slot in self._slots.values() if slot.channel is not None]
-        for channel in channels:
-            channel.close()
-
-    def sweep(self) -> None:
-        """Close the channels that were idle too long; those that are being opened now are passed over."""
-        with self._lock:
-            slots = list(self._slots.values())
-        for slot in slots:
-            if slot.lock.acquire(blocking=False):
-                try:
-                    slot.drop_if_idle()
-                finally:
-                    slot.lock.release()
-
-    def _sweep_when_due(self) -> None:
-        now = self._clock()
-        if now - self._swept_at >= _SWEEP_PERIOD_S:
-            self._swept_at = now
-            self.sweep()
-
-    def start_anew(self) -> None:
-        """Forget the channels without closing them for the parent process; for a forked child."""
-        for slot in self._slots.values():
-            if slot.channel is not None:
-                slot.channel.abandon()
-        self._lock = threading.Lock()
-        self._slots.clear()
+        """Close all connections; the pool opens no others."""
+        if not self.connections.closed:
+            loop.run(self.connections.close())
 
 
-def _hang_up(slots: dict[tuple[Endpoint, TlsConfig | None], _Slot]) -> None:
+def _hang_up(connections: Connections) -> None:
     """End the connections of a dropped pool without waiting: the garbage collector calls this anywhere."""
-    channels = [slot.channel for slot in slots.values()]
-    still_open = [channel for channel in channels if channel is not None and not channel.closed]
-    for channel in still_open:
-        channel.hang_up()
-    if still_open:
-        peers = ", ".join(sorted(str(channel.endpoint) for channel in still_open))
+    still_open = connections.shared()
+    if not connections.closed and still_open:
+        peers = ", ".join(sorted(str(connection.endpoint) for connection in still_open))
+        loop.call_soon(connections.hang_up)
         warnings.warn(f"connections to {peers} were not closed", ResourceWarning, stacklevel=2)
-
-
-def _connect(
-    slot: _Slot, endpoint: Endpoint, timeout_ms: int, tls: TlsConfig | None, asked_at: float
-) -> RpcChannel:
-    """Open a channel for a slot; a thread that waited while another one failed to, fails with it.
-
-    Otherwise threads that ask for a peer that is away at the same time would time out one after another.
-    """
-    if slot.failure is not None and slot.failed_at >= asked_at:
-        raise type(slot.failure)(slot.failure.condition, **slot.failure.parameters)
-    try:
-        return RpcChannel.connect(endpoint, timeout_ms, tls)
-    except TubeMQConnectionError as error:
-        slot.failure, slot.failed_at = error, time.monotonic()
-        raise
-
-
-def _pool_closed(endpoint: Endpoint) -> TubeMQConnectionError:
-    cause = "the pool of connections is closed"
-    return TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=cause)
 
 
 _pools: "weakref.WeakSet[ChannelPool]" = weakref.WeakSet()
@@ -293,7 +226,7 @@ def process_pool() -> ChannelPool:
 
 def _after_fork_in_child() -> None:
     for pool in list(_pools):
-        pool.start_anew()
+        pool.connections.abandon()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -49,8 +49,7 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.channel import RpcChannel
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.pool import ChannelPool, RpcChannel
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.offsets.offset_spec import Edge

@@ -54,9 +54,8 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.channel import RpcChannel
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.pool import ChannelPool, RpcChannel
 from tubemq_spark.net.retry import LEAVE_MS, SLEEP, Result, Wait
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.protocol import topic_strings
@@ -201,7 +200,7 @@ class MasterCaller:
 
 def _hung_up(channel: RpcChannel, error: TubeMQError) -> bool:
     """Tell whether the peer ended the connection without any answer: so does a TLS port, among others."""
-    return error.condition == "TUBEMQ_CONNECTION_LOST" and not channel.heard
+    return error.condition == "TUBEMQ_CONNECTION_LOST" and not channel.connection.heard
 
 
 def _other_server(error: TubeMQError) -> str | None:

@@ -30,8 +30,7 @@ from tubemq_spark.model import (
     StoreId,
     TopicPartition,
 )
-from tubemq_spark.net.channel import RpcChannel
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.pool import ChannelPool, RpcChannel
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode

@@ -29,7 +29,7 @@ from tubemq_spark.client import ConsumePosition
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.net.channel import RpcChannel
+from tubemq_spark.net.pool import RpcChannel
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType

@@ -1,0 +1,426 @@
+"""A connection to a TubeMQ server, in an event loop.
+
+=========  ==================================================================================================
+state      meaning
+=========  ==================================================================================================
+*open*     from ``connect``, which returns only when the connection stands
+*closed*   by us, by the peer, or by an error; ``lost_because`` says why. It never opens again
+=========  ==================================================================================================
+
+Invariants:
+
+- Everything here belongs to the thread of the loop.
+- A call leaves flight once: answered, forgotten, given up, or with the connection.
+- A request without an answer is forgotten and the connection is kept: TubeMQ's servers silently drop requests
+  that waited too long. When several calls in a row timed out without a byte from the peer in between, the
+  peer is gone.
+- Nothing refers to the receive buffer when the next byte is received: answers are cut out of it.
+- A call that was forgotten may still be answered: the answer is dropped when it comes.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import errno
+import itertools
+import logging
+import os
+import ssl
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Final, TypeAlias, cast
+
+from google.protobuf.message import Message as ProtobufMessage
+
+from tubemq_spark.errors import TlsError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net import addresses
+from tubemq_spark.net.addresses import Address
+from tubemq_spark.net.call import Call, Cause, lost
+from tubemq_spark.net.loop import in_thread
+from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.net.receive_buffer import ReceiveBuffer
+from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.net.tls_errors import handshake_broken_off, handshake_error, refusal
+from tubemq_spark.net.tls_probes import answers_in_the_clear
+from tubemq_spark.protocol import rpc
+from tubemq_spark.protocol.connection import Role, RpcConnection
+from tubemq_spark.protocol.constants import Method, ServiceType
+
+logger = logging.getLogger(__name__)
+
+_FLUSH_S: Final = 0.1
+"""After so long without a byte, what has come of a frame may be whole, and laid out in an unusual way."""
+_SILENT_TIMEOUTS: Final = 2
+_GOODBYE_S: Final = 1.0
+"""How long the peer is waited for when TLS ends."""
+
+_numbers: Final = itertools.count(1)
+
+LookUp: TypeAlias = Callable[[Endpoint], Awaitable[list[Address]]]
+"""Returns the addresses behind a name, in the order to try them."""
+
+
+class PendingCall(Call):
+    """A call in flight on a connection; ``await`` it, and then ask for its ``body``."""
+
+    in_loop = True
+
+    def __init__(self, connection: "Connection", timeout_ms: int) -> None:
+        super().__init__(connection, timeout_ms)
+        self._loop = asyncio.get_running_loop()
+        self._ends_at = self._loop.time() + timeout_ms / 1000
+        self._settled = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer has arrived, or the connection was lost."""
+        return self._settled
+
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait until it is done, or its time is over; forget it when the wait is cancelled."""
+        if self._settled:
+            return
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_at(self._ends_at, self._wake)
+        try:
+            yield from waiter
+        except BaseException:
+            self.forget()
+            raise
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _mark_done(self) -> None:
+        self._settled = True
+        self._wake()
+
+    def _wait_at_most(self, seconds: float) -> bool:  # noqa: ARG002 (it was awaited before)
+        return self._settled
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a connection was used for so far, for the log."""
+
+    requests: int
+    """How many were sent."""
+    frames: int
+    """How many whole frames the peer has sent."""
+    age_s: float
+    """For how long the connection has stood."""
+    silent_s: float
+    """How long ago the peer sent its last byte; as long as ``age_s`` if it sent none."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.requests} requests and {self.frames} answers in {self.age_s:.1f} s; "
+            f"the peer was last heard {self.silent_s:.1f} s ago"
+        )
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection to a peer; ``connect`` opens one."""
+
+    def __init__(
+        self, endpoint: Endpoint, tls: TlsConfig | None = None, silent_timeouts: int = _SILENT_TIMEOUTS
+    ) -> None:
+        """Belong to a transport that is being made.
+
+        Args:
+            endpoint: the peer.
+            tls: how TLS is spoken, for the text of errors.
+            silent_timeouts: after so many calls in a row that timed out the peer counts as gone.
+        """
+        keep_freed_memory()
+        self.endpoint = endpoint
+        self.tls = tls
+        self.number = next(_numbers)
+        """Tells the connections of this process apart in its log."""
+        self.lost_because: Cause = ""
+        self.ended = asyncio.Event()
+        """Set when the socket is closed."""
+        self._loop = asyncio.get_running_loop()
+        self._opened_at = self._heard_at = self._loop.time()
+        self._requests = 0
+        self._rpc = RpcConnection(Role.CLIENT)
+        self._buffer = ReceiveBuffer()
+        self._calls: dict[int, Call] = {}
+        self._transport: asyncio.Transport
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._most_silent_timeouts = silent_timeouts
+        self._silent_timeouts = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was lost or closed."""
+        return bool(self.lost_because)
+
+    @property
+    def heard(self) -> bool:
+        """Whether the peer has sent a whole frame."""
+        return self._rpc.frame_count > 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a call is in flight, or a frame has begun to come."""
+        return bool(self._calls) or self._buffer.begun or self._rpc.mid_frame
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago the peer sent its last byte, or the connection was made."""
+        return self._loop.time() - self._heard_at
+
+    @property
+    def traffic(self) -> Traffic:
+        """What it was used for so far."""
+        age_s = self._loop.time() - self._opened_at
+        return Traffic(self._requests, self._rpc.frame_count, age_s, self.silent_s)
+
+    def start(
+        self,
+        service: ServiceType,
+        method: Method,
+        request: ProtobufMessage,
+        *,
+        timeout_ms: int,
+        during: str,
+        wait: Wait | None = None,  # noqa: ARG002 (the task that awaits the call is cancelled instead)
+    ) -> PendingCall:
+        """Send a request and return at once; see ``Channel.start``."""
+        call = PendingCall(self, timeout_ms)
+        self.send(call, service, method, rpc.serialize_message(request), timeout_ms, during)
+        return call
+
+    def send(
+        self, call: Call, service: ServiceType, method: Method, body: bytes, timeout_ms: int, during: str
+    ) -> None:
+        """Send the request of a call.
+
+        Raises:
+            TubeMQError: as ``Channel.start``.
+        """
+        if self.closed:
+            raise lost(self.endpoint, during, self.lost_because)
+        call.serial_no = self._rpc.send_request(service, method, body, timeout_ms)
+        self._calls[call.serial_no] = call
+        self._requests += 1
+        self._transport.write(self._rpc.data_to_send())
+
+    def forget(self, call: Call) -> None:
+        """Drop the answer of a call if it arrives later."""
+        self._rpc.forget_request(call.serial_no)
+        self._calls.pop(call.serial_no, None)
+
+    def give_up(self, call: Call) -> None:
+        """Forget a call that timed out; close the connection when the peer has been silent too often."""
+        self.forget(call)
+        self._silent_timeouts += 1
+        if self._silent_timeouts >= self._most_silent_timeouts:
+            self._lose(f"{self._silent_timeouts} calls in a row were not answered")
+
+    def close(self, because: str = "it was closed") -> None:
+        """Close the connection, and fail the calls in flight; ``ended`` is set when the socket is closed."""
+        self._lose(because)
+
+    def abandon(self) -> None:
+        """Drop the socket without telling the peer: in a forked child it belongs to the parent."""
+        self.lost_because = self.lost_because or "it belongs to the parent process"
+        connected = self._transport.get_extra_info("socket")
+        with contextlib.suppress(OSError):
+            nothing = os.open(os.devnull, os.O_RDWR)
+            # The number stays taken, so that what closes it later closes nothing else.
+            os.dup2(nothing, connected.fileno())
+            os.close(nothing)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Use a transport."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Return where the next bytes belong."""
+        return self._buffer.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes that were received."""
+        self._heard_at = self._loop.time()
+        self._silent_timeouts = 0
+        data = self._buffer.add(nbytes)
+        if data is not None:
+            self._deliver(data)
+        elif self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(_FLUSH_S, self._flush)
+
+    def eof_received(self) -> None:
+        """Close the connection: the peer has."""
+        self._lose("the peer closed it")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the socket is closed."""
+        self._lose(self._cause_of(exc))
+        self.ended.set()
+
+    def _cause_of(self, error: Exception | None) -> Cause:
+        if isinstance(error, ssl.SSLError) and self.tls is not None:
+            return refusal(error, self.endpoint, self.tls) or error
+        if isinstance(error, OSError | TubeMQError):
+            return error
+        return "the peer closed it" if error is None else f"what it received could not be read: {error!r}"
+
+    def _flush(self) -> None:
+        """Deliver what has come of a frame if nothing more comes."""
+        self._flush_timer = None
+        if self.closed or not self._buffer.begun:
+            return
+        left_s = _FLUSH_S - self.silent_s
+        if left_s > 0:
+            self._flush_timer = self._loop.call_later(left_s, self._flush)
+        elif (data := self._buffer.flush()) is not None:
+            self._deliver(data)
+
+    def _deliver(self, data: memoryview) -> None:
+        try:
+            events = self._rpc.receive_data(data)
+        except TubeMQError as error:
+            self._lose(error)
+            return
+        for event in events:
+            call = self._calls.pop(event.serial_no, None)
+            if call is not None and not isinstance(event, rpc.Request):
+                call.settle(event)
+        if self._rpc.mid_frame:
+            self._buffer.pass_on()
+
+    def _lose(self, cause: Cause) -> None:
+        if self.closed:
+            return
+        self.lost_because = cause
+        logger.debug("connection %d to %s ended: %s (%s)", self.number, self.endpoint, cause, self.traffic)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # a peer that takes nothing would keep it open
+        else:
+            self._transport.close()
+        calls = list(self._calls.values())
+        self._calls.clear()
+        for call in calls:
+            call.settle(cause)
+
+
+async def look_up(endpoint: Endpoint) -> list[Address]:
+    """Return the addresses behind a name; see ``addresses_of``.
+
+    A resolver that hangs holds up its caller alone.
+    """
+    if addresses.is_address(endpoint.host):
+        return addresses.addresses_of(endpoint)
+    return await in_thread(lambda: addresses.addresses_of(endpoint), f"tubemq-look-up-{endpoint.host}")
+
+
+async def connect(
+    endpoint: Endpoint,
+    timeout_ms: float,
+    tls: TlsConfig | None = None,
+    *,
+    look_up: LookUp = look_up,
+    silent_timeouts: int = _SILENT_TIMEOUTS,
+) -> Connection:
+    """Open a connection, over TLS with ``tls``; the host name is resolved each time.
+
+    Raises:
+        TubeMQConnectionError: the peer could not be reached in time.
+        TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
+        OptionError: a file of ``tls`` cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + timeout_ms / 1000
+    connection = Connection(endpoint, tls, silent_timeouts)
+    try:
+        async with asyncio.timeout_at(ends_at):
+            transport = await _first_that_answers(
+                endpoint, connection if tls is None else asyncio.Protocol(), await look_up(endpoint), ends_at
+            )
+    except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left to resolve the name
+        raise TubeMQConnectionError(
+            "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=_words_of(error)
+        ) from error
+    if tls is not None:
+        connection.connection_made(transport)
+        await _shake_hands(connection, transport, tls, ends_at)
+    return connection
+
+
+def _words_of(error: Exception) -> object:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    # asyncio's text has the address in it instead of what is wrong with it.
+    number = error.errno if isinstance(error, OSError) else None
+    return error if number not in errno.errorcode else f"[Errno {number}] {os.strerror(number or 0)}"
+
+
+async def _first_that_answers(
+    endpoint: Endpoint, protocol: asyncio.BaseProtocol, candidates: list[Address], ends_at: float
+) -> asyncio.Transport:
+    """Connect to the first address that takes it; each has an equal part of the time that is left."""
+    loop = asyncio.get_running_loop()
+    last_error: OSError = OSError("the name has no address")
+    for left, (family, _, number, address) in zip(range(len(candidates), 0, -1), candidates, strict=True):
+        host, port, *_ = address
+        try:
+            async with asyncio.timeout((ends_at - loop.time()) / left):
+                transport, _ = await loop.create_connection(
+                    lambda: protocol, host, port, family=family, proto=number
+                )
+        except OSError as error:
+            last_error = error
+        else:
+            addresses.note_reached(endpoint, transport.get_extra_info("socket"))
+            return transport
+    raise last_error
+
+
+async def _shake_hands(
+    connection: Connection, transport: asyncio.Transport, tls: TlsConfig, ends_at: float
+) -> None:
+    """Agree on TLS with a server that was reached.
+
+    Raises:
+        OptionError: a file of the settings cannot be used.
+        TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
+        TubeMQConnectionError: there was no answer in time, or the connection ended.
+    """
+    loop, endpoint = asyncio.get_running_loop(), connection.endpoint
+    try:
+        context = await in_thread(tls.context, f"tubemq-tls-{endpoint.host}")
+        async with asyncio.timeout_at(ends_at):
+            encrypted = await loop.start_tls(
+                transport,
+                connection,
+                context,
+                server_hostname=tls.name_of(endpoint.host),
+                ssl_shutdown_timeout=_GOODBYE_S,
+            )
+    except BaseException as error:
+        transport.abort()
+        if isinstance(error, TubeMQError) or not isinstance(error, OSError):
+            raise
+        raise await _why(error, endpoint, tls) from error
+    if encrypted is None:
+        raise handshake_broken_off("the peer closed it", endpoint)
+    connection.connection_made(encrypted)
+
+
+async def _why(error: OSError, endpoint: Endpoint, tls: TlsConfig) -> TubeMQConnectionError:
+    if isinstance(error, ssl.SSLError):
+        return handshake_error(error, endpoint, tls)
+    if await in_thread(lambda: answers_in_the_clear(endpoint), f"tubemq-tls-{endpoint.host}"):
+        return TlsError("TUBEMQ_TLS_NOT_SPOKEN", endpoint=endpoint, cause="it answers without it")
+    what = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+    return handshake_broken_off(what, endpoint)

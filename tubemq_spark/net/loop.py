@@ -1,0 +1,337 @@
+"""The event loop of this process, in a thread of its own, for callers that have none.
+
+=========  ==================================================================================================
+state      meaning
+=========  ==================================================================================================
+*absent*   no caller needed it, or this process was forked: the next one starts it
+*running*  the daemon thread ``tubemq-loop`` runs it
+*ended*    the process is about to exit: calls are refused
+=========  ==================================================================================================
+
+Invariants:
+
+- A caller waits in its own thread, and only there a signal can interrupt it. Then its coroutine is cancelled,
+  and waited for, but not for long.
+- A call from inside the loop's thread would wait for itself, and is refused.
+- A forked child has no loop. What belongs to the parent's loop is never used by it.
+- ``iterate`` runs an asynchronous generator a few items ahead, and not further: its task waits for room. When
+  the items are not wanted any more, the task is cancelled, and has ended before ``iterate`` has.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import CancelledError, Future, wait as wait_for_all
+from typing import Any, Final, Generic, TypeVar
+
+from tubemq_spark.errors import LocalProtocolError
+from tubemq_spark.net.retry import SLEEP, Wait
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
+
+CHECK_S: Final = 0.1
+"""How often a caller that waits looks whether its work is abandoned."""
+_CANCEL_S: Final = 1.0
+"""How long an interrupted caller waits for the end of its coroutine."""
+_EXIT_S: Final = 1.0
+
+_lock = threading.Lock()
+_running: "_LoopThread | None" = None
+_inherited: Final[list["_LoopThread"]] = []
+"""The loops of this process's ancestors, which are never collected: their sockets are not ours to close."""
+_has_ended = False
+
+
+class _LoopThread:
+    """An event loop that runs in a thread from the start."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.thread = threading.Thread(target=self._run, name="tubemq-loop", daemon=True)
+        try:
+            self.thread.start()
+        except RuntimeError:  # no thread is left
+            self.loop.close()
+            raise
+
+    def submit(self, coroutine: Coroutine[Any, Any, Result]) -> "Submitted[Result]":
+        submitted: Submitted[Result] = Submitted(self)
+        self.loop.call_soon_threadsafe(self._begin, coroutine, submitted)
+        return submitted
+
+    def stop(self) -> None:
+        """Cancel the tasks that are left, and end the thread."""
+        self.loop.call_soon_threadsafe(self._cancel_all)
+        self.thread.join(_EXIT_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.close()
+
+    def _begin(self, coroutine: Coroutine[Any, Any, Result], submitted: "Submitted[Result]") -> None:
+        task = submitted.task = self.loop.create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(submitted.settle)
+
+    def _cancel_all(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        # One turn later they have seen it; what still goes on is not waited for.
+        self.loop.call_later(0.0, self.loop.stop)
+
+
+class Submitted(Future[Result]):
+    """What a coroutine in the process's loop returns."""
+
+    def __init__(self, owner: _LoopThread) -> None:
+        super().__init__()
+        self._owner = owner
+        self.task: asyncio.Task[Result] | None = None
+        self.set_running_or_notify_cancel()
+
+    def settle(self, task: "asyncio.Task[Result]") -> None:
+        """Take over what became of the task; called in the loop's thread."""
+        self.task = None
+        if task.cancelled():
+            self.set_exception(CancelledError())
+        elif (error := task.exception()) is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(task.result())
+
+    def stop(self) -> None:
+        """Cancel the coroutine, and return at once."""
+        self._owner.loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+def submit(coroutine: Coroutine[Any, Any, Result]) -> Submitted[Result]:
+    """Begin a coroutine in the process's loop, and return at once.
+
+    Raises:
+        LocalProtocolError: the process is about to exit.
+    """
+    try:
+        return _thread().submit(coroutine)
+    except BaseException:
+        coroutine.close()
+        raise
+
+
+def run(coroutine: Coroutine[Any, Any, Result], wait: Wait = SLEEP) -> Result:
+    """Return what a coroutine returns, which runs in the process's loop.
+
+    Args:
+        coroutine: what to run.
+        wait: its ``check`` is called several times per second; what it raises cancels the coroutine.
+
+    Raises:
+        LocalProtocolError: this is the loop's thread, where the coroutine is to be awaited instead.
+    """
+    if in_loop():
+        coroutine.close()
+        raise LocalProtocolError(
+            "TUBEMQ_PROTOCOL_MISUSE", what="a blocking call was made in the thread of the event loop"
+        )
+    submitted = submit(coroutine)
+    try:
+        return _result(submitted, wait)
+    except BaseException:
+        if not submitted.done():
+            submitted.stop()
+            wait_for_all([submitted], _CANCEL_S)
+        raise
+    finally:
+        # Its error holds this frame.
+        del submitted
+
+
+def call_soon(callback: Callable[..., object], *arguments: object) -> None:
+    """Call a function in the process's loop, from any thread; it must return at once."""
+    _thread().loop.call_soon_threadsafe(callback, *arguments)
+
+
+def in_loop() -> bool:
+    """Return whether this is the thread of the process's loop."""
+    return _running is not None and _running.thread is threading.current_thread()
+
+
+def task_count() -> int:
+    """Return how many coroutines of callers are under way in the process's loop."""
+    return 0 if _running is None else len(_running.tasks)
+
+
+def iterate(
+    items: AsyncGenerator[Item, None], *, ahead: int = 2, wait: Wait = SLEEP, idle: Item | None = None
+) -> Generator[Item, None, None]:
+    """Yield the items of an asynchronous generator, which runs ahead in the process's loop.
+
+    To close it cancels what the generator waits for, and returns when that has ended.
+
+    Args:
+        items: the generator.
+        ahead: how many items it may be ahead.
+        wait: its ``check`` is called several times per second while no item is there; what it raises ends it.
+        idle: yielded each time when no item has come for a tenth of a second; None: nothing is.
+    """
+    handover: _Handover[Item] = _Handover(ahead)
+    filling = submit(handover.fill(items))
+    try:
+        while True:
+            handover.ask()
+            while (item := handover.get(CHECK_S)) is None:
+                wait.check()
+                if idle is not None:
+                    yield idle
+            if isinstance(item, _End):
+                filling.result()
+                return
+            yield item
+    finally:
+        if not filling.done():
+            filling.stop()
+            wait_for_all([filling])
+        del filling
+
+
+class _End:
+    """Stands behind the last item."""
+
+
+class _Handover(Generic[Item]):
+    """Items on their way from the loop to the thread that takes them.
+
+    The loop adds items until there are as many as were asked for, and those it may be ahead. Then it sets
+    ``_waits``, looks again, and waits; who asks for another one looks at that, and wakes it.
+    """
+
+    def __init__(self, ahead: int) -> None:
+        self._items: queue.SimpleQueue[Item | _End] = queue.SimpleQueue()
+        self._wanted = ahead
+        self._waits = False
+        self._more = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+
+    async def fill(self, items: AsyncGenerator[Item, None]) -> None:
+        """Hand over all items, and then the end."""
+        self._loop = asyncio.get_running_loop()
+        added = 0
+        try:
+            async with contextlib.aclosing(items):
+                async for item in items:
+                    self._items.put(item)
+                    added += 1
+                    while added >= self._wanted:
+                        self._more.clear()
+                        self._waits = True
+                        if added >= self._wanted:
+                            await self._more.wait()
+                        self._waits = False
+        finally:
+            self._items.put(_End())
+
+    def ask(self) -> None:
+        """Ask for one more item."""
+        self._wanted += 1
+        if self._waits:
+            with contextlib.suppress(RuntimeError):  # the process is about to exit
+                self._loop.call_soon_threadsafe(self._more.set)
+
+    def get(self, timeout_s: float) -> Item | _End | None:
+        """Return the next item, or the end; None if it has not come in time."""
+        try:
+            return self._items.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+
+async def in_thread(call: Callable[[], Result], name: str) -> Result:
+    """Return what a function returns that may block for as long as it likes, in a daemon thread of its own.
+
+    A pool would hold up the exit of the process, and its other users. When the caller is cancelled, the
+    thread goes on, and its result is dropped.
+
+    Raises:
+        RuntimeError: no thread is left.
+    """
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if outcome.done():
+            return
+        if error is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)  # type: ignore[arg-type]
+
+    def make() -> None:
+        result, error = None, None
+        try:
+            result = call()
+        except BaseException as raised:  # noqa: BLE001 (the caller gets it)
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=make, name=name, daemon=True).start()
+    return await outcome
+
+
+def _thread() -> _LoopThread:
+    global _running
+    running = _running
+    if running is not None:
+        return running
+    with _lock:
+        if _has_ended:
+            what = "a call was made while the process exits"
+            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
+        if _running is None:
+            _running = _LoopThread()
+        return _running
+
+
+def _result(submitted: Submitted[Result], wait: Wait) -> Result:
+    if wait is SLEEP:
+        return submitted.result()
+    while True:
+        try:
+            return submitted.result(CHECK_S)
+        except TimeoutError:
+            # The coroutine may have raised one itself.
+            if submitted.done():
+                raise
+            wait.check()
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _running
+    _lock = threading.Lock()
+    if _running is not None:
+        _inherited.append(_running)
+        _running = None
+
+
+def _at_exit() -> None:
+    global _has_ended, _running
+    with _lock:
+        _has_ended, running, _running = True, _running, None
+    if running is not None:
+        running.stop()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+# Before that of any other module here: functions that are registered later are called first.
+atexit.register(_at_exit)
