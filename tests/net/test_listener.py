@@ -1,7 +1,10 @@
 """Accepting and serving connections: answers in order, ends that leave nothing behind."""
 
+import contextlib
+import dataclasses
 import re
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -9,11 +12,12 @@ import types
 
 import pytest
 
+from testkit.certificates import Authority
 from tests.waiting import wait_until
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.net import listener as listener_module
 from tubemq_spark.net.listener import Acceptor, Fault, Listener, Reply
-from tubemq_spark.net.tls import ServerTls
+from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Status
@@ -23,12 +27,35 @@ def echo(requests):
     return [request.body for request in requests]
 
 
+class TlsListener(Listener):
+    """One that ``dial`` connects to over TLS."""
+
+    client_tls: ssl.SSLContext
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def server_tls(authority):
+    pair = authority.issue("server")
+    return ServerTls(str(pair.cert), str(pair.key))
+
+
 @pytest.fixture
-def listen():
+def listen(request):
     opened = []
 
     def start(service=echo, port=0):
-        opened.append(Listener("test", "127.0.0.1", port, service))
+        if getattr(request, "param", "plain") == "tls":
+            opened.append(
+                TlsListener("test", "127.0.0.1", port, service, request.getfixturevalue("server_tls"))
+            )
+            opened[-1].client_tls = TlsConfig(str(request.getfixturevalue("authority").cert)).context()
+        else:
+            opened.append(Listener("test", "127.0.0.1", port, service))
         return opened[-1]
 
     yield start
@@ -36,8 +63,19 @@ def listen():
         listener.close()
 
 
-def dial(listener):
+over_tls = pytest.mark.parametrize("listen", ["tls"], indirect=True)
+over_both = pytest.mark.parametrize("listen", ["plain", "tls"], indirect=True)
+
+
+def dial_plain(listener):
     return socket.create_connection((listener.endpoint.host, listener.endpoint.port), 5)
+
+
+def dial(listener):
+    connected = dial_plain(listener)
+    if isinstance(listener, TlsListener):
+        return listener.client_tls.wrap_socket(connected, server_hostname="127.0.0.1")
+    return connected
 
 
 def ask(connected, *bodies):
@@ -52,6 +90,7 @@ def ask(connected, *bodies):
     return answers
 
 
+@over_both
 def test_requests_of_one_read_come_together_and_are_answered_in_order(listen, monkeypatch):
     seen, sent, data_to_send = [], [], RpcConnection.data_to_send
     monkeypatch.setattr(RpcConnection, "data_to_send", lambda own: sent.append(own) or data_to_send(own))
@@ -66,6 +105,28 @@ def test_requests_of_one_read_come_together_and_are_answered_in_order(listen, mo
     assert sum(seen) == 50
     assert len(seen) < 50
     assert len(sent) == 1 + len(seen), "the client's requests, and the answers to each read"
+
+
+@over_both
+def test_what_came_while_others_were_answered_is_one_read(listen):
+    seen, entered, all_sent = [], threading.Event(), threading.Event()
+
+    def service(requests):
+        seen.append(len(requests))
+        entered.set()
+        all_sent.wait(5)
+        return echo(requests)
+
+    client = RpcConnection(Role.CLIENT)
+    with dial(listen(service)) as connected:
+        for _ in range(50):
+            client.send_request(1, 2, b"x" * 1000, 1000)
+            connected.sendall(client.data_to_send())
+            entered.wait(5)
+        all_sent.set()
+        while client.in_flight and (data := connected.recv(1 << 16)):
+            client.receive_data(data)
+    assert seen == [1, 49]
 
 
 def test_a_fault_is_an_exception(listen):
@@ -92,6 +153,7 @@ def test_connections_are_served_side_by_side(listen):
         other.join()
 
 
+@over_both
 def test_a_broken_frame_closes_its_connection_only(listen):
     listener = listen()
     with dial(listener) as good, dial(listener) as bad:
@@ -109,6 +171,7 @@ def test_an_unreadable_request_is_answered_and_the_connection_stays(listen):
         assert ask(connected, b"2")[0].body == b"2"
 
 
+@over_both
 def test_a_peer_that_does_not_read_holds_up_nobody_and_not_the_end(listen):
     listener = listen(lambda requests: [bytes(1 << 20) for _ in requests])
     with dial(listener) as lazy, dial(listener) as other:
@@ -144,6 +207,7 @@ def test_answers_leave_before_all_of_a_read_are_there(listen):
     assert [answer.serial_no for answer in answers] == list(range(1, 301))
 
 
+@over_both
 def test_close_ends_open_connections_and_is_done_once(listen):
     listener = listen()
     with dial(listener) as connected:
@@ -155,6 +219,7 @@ def test_close_ends_open_connections_and_is_done_once(listen):
         dial(listener)
 
 
+@over_both
 def test_a_port_can_be_used_again_at_once(listen):
     first = listen()
     with dial(first) as connected:
@@ -251,6 +316,7 @@ def test_an_interceptor_gets_requests_one_by_one_from_the_next_read_on(listen):
     assert seen == [b"2", b"3"]
 
 
+@over_both
 def test_an_interceptor_can_change_a_frame_send_nothing_and_hang_up(listen):
     listener = listen()
     replies = {
@@ -337,9 +403,31 @@ def test_an_unreadable_request_is_answered_where_there_is_an_interceptor(listen)
         assert ask(connected, b"2")[0].body == b"2"
 
 
+def read_to_the_end(connected):
+    while connected.recv(1 << 16):
+        pass
+
+
 def half_frame(claimed, sent):
     """A frame of one chunk that claims more bytes than come."""
     return struct.pack(">Iiii", 0xFF7FF4FE, 1, 1, claimed) + bytes(sent)
+
+
+@over_both
+def test_answers_wait_for_the_peer_longer_than_one_look(listen, monkeypatch):
+    monkeypatch.setattr(listener_module, "_LOOK_S", 0.05)
+    listener = listen(lambda requests: [bytes(20 << 20) for _ in requests])
+    client = RpcConnection(Role.CLIENT)
+    client.send_request(1, 2, b"x" * 100, 1000)
+    frame = client.data_to_send()
+    with dial(listener) as connected:
+        connected.sendall(frame[:50])
+        wait_until(lambda: listener._held)
+        connected.sendall(frame[50:])
+        time.sleep(0.3)
+        while client.in_flight and (data := connected.recv(1 << 20)):
+            client.receive_data(data)
+    assert not client.in_flight
 
 
 def closed_soon(connected):
@@ -347,6 +435,7 @@ def closed_soon(connected):
     return receive(connected) == b""
 
 
+@over_both
 def test_a_frame_that_does_not_come_whole_in_time_closes_its_connection_only(listen, monkeypatch, caplog):
     monkeypatch.setattr(listener_module, "_LOOK_S", 0.05)
     monkeypatch.setattr(listener_module, "_FRAME_TIMEOUT_S", 0.3)
@@ -363,7 +452,7 @@ def test_a_frame_that_does_not_come_whole_in_time_closes_its_connection_only(lis
                 closed = slow.recv(1) == b""
             except TimeoutError:
                 continue
-            except ConnectionError:
+            except OSError:
                 closed = True
         assert closed_soon(late)
         assert ask(idle, b"2")[0].body == b"2", "idle for longer than that, with no frame begun"
@@ -371,6 +460,7 @@ def test_a_frame_that_does_not_come_whole_in_time_closes_its_connection_only(lis
     assert said == ["test cut off a connection from 127.0.0.1: a frame was not here whole after 0.3 s"]
 
 
+@over_both
 def test_a_peer_that_always_has_a_frame_under_way_goes_on(listen, monkeypatch):
     monkeypatch.setattr(listener_module, "_LOOK_S", 0.02)
     monkeypatch.setattr(listener_module, "_FRAME_TIMEOUT_S", 0.2)
@@ -392,6 +482,7 @@ def test_a_peer_that_always_has_a_frame_under_way_goes_on(listen, monkeypatch):
             client.receive_data(connected.recv(1 << 16))
 
 
+@over_both
 def test_unfinished_frames_hold_bounded_memory(listen, monkeypatch, caplog):
     monkeypatch.setattr(listener_module, "_MAX_HELD_BYTES", 1 << 20)
     listener = listen()
@@ -408,6 +499,7 @@ def test_unfinished_frames_hold_bounded_memory(listen, monkeypatch, caplog):
     assert "unfinished frames hold more than 1 MiB" in caplog.text
 
 
+@over_both
 def test_a_frame_that_came_whole_holds_nothing_more(listen):
     listener = listen()
     with dial(listener) as connected:
@@ -420,6 +512,105 @@ def test_a_frame_that_came_whole_holds_nothing_more(listen):
         assert client.receive_data(connected.recv(1 << 16))
         wait_until(lambda: not listener._held)
         assert listener.connection_count == 1
+
+
+@over_tls
+def test_half_a_record_does_not_put_off_the_end_of_a_frame(listen, monkeypatch):
+    monkeypatch.setattr(listener_module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(listener_module, "_FRAME_TIMEOUT_S", 0.3)
+    with dial(listen()) as connected:
+        connected.sendall(half_frame(100, 50))
+        socket.socket.sendall(connected, b"\x17\x03\x03\x00\x40" + bytes(10))
+        assert closed_soon(connected)
+
+
+@over_tls
+def test_requests_before_a_record_that_was_changed_on_the_way_are_served(listen):
+    seen, entered, all_sent = [], threading.Event(), threading.Event()
+
+    def service(requests):
+        seen.extend(request.body for request in requests)
+        entered.set()
+        all_sent.wait(5)
+        return echo(requests)
+
+    client = RpcConnection(Role.CLIENT)
+    with dial(listen(service)) as connected:
+        for body in (b"first", b"second"):
+            client.send_request(1, 2, body, 1000)
+            connected.sendall(client.data_to_send())
+            entered.wait(5)
+        socket.socket.sendall(connected, b"\x17\x03\x03\x00\x13" + bytes(19))
+        all_sent.set()
+        with pytest.raises(ssl.SSLError, match="BAD_RECORD_MAC"):
+            read_to_the_end(connected)
+        wait_until(lambda: len(seen) == 2)
+    assert seen == [b"first", b"second"]
+
+
+@over_tls
+@pytest.mark.parametrize(
+    ("sent", "ends", "cause"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", False, r"\[SSL: HTTP_REQUEST\] http request"),
+        (b"\x16\x03\x01", True, "the peer closed it during the TLS handshake"),
+        (b"\x16\x03\x01", False, "timed out"),
+    ],
+)
+def test_a_client_that_does_not_agree_to_tls_is_cut_off(listen, monkeypatch, caplog, sent, ends, cause):
+    monkeypatch.setattr(listener_module, "_HANDSHAKE_S", 0.3)
+    listener = listen()
+    with dial(listener) as good:
+        with dial_plain(listener) as bad:
+            bad.sendall(sent)
+            if ends:
+                bad.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                read_to_the_end(bad)
+        assert ask(good, b"x")[0].body == b"x"
+        wait_until(lambda: listener.connection_count == 1)
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert re.match(f"test cut off a connection from 127.0.0.1 that did not agree to TLS: {cause}", said)
+
+
+@over_tls
+def test_close_ends_connections_that_shake_hands(listen, monkeypatch, caplog):
+    monkeypatch.setattr(listener_module, "_HANDSHAKE_S", 3600.0)
+    for _ in range(10):
+        listener = listen()
+        with dial_plain(listener) as connected:
+            wait_until(lambda listener=listener: listener.connection_count == 1)
+            listener.close()
+            assert receive(connected) == b""
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_an_alert_reaches_a_client_that_has_sent_requests(authority, server_tls):
+    """Bytes that nothing reads would reset the connection."""
+    tls = dataclasses.replace(server_tls, client_ca_file=str(authority.cert))
+    listener = Listener("test", "127.0.0.1", 0, echo, tls)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    session = (
+        TlsConfig(str(authority.cert)).context().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    )
+    try:
+        with dial(listener) as connected:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                session.do_handshake()
+            connected.sendall(outgoing.read())
+            while True:
+                incoming.write(connected.recv(1 << 16))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    session.do_handshake()
+                    break
+            session.write(b"x" * 1000)
+            connected.sendall(outgoing.read())
+            while data := connected.recv(1 << 16):
+                incoming.write(data)
+            with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
+                session.read(1)
+    finally:
+        listener.close()
 
 
 def test_connections_beyond_the_limit_are_closed_at_once(caplog):

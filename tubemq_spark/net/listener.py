@@ -14,7 +14,7 @@ import itertools
 import logging
 import selectors
 import socket
-import struct
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -22,10 +22,8 @@ from typing import Final, NamedTuple
 
 from tubemq_spark.errors import OptionError, ProtocolError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.net.tls import ServerTls
-from tubemq_spark.net.tls_session import TlsSocket
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Status
@@ -35,6 +33,8 @@ logger = logging.getLogger(__name__)
 _BACKLOG: Final = 256
 _LAST_PORT: Final = 65_535
 _RECEIVE_BYTES: Final = 1 << 18
+_RECORD_BYTES: Final = 1 << 14
+"""No record of TLS is longer, and a read returns one at most."""
 MAX_CONNECTIONS: Final = 4096
 _FRAME_TIMEOUT_S: Final = 120.0
 """The longest frame, 28 MiB, comes in that time over 2 Mbit/s."""
@@ -44,7 +44,7 @@ _MAX_HELD_BYTES: Final = 256 << 20
 """Of unfinished frames, all connections together."""
 _SLICE_BYTES: Final = 1 << 20
 """Answers to one read are sent when there is this much of them."""
-_HANDSHAKE_MS: Final = 10_000
+_HANDSHAKE_S: Final = 10.0
 _ACCEPT_PAUSE_S: Final = 0.1
 """How long to leave the port alone after a failed accept: out of file descriptors passes by itself."""
 
@@ -116,7 +116,7 @@ class Acceptor:
         self._serve = serve
         self._max_connections = max_connections
         self._refusals: set[str] = set()
-        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._connections: dict[threading.Thread, socket.socket] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thawed = threading.Event()
@@ -162,12 +162,13 @@ class Acceptor:
         self._wake_receiver.close()
         with self._lock:
             connections = dict(self._connections)
-            for connected in connections:
+            for connected in connections.values():
                 # Wakes its thread, which closes the socket; only shut down here, as the number of a
-                # closed one may belong to another file already.
+                # closed one may belong to another file already. ``SSLSocket.shutdown`` would turn TLS off
+                # below that thread.
                 with contextlib.suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)
-        for thread in connections.values():
+                    socket.socket.shutdown(connected, socket.SHUT_RDWR)
+        for thread in connections:
             thread.join()
 
     def _accept(self) -> None:
@@ -202,7 +203,7 @@ class Acceptor:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 thread.start()
-                self._connections[connected] = thread
+                self._connections[thread] = connected
             undo.pop_all()
 
     def _refuse(self, kind: str, why: str) -> None:
@@ -221,8 +222,7 @@ class Acceptor:
             logger.debug("%s lost a connection: %s", self._name, error)
         finally:
             with self._lock:
-                del self._connections[connected]
-                connected.close()
+                self._connections.pop(threading.current_thread()).close()
 
     def _stand_still(self) -> None:
         """Wait while frozen.
@@ -271,7 +271,7 @@ class Listener(Acceptor):
             tls.context()
         self._tls = tls
         self._service = service
-        self._held: dict[socket.socket | TlsSocket, _Held] = {}
+        self._held: dict[socket.socket, _Held] = {}
         self.interceptor: Interceptor | None = None
         """Stands between requests and the service from the next read on; for tests of clients.
 
@@ -283,7 +283,6 @@ class Listener(Acceptor):
         if stream is None:
             return
         connection = RpcConnection(Role.SERVER)
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", *_split(_LOOK_S)))
         try:
             while data := self._receive(stream, connection):
                 self._stand_still()
@@ -300,25 +299,36 @@ class Listener(Acceptor):
         finally:
             self._held.pop(stream, None)
 
-    def _secured(self, connected: socket.socket, tls: ServerTls) -> TlsSocket | None:
+    def _secured(self, connected: socket.socket, tls: ServerTls) -> ssl.SSLSocket | None:
         """Shake hands with a client over TLS; return None when it has to go."""
+        peer = _peer_of(connected)
         try:
-            stream = TlsSocket.accept(connected, tls, Deadline.after_ms(_HANDSHAKE_MS))
-            connected.settimeout(None)
+            context = tls.context()
+            with self._lock:  # ``close`` shuts down the one or the other.
+                stream = context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
+                self._connections[threading.current_thread()] = stream
+            _shake_hands(stream)
         except (OSError, OptionError) as error:
             if not self._closing.is_set():
-                self._refuse("TLS", f"{_peer_of(connected)} that did not agree to TLS: {error}")
+                self._refuse("TLS", f"{peer} that did not agree to TLS: {_cause(error)}")
             return None
         return stream
 
-    def _receive(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> bytes:
+    def _receive(self, connected: socket.socket, connection: RpcConnection) -> bytes:
         """Wait for bytes; return none when the connection has ended, or holds too much for too long."""
         while self._may_hold(connected, connection):
-            with contextlib.suppress(BlockingIOError):  # nothing came for ``_LOOK_S``
-                return connected.recv(_RECEIVE_BYTES)
+            if not connection.held_bytes:
+                return _read(connected)
+            connected.settimeout(_LOOK_S)
+            try:
+                return _read(connected)
+            except TimeoutError:
+                continue
+            finally:
+                connected.settimeout(None)  # Answers may wait for the peer as long as they like.
         return b""
 
-    def _may_hold(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> bool:
+    def _may_hold(self, connected: socket.socket, connection: RpcConnection) -> bool:
         """Note what a connection holds of an unfinished frame; return whether it may go on."""
         if not connection.held_bytes:
             self._held.pop(connected, None)
@@ -338,7 +348,7 @@ class Listener(Acceptor):
 
     def _answer_all(
         self,
-        connected: socket.socket | TlsSocket,
+        connected: socket.socket,
         connection: RpcConnection,
         requests: Sequence[rpc.Request],
     ) -> None:
@@ -351,13 +361,13 @@ class Listener(Acceptor):
                 queued = 0
         self._send_queued(connected, connection)
 
-    def _send_queued(self, connected: socket.socket | TlsSocket, connection: RpcConnection) -> None:
+    def _send_queued(self, connected: socket.socket, connection: RpcConnection) -> None:
         self._stand_still()
         connected.sendall(connection.data_to_send())
 
     def _reply_to_each(
         self,
-        connected: socket.socket | TlsSocket,
+        connected: socket.socket,
         connection: RpcConnection,
         requests: Sequence[rpc.Request],
         interceptor: Interceptor,
@@ -379,6 +389,20 @@ class Listener(Acceptor):
         return answer
 
 
+def _read(connected: socket.socket) -> bytes:
+    """Wait for bytes and return those that are there; none: the connection has ended."""
+    if not isinstance(connected, ssl.SSLSocket):
+        return connected.recv(_RECEIVE_BYTES)
+    received = bytearray(connected.recv(_RECORD_BYTES))
+    # One record at a time would be small reads, each with a packet of answers.
+    connected.setblocking(False)
+    with contextlib.suppress(OSError):  # What is more than "no record is here" comes again.
+        while len(received) < _RECEIVE_BYTES and (record := connected.recv(_RECORD_BYTES)):
+            received += record
+    connected.setblocking(True)
+    return bytes(received)
+
+
 def _queue(connection: RpcConnection, request: rpc.Request, answer: Answer) -> int:
     """Queue an answer, and return how many bytes it has without its envelope."""
     if isinstance(answer, Fault):
@@ -388,17 +412,36 @@ def _queue(connection: RpcConnection, request: rpc.Request, answer: Answer) -> i
     return len(answer)
 
 
-def _peer_of(connected: socket.socket | TlsSocket) -> str:
+def _peer_of(connected: socket.socket) -> str:
     try:
         return str(connected.getpeername()[0])
     except OSError:
         return "a peer that is gone"
 
 
-def _split(seconds: float) -> tuple[int, int]:
-    """Return seconds and microseconds, as C's ``timeval`` has them."""
-    whole = int(seconds)
-    return whole, int((seconds - whole) * 1_000_000)
+def _shake_hands(connected: ssl.SSLSocket) -> None:
+    """Agree on TLS with a client.
+
+    Raises:
+        OSError: it speaks no TLS, shows no certificate that we trust, is gone, or takes too long.
+    """
+    connected.settimeout(_HANDSHAKE_S)
+    try:
+        connected.do_handshake()
+    except OSError:
+        # What stays unread resets the connection, and the client may miss the alert.
+        connected.setblocking(False)
+        with contextlib.suppress(OSError):
+            socket.socket.recv(connected, _RECEIVE_BYTES)
+        raise
+    connected.setblocking(True)
+
+
+def _cause(error: Exception) -> str:
+    """Return why a handshake failed."""
+    if isinstance(error, ssl.SSLEOFError):
+        return "the peer closed it during the TLS handshake"
+    return "timed out" if isinstance(error, TimeoutError) else str(error)
 
 
 def _listen(host: str, port: int, setting: str) -> socket.socket:

@@ -18,7 +18,7 @@ from typing import Final, Self
 from tubemq_spark.errors import TlsError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.tls import ServerTls, TlsConfig
+from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.net.tls_errors import handshake_broken_off, handshake_error, refusal
 from tubemq_spark.net.tls_probes import answers_in_the_clear
 
@@ -137,18 +137,6 @@ class TlsSocket:
                 raise
             raise _why(error, endpoint, config) from error
 
-    @classmethod
-    def accept(cls, connected: socket.socket, config: ServerTls, deadline: Deadline) -> Self:
-        """Shake hands with a client.
-
-        Raises:
-            OSError: it speaks no TLS, shows no certificate that we trust, or is gone.
-            OptionError: a file of the settings cannot be used.
-        """
-        session = TlsSession(config.context(), server_side=True)
-        _shake_hands(connected, session, deadline)
-        return cls(connected, session)
-
     def recv(self, size: int) -> bytes:
         """Wait for plain bytes; none: the peer closed the connection.
 
@@ -206,11 +194,6 @@ class TlsSocket:
             finally:
                 self._sending.release()
         self._socket.shutdown(how)
-
-    def getpeername(self) -> tuple[str, int]:
-        """Return the peer's address and port."""
-        host, port, *_ = self._socket.getpeername()
-        return host, port
 
     def close(self) -> None:
         """Close the socket without a word: in a forked child the session belongs to the parent."""
