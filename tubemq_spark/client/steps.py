@@ -13,7 +13,7 @@ scheduler do other things until then. There are these kinds of waits:
 
 import collections
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -151,8 +151,9 @@ def advance(steps: Steps[Value], awaited: Awaited[Any] | None) -> Awaited[Any]:
     return steps.send(value)
 
 
-def run(steps: Steps[Value]) -> Value:
+def run(rule: Steps[Value] | Coroutine[Any, Any, Value]) -> Value:
     """Carry out a rule in this thread, which waits."""
+    steps = rule.__await__() if isinstance(rule, Coroutine) else rule
     awaited: Awaited[Any] | None = None
     while True:
         try:

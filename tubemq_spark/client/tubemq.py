@@ -24,12 +24,13 @@ from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.sending import direct_sending
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription, require_topic_names
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.net.tls import TlsConfig
@@ -360,7 +361,7 @@ class TubeMQClient:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
         if self._remote is not None:
             return self._remote.bounds(layout.stores)
-        return store_bounds(self._config, self._pool, layout.stores, layout.visit_token)
+        return loop.run(store_bounds(self._config, self._pool.connections, layout.stores, layout.visit_token))
 
     def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> Iterator[Record]:
         """Yield all records that topics hold now, one partition after the other and each in its order.
@@ -410,7 +411,7 @@ class TubeMQClient:
         if self._remote is not None:
             fetched = self._remote.read_range(request, on_loss, wait)
         else:
-            fetched = read_range(self._config, self._pool, request, on_loss, wait)
+            fetched = read_in_thread(self._config, self._pool.connections, request, on_loss, wait)
         return _in_batches(fetched, exact_offsets=alone)
 
     def read_arrow(

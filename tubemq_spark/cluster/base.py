@@ -147,7 +147,8 @@ class Cluster(Protocol):
     ) -> Generator[FetchedBatch, None, None]:
         """Yield exactly the records of a range, in offset order.
 
-        Closing the iterator gives back what it holds at a broker.
+        A batch of no offsets may stand anywhere between others: nothing has come for a while. Closing the
+        iterator gives back what it holds at a broker.
 
         Args:
             request: what to read, as a layout's ``request`` made it.

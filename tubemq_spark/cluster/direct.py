@@ -9,7 +9,7 @@ from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.metadata.first_readable import first_readable
 from tubemq_spark.client.metadata.group_positions import group_positions, move_group
 from tubemq_spark.client.metadata.layout import topics_layout
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import (
@@ -23,10 +23,10 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
-from tubemq_spark.net.kept_channels import KeptChannels
+from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import SLEEP, Wait
-from tubemq_spark.net.side_by_side import all_of
+from tubemq_spark.net.side_by_side import each_of
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
@@ -38,13 +38,19 @@ _FEW_LOGS: Final = 16
 import of what speaks HTTP takes 35 ms."""
 
 
+_MOST_READERS: Final = 16
+"""How many first records are read at the same time."""
+_READ_AHEAD: Final = 2
+"""How many batches of a task's range are fetched before Spark asks for them."""
+
+
 class DirectCluster(Cluster):
     """A cluster over a pool of channels, which it shares with others and does not close.
 
     Its senders are new producers, or those that ``producers`` returns, which may have served others before.
     ``web`` returns where the masters serve their administration API. With ``suggests``, the error of a topic
-    that does not exist names one that was perhaps meant. Ranges are read over channels of their own when
-    ``channels`` are given.
+    that does not exist names one that was perhaps meant. A cluster ``for_task`` reads a few batches of a
+    range ahead, over connections that others do not wait behind.
 
     Each of Spark's Python processes begins with importing this, and most of them only read. So what producers
     and the administration API need, more than all the rest, is imported where it is used.
@@ -56,15 +62,16 @@ class DirectCluster(Cluster):
         pool: ChannelPool,
         producers: "Callable[[], KeptProducers] | None" = None,
         web: Callable[[], Sequence[Endpoint]] = tuple,
-        channels: KeptChannels | None = None,
         *,
+        for_task: bool = False,
         suggests: bool = True,
     ) -> None:
         self._config = config
         self._web = web
         self._pool = pool
+        self._connections = pool.connections
         self._producers = producers
-        self._channels = channels
+        self._for_task = for_task
         self._suggests = suggests
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
@@ -90,9 +97,10 @@ class DirectCluster(Cluster):
         """Ask the brokers of all these stores at once; what ``wait`` raises ends the question."""
         endpoints = layout.stores if stores is None else {store: layout.stores[store] for store in stores}
         token = layout.visit_token
-        return store_bounds(
-            self._config, self._pool, endpoints, token, flushed=flushed, timeout_ms=timeout_ms, wait=wait
+        question = store_bounds(
+            self._config, self._connections, endpoints, token, flushed=flushed, timeout_ms=timeout_ms
         )
+        return loop.run(question, wait)
 
     def first_readable(
         self, layout: TopicsLayout, begins: Mapping[TopicPartition, OffsetBounds], wait: Wait = SLEEP
@@ -104,16 +112,16 @@ class DirectCluster(Cluster):
 
             whole = whole_logs(self._web(), begins)
 
-        def ask(partition: TopicPartition) -> int:
+        async def ask(partition: TopicPartition) -> int:
             route = Route(layout.partitions[partition], layout.visit_token)
-            return first_readable(self._config, self._pool, partition, route, begins[partition], wait)
+            return await first_readable(self._config, self._connections, partition, route, begins[partition])
 
-        read = all_of(ask, begins.keys() - whole)
+        read = loop.run(each_of(ask, begins.keys() - whole, _MOST_READERS), wait)
         return {partition: read.get(partition, span.earliest) for partition, span in begins.items()}
 
     def group_positions(self, layout: TopicsLayout, wait: Wait = SLEEP) -> Mapping[TopicPartition, int]:
         """Register the group in each partition for a moment; what ``wait`` raises ends the question."""
-        return group_positions(self._config, self._pool, layout, wait)
+        return loop.run(group_positions(self._config, self._connections, layout), wait)
 
     def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API over HTTP, where the masters say that it is."""
@@ -125,13 +133,22 @@ class DirectCluster(Cluster):
         self, layout: TopicsLayout, positions: Mapping[TopicPartition, int], wait: Wait = SLEEP
     ) -> Mapping[TopicPartition, TubeMQError]:
         """Register the group in each partition at its offset, for a moment; as ``group_positions``."""
-        return move_group(self._config, self._pool, layout, positions, wait)
+        return loop.run(move_group(self._config, self._connections, layout, positions), wait)
 
     def read_range(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP
     ) -> Generator[FetchedBatch, None, None]:
         """Read under a reader group's lease, straight from the partition's broker."""
-        return read_range(self._config, self._pool, request, on_loss, wait, channels=self._channels)
+        return read_in_thread(
+            self._config,
+            self._connections,
+            request,
+            on_loss,
+            wait,
+            ahead=_READ_AHEAD if self._for_task else 0,
+            private=self._for_task,
+            tells_idle=self._for_task,
+        )
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""

@@ -5,22 +5,21 @@ from typing import TYPE_CHECKING
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
-from tubemq_spark.net.kept_channels import process_channels
 from tubemq_spark.net.pool import process_pool
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.kept_producers import KeptProducers
 
 
-def open_cluster(config: ClusterConfig, *, own_channels: bool = False) -> Cluster:
+def open_cluster(config: ClusterConfig, *, for_task: bool = False) -> Cluster:
     """Return the cluster a configuration names; cheap, since a process shares its channels.
 
     Spark reuses its Python workers for many tasks, so channels and producers outlive a task.
 
     Args:
         config: the configuration.
-        own_channels: whether ranges that are read directly have channels of their own: for a task, which
-            reads one after the other. A driver looks into many at the same time; they share one per broker.
+        for_task: whether ranges are read for a task: one after the other, ahead of Spark, and over
+            connections of its own. A driver looks into many at the same time; they share one per broker.
 
     Raises:
         OptionError: the configuration names gateways, and gRPC is not installed, or a file of TLS cannot be
@@ -31,9 +30,11 @@ def open_cluster(config: ClusterConfig, *, own_channels: bool = False) -> Cluste
         from tubemq_spark.client.remote.connections import process_gateways
         from tubemq_spark.cluster.remote import RemoteCluster
 
-        return RemoteCluster(process_gateways(config.gateways, config.client, config.gateway_token))
-    channels = process_channels() if own_channels else None
-    return DirectCluster(config.client, process_pool(), _producers, lambda: config.web_servers, channels)
+        gateways = process_gateways(config.gateways, config.client, config.gateway_token)
+        return RemoteCluster(gateways, for_task=for_task)
+    return DirectCluster(
+        config.client, process_pool(), _producers, lambda: config.web_servers, for_task=for_task
+    )
 
 
 def _producers() -> "KeptProducers":

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.queries import Queries
-from tubemq_spark.client.remote.ranges import read_remote_range
+from tubemq_spark.client.remote.ranges import read_remote_range, read_remote_range_ahead
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.cluster.remote_sender import RemoteSender
 from tubemq_spark.errors import TubeMQError
@@ -28,10 +28,14 @@ from tubemq_spark.protocol.gateway.limits import chunks
 
 
 class RemoteCluster(Cluster):
-    """A cluster over gateways, which it shares with others and does not close."""
+    """A cluster over gateways, which it shares with others and does not close.
 
-    def __init__(self, gateways: Gateways) -> None:
+    A cluster ``for_task`` reads a few batches of a range ahead.
+    """
+
+    def __init__(self, gateways: Gateways, *, for_task: bool = False) -> None:
         self._gateways = gateways
+        self._for_task = for_task
         self._queries = Queries(gateways)
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
@@ -129,7 +133,8 @@ class RemoteCluster(Cluster):
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP
     ) -> Generator[FetchedBatch, None, None]:
         """Read through a gateway, and through another one when that is lost."""
-        return read_remote_range(self._gateways, request, on_loss, wait)
+        read = read_remote_range_ahead if self._for_task else read_remote_range
+        return read(self._gateways, request, on_loss, wait)
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask a master."""

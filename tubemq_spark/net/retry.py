@@ -189,8 +189,22 @@ class Backoff:
 
     def wait(self, deadline: Deadline) -> bool:
         """Make the next pause; return False, without waiting, when the deadline has passed."""
+        pause_s = self.next_s(deadline)
+        if pause_s is None:
+            return False
+        self._wait.pause(pause_s)
+        return True
+
+    def next_s(self, deadline: Deadline) -> float | None:
+        """Return the next pause in seconds, no longer than until the deadline; None when it has passed.
+
+        A pause that the deadline cuts short is one all the same: one last attempt is worthwhile.
+        """
         self._failures += 1
-        return pause(self._pace.after_ms(self._failures) * (1 - self._random() / 2), deadline, self._wait)
+        if deadline.expired:
+            return None
+        pause_ms = self._pace.after_ms(self._failures) * (1 - self._random() / 2)
+        return min(pause_ms / 1000, deadline.remaining())
 
     def reset(self) -> None:
         """Begin again with the first pause: an attempt has succeeded in between."""

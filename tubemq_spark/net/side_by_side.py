@@ -1,8 +1,9 @@
-"""One question to many, asked by several threads side by side: one that is slow holds up no other."""
+"""One question to many, asked side by side: one that is slow holds up no other."""
 
+import asyncio
 import concurrent.futures
-from collections.abc import Callable, Collection
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final, TypeVar
 
 from tubemq_spark.errors import TubeMQError
 
@@ -36,3 +37,24 @@ def answers_and_errors(
 
     answers = all_of(ask_or_note, keys)
     return {key: answer[0] for key, answer in answers.items() if answer}, errors
+
+
+async def each_of(
+    ask: Callable[[Key], Coroutine[Any, Any, Answer]], keys: Collection[Key], at_once: int
+) -> dict[Key, Answer]:
+    """Return the answer for each key, of which some are asked at once, by tasks.
+
+    What ``ask`` raises for one of them ends the others, and is raised when they have ended.
+    """
+    quota = asyncio.Semaphore(at_once)
+
+    async def ask_in_turn(key: Key) -> Answer:
+        async with quota:
+            return await ask(key)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {key: group.create_task(ask_in_turn(key)) for key in keys}
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return {key: task.result() for key, task in tasks.items()}

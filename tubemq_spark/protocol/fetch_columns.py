@@ -6,7 +6,7 @@ The columns hold positions and not values, so Arrow can copy the values without 
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterator
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,3 +139,21 @@ class FetchedBatch:
     """Whether row ``i`` has the offset ``start + 28 * columns.ordinals[i]``; otherwise rows have none."""
     bytes_behind: int | None = None  # currDataDlt (8)
     """How much data the store's log had behind these records when they were fetched, in bytes."""
+
+    @classmethod
+    def empty(cls, partition: TopicPartition, offset: int) -> Self:
+        """Return a batch of no offsets: ``next`` is ``start``."""
+        return cls(partition, offset, offset, _NO_MESSAGES, dense=True)
+
+
+_NO_OFFSETS: Final = np.zeros(0, np.int64)
+_NO_MESSAGES: Final = MessageColumns(
+    b"",
+    _NO_OFFSETS,
+    _NO_OFFSETS,
+    _NO_OFFSETS,
+    _NO_OFFSETS,
+    _NO_OFFSETS,
+    _NO_OFFSETS,
+    np.zeros(0, np.bool_),
+)

@@ -170,7 +170,7 @@ class LossesOfTask:
         self._reached, self._end = range_.start, range_.end
         for batch in batches:
             self._write()
-            self._reached = batch.next
+            self._reached = max(self._reached, batch.next)
             yield batch
         self._write()
 

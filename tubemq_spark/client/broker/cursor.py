@@ -37,12 +37,11 @@ Invariants:
 """
 
 import dataclasses
-import functools
 from typing import Final
 
 from tubemq_spark.client.broker.lease import LeaseHolder
 from tubemq_spark.client.broker.session import Fetched, Position
-from tubemq_spark.client.steps import Blocking, Started, Steps, run, wait_for
+from tubemq_spark.client.steps import Started
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
@@ -74,11 +73,7 @@ class Step:
 
 
 class Cursor:
-    """A position in a partition, at the broker and here; every difference between the two is an error.
-
-    ``receiving``, ``confirming`` and ``confirming_by`` are the rules; ``fetch`` and ``confirm`` carry them
-    out in a thread that waits.
-    """
+    """A position in a partition, at the broker and here; every difference between the two is an error."""
 
     def __init__(self, holder: LeaseHolder, partition: TopicPartition) -> None:
         """Create a cursor that stands nowhere; call ``seek`` first.
@@ -94,44 +89,29 @@ class Cursor:
         self._holder = holder
         self._partition = partition
 
-    def seek(self, offset: int) -> Position:
+    async def seek(self, offset: int) -> Position:
         """Lease the partition again, at an offset; the answer is where the broker really stands.
 
         Raises:
             TubeMQError: as ``LeaseHolder.acquire``.
         """
         self.unconfirmed = None
-        answer = self._holder.acquire(offset)
+        answer = await self._holder.acquire(offset)
         self.position = answer.current
         return answer
-
-    def fetch(self) -> Fetched:
-        """Fetch the records from our position on, again if those of the last fetch are not confirmed.
-
-        Returns:
-            The records; or a refusal, such as that there is nothing to read now, which is confirmed too.
-
-        Raises:
-            TubeMQError: as ``receiving``.
-        """
-        return run(self.receiving(self.start_fetch()))
 
     def start_fetch(self, *, confirm: bool = False, own_limits: bool = False) -> Started[Fetched]:
         """Ask for the next records and return at once.
 
         Args:
-            confirm: whether this confirms the last answer; then pass it to ``confirming_by``, otherwise to
-                ``receiving``.
+            confirm: whether this confirms the last answer; then pass it to ``confirm_by``, otherwise to
+                ``receive``.
             own_limits: whether the broker leaves out the flow control of the cluster; see ``BrokerSession``.
         """
         lease = self._holder.lease
         return lease.session.start_fetch(lease.claim, consumed=confirm, own_limits=own_limits)
 
-    def confirm(self) -> Step:
-        """Confirm the last answer and move behind it, and wait for that; see ``confirming``."""
-        return run(self.confirming())
-
-    def receiving(self, started: Started[Fetched]) -> Steps[Fetched]:
+    async def receive(self, started: Started[Fetched]) -> Fetched:
         """Wait for a fetch from our position.
 
         Raises:
@@ -139,13 +119,13 @@ class Cursor:
             TubeMQConnectionError: the connection was lost.
             TubeMQTimeoutError: no answer came.
         """
-        fetched = yield from wait_for(started)
+        fetched = await started
         if fetched.refusal is None:
             self._expect(fetched.header.current_offset, self.position)
         self.unconfirmed = fetched
         return fetched
 
-    def confirming(self) -> Steps[Step]:
+    async def confirm(self) -> Step:
         """Confirm the last answer and move behind it.
 
         Raises:
@@ -156,34 +136,34 @@ class Cursor:
         """
         fetched = self._to_confirm()
         if fetched.refusal is not None:
-            return (yield from self._step_without_records(fetched, fetched.refusal))
+            return await self._step_without_records(fetched, fetched.refusal)
         lease = self._holder.lease
         commit = lease.session.start_commit(lease.claim, consumed=True)
         _decode(fetched)
         try:
-            answer = yield from wait_for(commit)
+            answer = await commit
         except RpcError as error:
             if error.code != ErrCode.FORBIDDEN:
                 raise
-            return (yield from self._confirm_without_commit(fetched))
+            return await self._confirm_without_commit(fetched)
         return self._move(answer.current, fetched)
 
-    def confirming_by(self, next_fetch: Started[Fetched]) -> Steps[Step]:
+    async def confirm_by(self, next_fetch: Started[Fetched]) -> Step:
         """Wait for a fetch that confirms the last answer, and move behind that.
 
         Usually the new answer is ``unconfirmed`` then. It is dropped if it is uncertain where it begins.
 
         Raises:
-            TubeMQError: as ``confirming``.
+            TubeMQError: as ``confirm``.
         """
         fetched = self._to_confirm()
         _decode(fetched)
-        following = yield from wait_for(next_fetch)
+        following = await next_fetch
         if following.refusal is not None:
-            return (yield from self._step_before_refusal(fetched, following.refusal))
+            return await self._step_before_refusal(fetched, following.refusal)
         end = following.header.current_offset
         if end != self.counted_end(fetched):
-            return (yield from self._step_to_doubtful_end(end, fetched))
+            return await self._step_to_doubtful_end(end, fetched)
         step = Step(self.position, end, fetched)
         self.position, self.unconfirmed = end, following
         return step
@@ -199,25 +179,25 @@ class Cursor:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
         return fetched
 
-    def _confirm_without_commit(self, fetched: Fetched) -> Steps[Step]:
+    async def _confirm_without_commit(self, fetched: Fetched) -> Step:
         """End a step of a closed topic, which can be fetched from but not committed."""
-        following = yield from wait_for(self.start_fetch(confirm=True))
+        following = await self.start_fetch(confirm=True)
         if following.refusal is not None and following.refusal.code not in _NOT_NOW:
             raise following.refusal
-        end = yield from self._drop_in_flight()
-        return (yield from self._step_to_doubtful_end(end, fetched))
+        end = await self._drop_in_flight()
+        return await self._step_to_doubtful_end(end, fetched)
 
-    def _step_before_refusal(self, fetched: Fetched, refusal: RpcError) -> Steps[Step]:
+    async def _step_before_refusal(self, fetched: Fetched, refusal: RpcError) -> Step:
         """End a step whose next fetch confirmed it but brought nothing: a commit says where it ends.
 
         That commit drops what the refused fetch may have read.
         """
         if refusal.code not in _NOT_NOW:
             raise refusal
-        end = yield from self._drop_in_flight()
-        return (yield from self._step_to_doubtful_end(end, fetched))
+        end = await self._drop_in_flight()
+        return await self._step_to_doubtful_end(end, fetched)
 
-    def _step_to_doubtful_end(self, end: int, fetched: Fetched) -> Steps[Step]:
+    async def _step_to_doubtful_end(self, end: int, fetched: Fetched) -> Step:
         """End a step at a position which the broker may have moved.
 
         When that lies behind the end of the records, the broker has passed over other entries, or the log's
@@ -227,9 +207,9 @@ class Cursor:
         least = self.counted_end(fetched)
         if end <= least:
             return self._move(end, fetched)
-        begins = yield from self._acquire(least)
+        begins = await self._acquire(least)
         if begins == least:
-            again = yield from self._acquire(end)
+            again = await self._acquire(end)
             self._expect(again, end)
             return self._move(end, fetched)
         if not fetched.count:
@@ -237,30 +217,30 @@ class Cursor:
         # The next step stands before the log's beginning, and fails for it.
         return self._move(least, fetched)
 
-    def _step_without_records(self, fetched: Fetched, refusal: RpcError) -> Steps[Step]:
+    async def _step_without_records(self, fetched: Fetched, refusal: RpcError) -> Step:
         if refusal.code == ErrCode.SERVER_CONSUME_SPEED_LIMIT:
             pause_ms = max(_LEAST_PAUSE_MS, fetched.header.wait_ms)
             return Step(self.position, self.position, fetched, pause_ms)
         if refusal.code != ErrCode.NOT_FOUND:
             raise refusal
         # A broker that passed only other partitions' records in memory says "not found" and moves on.
-        end = yield from self._drop_in_flight()
-        return (yield from self._step_to_doubtful_end(end, fetched))
+        end = await self._drop_in_flight()
+        return await self._step_to_doubtful_end(end, fetched)
 
-    def _drop_in_flight(self) -> Steps[int]:
+    async def _drop_in_flight(self) -> int:
         """Drop what the broker has fetched for us but not confirmed; return where it stands."""
         lease = self._holder.lease
         try:
-            answer = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
+            answer = await lease.session.start_commit(lease.claim, consumed=False)
         except RpcError as error:
             if error.code != ErrCode.FORBIDDEN:
                 raise
-            answer = yield from wait_for(Blocking(functools.partial(lease.register, None)))
+            answer = await lease.register(None)
         return answer.current
 
-    def _acquire(self, offset: int) -> Steps[int]:
+    async def _acquire(self, offset: int) -> int:
         """Lease the partition at an offset; return where the broker stands."""
-        answer = yield from wait_for(Blocking(functools.partial(self._holder.acquire, offset)))
+        answer = await self._holder.acquire(offset)
         return answer.current
 
     def _move(self, end: int, fetched: Fetched) -> Step:
@@ -302,11 +282,11 @@ class ReadAhead:
         """Where the next step begins, in index bytes."""
         return self._cursor.position
 
-    def seek(self, offset: int) -> Position:
+    async def seek(self, offset: int) -> Position:
         """Lease the partition again, at an offset; see ``Cursor.seek``."""
         self.forget()
         self._counts = False
-        return self._cursor.seek(offset)
+        return await self._cursor.seek(offset)
 
     def forget(self) -> None:
         """Do not wait for what is being fetched."""
@@ -314,7 +294,7 @@ class ReadAhead:
             self._ahead.forget()
             self._ahead = None
 
-    def step(self, until: int) -> Step:
+    async def step(self, until: int) -> Step:
         """Read what comes next and move behind it.
 
         After an error nothing of the step counts: ``seek`` to the position where it was to begin.
@@ -323,14 +303,15 @@ class ReadAhead:
             until: the next step is fetched ahead when this one ends before that offset.
 
         Raises:
-            TubeMQError: as ``Cursor.confirming``.
+            TubeMQError: as ``Cursor.confirm``.
         """
         if self._cursor.unconfirmed is None:
-            self._receive(until)
+            await self._receive(until)
         confirming, self._ahead = self._ahead, None
-        step = run(
-            self._cursor.confirming() if confirming is None else self._cursor.confirming_by(confirming)
-        )
+        if confirming is None:
+            step = await self._cursor.confirm()
+        else:
+            step = await self._cursor.confirm_by(confirming)
         following = self._cursor.unconfirmed
         if following is None:
             self._fetch_ahead(step, until)
@@ -338,10 +319,10 @@ class ReadAhead:
             self._confirm_ahead(following, until)
         return step
 
-    def _receive(self, until: int) -> None:
+    async def _receive(self, until: int) -> None:
         """Wait for the answer to the fetch from our position."""
         started, self._ahead = self._ahead or self._cursor.start_fetch(), None
-        fetched = run(self._cursor.receiving(started))
+        fetched = await self._cursor.receive(started)
         if fetched.refusal is None:
             self._confirm_ahead(fetched, until)
 

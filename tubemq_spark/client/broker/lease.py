@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
-from tubemq_spark.client.steps import Steps, run, wait_for
 from tubemq_spark.errors import LocalProtocolError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import ReadStatus
@@ -56,7 +55,7 @@ class Lease:
         self._query_priority = query_priority
         self._message_types = message_types
 
-    def register(
+    async def register(
         self, offset: int | None, read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST
     ) -> Position:
         """Register the partition, for the first time or again; what is in flight is dropped.
@@ -70,9 +69,9 @@ class Lease:
             Where the broker stands; not ``offset`` when that lies outside the store.
 
         Raises:
-            TubeMQError: as ``BrokerSession.register``.
+            TubeMQError: as ``BrokerSession.start_register``.
         """
-        return self.session.register(
+        return await self.session.start_register(
             self.claim,
             offset,
             read_status=read_status,
@@ -80,11 +79,7 @@ class Lease:
             query_priority=self._query_priority,
         )
 
-    def release(self) -> TubeMQError | None:
-        """Give the partition back, and wait for that; what was fetched last is not committed."""
-        return run(self.releasing(consumed=False))
-
-    def releasing(self, *, consumed: bool) -> Steps[TubeMQError | None]:
+    async def release(self, *, consumed: bool = False) -> TubeMQError | None:
         """Give the partition back; return why the broker has not done it, if it has not.
 
         When the connection was lost it may be called again: a broker gives up only what we hold, and commits
@@ -94,9 +89,7 @@ class Lease:
             consumed: whether what was fetched last is committed.
         """
         try:
-            yield from wait_for(
-                self.session.start_unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
-            )
+            await self.session.start_unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
         except TubeMQError as error:
             logger.debug("could not release %s: %s", self.claim.partition, error)
             return error
@@ -122,7 +115,7 @@ class LeaseHolder(abc.ABC):
         return self._lease
 
     @abc.abstractmethod
-    def acquire(self, offset: int) -> Position:
+    async def acquire(self, offset: int) -> Position:
         """Register the partition at an offset; what was fetched before and is not confirmed is dropped.
 
         Returns:

@@ -11,8 +11,9 @@ Invariants:
   carried out, and must not move the new position.
 """
 
+import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from tubemq_spark.client.broker.lease import Lease, LeaseHolder
@@ -21,61 +22,59 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.errors import RpcError, TubeMQTimeoutError
-from tubemq_spark.model import Endpoint, Route, TopicPartition
+from tubemq_spark.model import Route, TopicPartition
 from tubemq_spark.net.call import Channel
+from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connections import Connections, Private
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import FREE_READER_GROUP, SLEEP, Backoff, Wait
+from tubemq_spark.net.retry import FREE_READER_GROUP, Backoff
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
 class ReaderGroupHolder(LeaseHolder):
-    """Holds one partition for one reader; a context manager that releases it at the end."""
+    """Holds one partition for one reader; an asynchronous context manager that releases it at the end."""
 
     def __init__(
         self,
         config: ClientConfig,
-        pool: ChannelPool,
+        connections: Connections,
         partition: TopicPartition,
         route: Route,
         *,
         query_priority: int | None = None,
         message_types: Sequence[str] = (),
-        wait: Wait = SLEEP,
-        connect: Callable[[Endpoint], Channel] | None = None,
+        private: Private | None = None,
     ) -> None:
         """Create a holder without a lease; ``acquire`` registers one.
 
         Args:
             config: the settings, which name the reader groups.
-            pool: the channels.
+            connections: the connections.
             partition: what to hold.
             route: the partition's broker and a visit token.
             query_priority: see ``Lease``.
             message_types: see ``Lease``.
-            wait: how to wait.
-            connect: how to get a channel to a broker; by default that of the pool.
+            private: opens the connection to the broker; None: the shared one serves.
         """
         super().__init__(partition)
         self._config = config
-        self._pool = pool
+        self._connections = connections
         self.endpoint = route.endpoint
         """The partition's broker; it may be changed before the next ``acquire``."""
         self._visit_token = route.visit_token
         self._query_priority = query_priority
         self._message_types = message_types
-        self._wait = wait
-        self._connect = connect or self._shared
+        self._private = private
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._lease is not None and not self._lease.session.channel.closed:
-            self._lease.release()
+            await self._lease.release()
 
-    def acquire(self, offset: int) -> Position:
+    async def acquire(self, offset: int) -> Position:
         """Register the partition at an offset, under a new name; the lease before it is released.
 
         Returns:
@@ -86,20 +85,21 @@ class ReaderGroupHolder(LeaseHolder):
             RpcError: the broker refuses for another reason.
             TubeMQError: the broker cannot be reached.
         """
-        channel = self._connect(self.endpoint)
-        self._release(channel)
+        connection = await self._connect()
+        await self._release(connection)
         wait_ms = min(self._config.lease_wait_ms, self._config.fetch_timeout_ms)
-        deadline = Deadline.after_ms(wait_ms)
-        backoff = Backoff(FREE_READER_GROUP, wait=self._wait)
+        deadline = Deadline.after_ms(wait_ms, asyncio.get_running_loop().time)
+        backoff = Backoff(FREE_READER_GROUP)
         groups = list(self._config.reader_groups)
         while True:
             # At random, so that readers that start together do not ask for the same names in turn.
             random.shuffle(groups)
             for group in groups:
-                position = self._acquire_under(group, channel, offset)
+                position = await self._acquire_under(group, connection, offset)
                 if position is not None:
                     return position
-            if not backoff.wait(deadline):
+            pause_s = backoff.next_s(deadline)
+            if pause_s is None:
                 raise TubeMQTimeoutError(
                     "TUBEMQ_LEASES_TAKEN",
                     count=len(groups),
@@ -107,45 +107,49 @@ class ReaderGroupHolder(LeaseHolder):
                     partition=self._partition,
                     waited_ms=wait_ms,
                 )
+            await asyncio.sleep(pause_s)
 
-    def _acquire_under(self, group: str, channel: Channel, offset: int) -> Position | None:
+    async def _acquire_under(self, group: str, connection: Connection, offset: int) -> Position | None:
         """Make the lease under a reader group; return None when another reader holds the partition."""
         claim = Claim(self._partition, group, identity.consumer_id(group))
         lease = self._lease = Lease(
-            self._session(channel),
+            self._session(connection),
             claim,
             query_priority=self._query_priority,
             message_types=self._message_types,
         )
         try:
-            return self._register_with_valid_token(lease, offset)
+            return await self._register_with_valid_token(lease, offset)
         except RpcError as error:
             if error.code != ErrCode.PARTITION_OCCUPIED:
                 raise
             self._lease = None
             return None
 
-    def _register_with_valid_token(self, lease: Lease, offset: int) -> Position:
+    async def _register_with_valid_token(self, lease: Lease, offset: int) -> Position:
         try:
-            return lease.register(offset)
+            return await lease.register(offset)
         except RpcError as error:
             if error.code != ErrCode.CERTIFICATE_FAILURE:
                 raise
         # Brokers accept a token for 16 minutes or so; a task may begin long after it was planned.
-        self._visit_token = fresh_visit_token(self._config, self._pool)
+        self._visit_token = await fresh_visit_token(self._config, self._connections)
         lease.session = self._session(lease.session.channel)
-        return lease.register(offset)
+        return await lease.register(offset)
 
-    def _release(self, channel: Channel) -> None:
+    async def _release(self, connection: Connection) -> None:
         if self._lease is None:
             return
-        # The channel of the lease may have been lost since.
-        self._lease.session = self._session(channel)
-        self._lease.release()
+        # The connection of the lease may have been lost since.
+        self._lease.session = self._session(connection)
+        await self._lease.release()
         self._lease = None
 
     def _session(self, channel: Channel) -> BrokerSession:
-        return BrokerSession(channel, self._config, self._visit_token, self._wait)
+        return BrokerSession(channel, self._config, self._visit_token)
 
-    def _shared(self, endpoint: Endpoint) -> Channel:
-        return self._pool.get(endpoint, self._config.connect_timeout_ms, self._config.tls)
+    async def _connect(self) -> Connection:
+        if self._private is not None:
+            return await self._private.to(self.endpoint)
+        config = self._config
+        return await self._connections.get(self.endpoint, config.connect_timeout_ms, config.tls)

@@ -122,28 +122,6 @@ class BrokerSession:
         self._wait = wait
         self._authorized_token = authorized_token
 
-    def register(
-        self,
-        claim: Claim,
-        offset: int | None,
-        *,
-        read_status: ReadStatus = ReadStatus.STORED_OR_EARLIEST,
-        filters: Sequence[str] = (),
-        query_priority: int | None = None,
-    ) -> Position:
-        """Lease a partition, or renew the lease, and set the position.
-
-        The broker silently moves an offset that lies outside the store to the store's beginning or end:
-        compare the answer. Without an offset the group's stored one applies.
-
-        Raises:
-            RpcError: 403 no such topic there, 410 another client holds the partition, 415 the visit token
-                is too old, 500 no such partition, 503 the broker is starting or was stopped.
-        """
-        return self.start_register(
-            claim, offset, read_status=read_status, filters=filters, query_priority=query_priority
-        ).result()
-
     def start_register(
         self,
         claim: Claim,
@@ -153,7 +131,14 @@ class BrokerSession:
         filters: Sequence[str] = (),
         query_priority: int | None = None,
     ) -> Started[Position]:
-        """Ask for a lease like ``register``, and return at once."""
+        """Lease a partition, or renew the lease, and set the position; return at once.
+
+        The broker silently moves an offset that lies outside the store to the store's beginning or end:
+        compare the answer. Without an offset the group's stored one applies.
+
+        The result raises RpcError: 403 no such topic there, 410 another client holds the partition, 415 the
+        visit token is too old, 500 no such partition, 503 the broker is starting or was stopped.
+        """
         request = self._lease_request(OpType.REGISTER, claim, read_status)
         request.filterCondStr.extend(filters)
         if offset is not None:
@@ -172,23 +157,18 @@ class BrokerSession:
 
         return Started(self._start(Method.PARTITION_REGISTER, request, during), finish)
 
-    def unregister(self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None) -> None:
-        """Give a lease up.
+    def start_unregister(
+        self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None
+    ) -> Started[None]:
+        """Give a lease up, and return at once.
+
+        The result raises RpcError: 411 no client holds the partition, 412 another one does.
 
         Args:
             claim: a partition that is held.
             consumed: whether what was fetched last is committed; otherwise it is dropped.
             timeout_ms: how long the answer may take, at most as long as every answer.
-
-        Raises:
-            RpcError: 411 no client holds the partition, 412 another one does.
         """
-        self.start_unregister(claim, consumed=consumed, timeout_ms=timeout_ms).result()
-
-    def start_unregister(
-        self, claim: Claim, *, consumed: bool = False, timeout_ms: int | None = None
-    ) -> Started[None]:
-        """Give a lease up like ``unregister``, and return at once."""
         # Any other number than 0 drops it (BrokerServiceServer.inProcessConsumerUnregister).
         status = ReadStatus.STORED_OR_EARLIEST if consumed else ReadStatus.STORED_OR_LATEST
         request = self._lease_request(OpType.UNREGISTER, claim, status)

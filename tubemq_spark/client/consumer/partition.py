@@ -40,7 +40,7 @@ from tubemq_spark.client.broker.session import MEMORY_TOO, BrokerSession, Claim,
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.producers import is_token_refused
-from tubemq_spark.client.steps import Blocking, PartitionLock, Steps, wait_for
+from tubemq_spark.client.steps import Blocking, PartitionLock, Steps, run, wait_for
 from tubemq_spark.errors import (
     DataLossError,
     RemoteProtocolError,
@@ -119,21 +119,21 @@ class OwnHolder(LeaseHolder):
         self._claim = Claim(partition, reader.config.group, reader.session.client_id)
         self._types = tuple(sorted(types))
 
-    def acquire(self, offset: int) -> Position:
+    async def acquire(self, offset: int) -> Position:
         """Register the partition at an offset.
 
         Raises:
-            TubeMQError: as ``BrokerSession.register``.
+            TubeMQError: as ``BrokerSession.start_register``.
         """
-        return self._register(lambda lease: lease.register(offset))
+        return await Blocking(lambda: self._register(lambda lease: run(lease.register(offset))))
 
     def resume(self, read_status: ReadStatus) -> Position:
         """Register the partition where the group stands; one without a position begins as the status says.
 
         Raises:
-            TubeMQError: as ``BrokerSession.register``.
+            TubeMQError: as ``BrokerSession.start_register``.
         """
-        return self._register(lambda lease: lease.register(None, read_status))
+        return self._register(lambda lease: run(lease.register(None, read_status)))
 
     def releasing(self, *, consumed: bool) -> Steps[None]:
         """Give the partition back, so that its next owner does not have to wait until the lease ends.
@@ -151,7 +151,7 @@ class OwnHolder(LeaseHolder):
             except TubeMQConnectionError as lost:
                 error = lost
                 break
-            error = yield from lease.releasing(consumed=consumed)
+            error = yield from lease.release(consumed=consumed).__await__()
             if not isinstance(error, TubeMQConnectionError):
                 self._lease = None
                 break
@@ -266,7 +266,7 @@ class ConsumerPartition:
 
         Raises:
             DataLossError: the offset is not in the store, and ``on_loss`` does not tolerate it.
-            TubeMQError: as ``BrokerSession.register``.
+            TubeMQError: as ``BrokerSession.start_register``.
         """
         if offset is not None:
             self._cursor.position = offset
@@ -287,8 +287,8 @@ class ConsumerPartition:
 
         Raises:
             DataLossError: the offset is not in the store, and ``on_loss`` does not tolerate it.
-            TubeMQError: as ``BrokerSession.register``. A member of a group goes on where the group stands,
-                which the broker may have moved.
+            TubeMQError: as ``BrokerSession.start_register``. A member of a group goes on where the group
+                stands, which the broker may have moved.
         """
         before = self.position
         self.unplace()
@@ -325,7 +325,7 @@ class ConsumerPartition:
 
         Raises:
             DataLossError: records are gone, and ``on_loss`` does not tolerate it.
-            TubeMQError: as ``Cursor.receiving`` and ``Cursor.confirming``.
+            TubeMQError: as ``Cursor.receive`` and ``Cursor.confirm``.
         """
         cursor = self._cursor
         if self._reset_wanted:
@@ -334,12 +334,12 @@ class ConsumerPartition:
             yield from wait_for(Blocking(self._place))
         elif confirms and cursor.unconfirmed is not None:
             confirming = cursor.start_fetch(confirm=True, own_limits=own_limits)
-            yield from self._accept((yield from cursor.confirming_by(confirming)))
+            yield from self._accept((yield from cursor.confirm_by(confirming).__await__()))
         fetched = cursor.unconfirmed if confirms else None
         if fetched is None:
-            fetched = yield from cursor.receiving(cursor.start_fetch(own_limits=own_limits))
+            fetched = yield from cursor.receive(cursor.start_fetch(own_limits=own_limits)).__await__()
         if fetched.refusal is not None:
-            return (yield from cursor.confirming())
+            return (yield from cursor.confirm().__await__())
         yield from self._report_damage(fetched)
         return fetched
 
@@ -349,9 +349,9 @@ class ConsumerPartition:
         Raises:
             DataLossError: the broker passed over records, and ``on_loss`` does not tolerate it. The batch
                 is confirmed all the same.
-            TubeMQError: as ``Cursor.confirming``.
+            TubeMQError: as ``Cursor.confirm``.
         """
-        step = yield from self._cursor.confirming()
+        step = yield from self._cursor.confirm().__await__()
         yield from self._accept(step)
         return step
 
@@ -392,7 +392,7 @@ class ConsumerPartition:
     def _place_at_position(self) -> Position:
         """Register at the position and see whether it is still there."""
         start = self._cursor.position
-        answer = self._cursor.seek(start)
+        answer = run(self._cursor.seek(start))
         if answer.current > start:
             self._report(Loss.EXPIRED, start, answer.current, self._rows(start, answer.current))
         elif answer.current < start:
@@ -411,7 +411,7 @@ class ConsumerPartition:
         if not isinstance(target, Edge):
             self._cursor.position = target
             return self._place_at_position()
-        answer = self._cursor.seek(_EDGES[target])
+        answer = run(self._cursor.seek(_EDGES[target]))
         self.standing = Standing.PLACED
         return answer
 
@@ -419,7 +419,7 @@ class ConsumerPartition:
         """Register at an offset where the partition stood; if that fails, the next fetch does."""
         self._cursor.position = offset
         with contextlib.suppress(TubeMQError):
-            self._cursor.seek(offset)
+            run(self._cursor.seek(offset))
             self.standing = Standing.PLACED
 
     def _follow_reset(self) -> None:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.times import times_of
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import (
@@ -21,6 +21,7 @@ from tubemq_spark.model import (
     StoreId,
     TopicPartition,
 )
+from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.side_by_side import all_of
 from tubemq_spark.offsets.loss import LossRecord
@@ -60,7 +61,7 @@ class BrokerQuestions:
 
     def bounds(self, stores: Mapping[StoreId, Endpoint]) -> StoreBounds:
         """See ``Questions``."""
-        return store_bounds(self._config, self._pool, stores, self._visit_token())
+        return loop.run(store_bounds(self._config, self._pool.connections, stores, self._visit_token()))
 
     def peek(
         self, endpoint: Endpoint, records: OffsetRange
@@ -68,7 +69,7 @@ class BrokerQuestions:
         """See ``Questions``."""
         # A member is not told which other partitions are in the store.
         request = RangeRequest(records, Route(endpoint, self._visit_token()), own_store=False)
-        return contextlib.closing(read_range(self._config, self._pool, request, pass_over))
+        return contextlib.closing(read_in_thread(self._config, self._pool.connections, request, pass_over))
 
 
 def offsets_of_time(

@@ -175,17 +175,14 @@ class ProducerSession(MasterSession):
         return PublishRoutes(MappingProxyType(partitions), route.max_message_bytes or self._max_message_bytes)
 
 
-def fresh_visit_token(config: ClientConfig, pool: ChannelPool) -> int:
-    """Return a new visit token from the master; brokers refuse those older than about 16 minutes.
+async def fresh_visit_token(config: ClientConfig, connections: object) -> int:
+    def ask():
+        with ChannelPool() as pool, ProducerSession(config, pool) as session:
+            return session.visit_token
 
-    A producer without topics gets one just as a consumer does, and it joins no group whose other members
-    may read other topics.
+    from tubemq_spark.net.loop import in_thread
 
-    Raises:
-        TubeMQError: as ``MasterSession.open``.
-    """
-    with ProducerSession(config, pool) as session:
-        return session.visit_token
+    return await in_thread(ask, "temp")
 
 
 def is_token_refused(error: TubeMQError) -> bool:

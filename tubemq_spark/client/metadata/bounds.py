@@ -15,7 +15,6 @@ import dataclasses
 import random
 from collections.abc import Mapping
 
-from tubemq_spark.client.broker.channels import connect_to_all
 from tubemq_spark.client.broker.session import FLUSHED_ONLY, BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
@@ -30,33 +29,31 @@ from tubemq_spark.model import (
     StoreId,
     TopicPartition,
 )
-from tubemq_spark.net.pool import ChannelPool, RpcChannel
-from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
-def store_bounds(
+async def store_bounds(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     stores: Mapping[StoreId, Endpoint],
     visit_token: int,
     *,
     flushed: bool = False,
     timeout_ms: int | None = None,
-    wait: Wait = SLEEP,
 ) -> StoreBounds:
     """Ask the brokers of all stores at once.
 
     Args:
         config: the settings, which name the reader groups.
-        pool: the channels.
+        connections: the connections.
         stores: the stores, with their brokers.
         visit_token: a visit token of a master.
         flushed: whether a store ends where its data is safe on disk, not where producers append. A broker
             that crashes loses what lies in between, and uses the same offsets again.
         timeout_ms: how long connecting and the answers may take; by default as in the settings.
-        wait: how to wait; what it raises ends the question.
 
     Returns:
         The bounds, and for every store without an answer the reason: its broker cannot be reached or refuses
@@ -65,13 +62,12 @@ def store_bounds(
     patience_ms = min(config.rpc_timeout_ms, timeout_ms or config.rpc_timeout_ms)
     probe = _Probe(
         dataclasses.replace(config, rpc_timeout_ms=patience_ms),
-        pool,
+        connections,
         stores,
         visit_token,
-        wait,
         flushed=flushed,
     )
-    probe.ask()
+    await probe.ask()
     return StoreBounds(probe.by_store, probe.failures)
 
 
@@ -81,37 +77,39 @@ class _Probe:
     def __init__(
         self,
         config: ClientConfig,
-        pool: ChannelPool,
+        connections: Connections,
         stores: Mapping[StoreId, Endpoint],
         visit_token: int,
-        wait: Wait,
         *,
         flushed: bool,
     ) -> None:
         self._config = config
-        self._pool = pool
+        self._connections = connections
         self._stores = stores
         self._visit_token = visit_token
-        self._wait = wait
         self._priority = FLUSHED_ONLY if flushed else None
-        self._channels: dict[Endpoint, RpcChannel] = {}
+        self._to_broker: dict[Endpoint, Connection] = {}
         self.by_store: dict[StoreId, OffsetBounds] = {}
         self.failures: dict[StoreId, TubeMQError] = {}
 
-    def ask(self) -> None:
-        self._connect()
-        self._ask_under_some_group([store for store in self._stores if store not in self.failures])
+    async def ask(self) -> None:
+        await self._connect()
+        await self._ask_under_some_group([store for store in self._stores if store not in self.failures])
         refused = [store for store, error in self.failures.items() if is_token_refused(error)]
         if refused:
-            self._ask_with_a_new_token(refused)
+            await self._ask_with_a_new_token(refused)
 
-    def _connect(self) -> None:
-        self._channels, failed = connect_to_all(self._config, self._pool, set(self._stores.values()))
+    async def _connect(self) -> None:
+        config = self._config
+        timeout_ms = min(config.connect_timeout_ms, config.rpc_timeout_ms)
+        self._to_broker, failed = await self._connections.to_all(
+            self._stores.values(), timeout_ms, config.tls
+        )
         for store, endpoint in self._stores.items():
             if endpoint in failed:
                 self.failures[store] = failed[endpoint]
 
-    def _ask_under_some_group(self, stores: list[StoreId]) -> None:
+    async def _ask_under_some_group(self, stores: list[StoreId]) -> None:
         """Ask under one reader group after another until each store has an answer."""
         # The others at random, so that queries that ask at the same moment do not ask under the same names in
         # turn.
@@ -120,7 +118,7 @@ class _Probe:
         for group in groups:
             if not stores:
                 return
-            stores = self._ask_under(group, stores)
+            stores = await self._ask_under(group, stores)
         for store in stores:
             self.failures[store] = TubeMQTimeoutError(
                 "TUBEMQ_LEASES_TAKEN",
@@ -130,7 +128,7 @@ class _Probe:
                 waited_ms=0,
             )
 
-    def _ask_under(self, group: str, stores: list[StoreId]) -> list[StoreId]:
+    async def _ask_under(self, group: str, stores: list[StoreId]) -> list[StoreId]:
         """Ask for all stores at once; return those that another reader holds under this group."""
         client_id = identity.consumer_id(group)
         started = [
@@ -144,7 +142,7 @@ class _Probe:
             for store, claim, register in started:
                 try:
                     if register is not None:
-                        self.by_store[store] = _bounds(store, register.result(), self._stores[store])
+                        self.by_store[store] = _bounds(store, await register, self._stores[store])
                 except TubeMQError as error:
                     if isinstance(error, RpcError) and error.code == ErrCode.PARTITION_OCCUPIED:
                         occupied.append(store)
@@ -174,18 +172,18 @@ class _Probe:
             self._session(store).start_unregister(claim).forget()
 
     def _session(self, store: StoreId) -> BrokerSession:
-        return BrokerSession(self._channels[self._stores[store]], self._config, self._visit_token, self._wait)
+        return BrokerSession(self._to_broker[self._stores[store]], self._config, self._visit_token)
 
-    def _ask_with_a_new_token(self, stores: list[StoreId]) -> None:
+    async def _ask_with_a_new_token(self, stores: list[StoreId]) -> None:
         """Ask again where the visit token was refused: brokers accept one for about 16 minutes."""
         try:
-            self._visit_token = fresh_visit_token(self._config, self._pool)
+            self._visit_token = await fresh_visit_token(self._config, self._connections)
         except TubeMQError as error:
             self.failures.update(dict.fromkeys(stores, error))
             return
         for store in stores:
             del self.failures[store]
-        self._ask_under_some_group(stores)
+        await self._ask_under_some_group(stores)
 
 
 def _first_partition(store: StoreId) -> TopicPartition:

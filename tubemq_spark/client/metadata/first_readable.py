@@ -7,6 +7,7 @@ is must be known before a range is planned: a range that starts inside these ent
 records were removed later.
 """
 
+import asyncio
 import dataclasses
 
 from tubemq_spark.client.broker.cursor import Cursor, Step
@@ -15,29 +16,27 @@ from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import OffsetBounds, Route, TopicPartition
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Backoff, Wait
+from tubemq_spark.net.retry import Backoff
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 
-def first_readable(
+async def first_readable(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     partition: TopicPartition,
     route: Route,
     bounds: OffsetBounds,
-    wait: Wait = SLEEP,
 ) -> int:
     """Return the offset of the first record of a log that can be read, in index bytes.
 
     Args:
         config: the settings.
-        pool: the channels.
+        connections: the connections.
         partition: the only partition of its store.
         route: its broker and a visit token.
         bounds: what the store's index holds.
-        wait: how to wait when the broker has no answer yet.
 
     Returns:
         ``bounds.latest`` when no record before it can be read.
@@ -48,24 +47,27 @@ def first_readable(
     if bounds.earliest >= bounds.latest:
         return bounds.latest
     probing = dataclasses.replace(config, reader_groups=config.probe_groups)
-    with ReaderGroupHolder(probing, pool, partition, route, query_priority=MEMORY_TOO, wait=wait) as holder:
-        return _search(Cursor(holder, partition), partition, bounds, config.rpc_timeout_ms, wait)
+    holder = ReaderGroupHolder(probing, connections, partition, route, query_priority=MEMORY_TOO)
+    async with holder:
+        return await _search(Cursor(holder, partition), partition, bounds, config.rpc_timeout_ms)
 
 
-def _search(
-    cursor: Cursor, partition: TopicPartition, bounds: OffsetBounds, timeout_ms: int, wait: Wait
-) -> int:
-    deadline = Deadline.after_ms(timeout_ms)
-    backoff = Backoff(wait=wait)
-    cursor.seek(bounds.earliest)
+async def _search(cursor: Cursor, partition: TopicPartition, bounds: OffsetBounds, timeout_ms: int) -> int:
+    deadline = Deadline.after_ms(timeout_ms, asyncio.get_running_loop().time)
+    backoff = Backoff()
+    await cursor.seek(bounds.earliest)
     while cursor.position < bounds.latest:
-        cursor.fetch()
-        step = cursor.confirm()
+        await cursor.receive(cursor.start_fetch())
+        step = await cursor.confirm()
         if step.fetched.count:
-            return step.start if step.dense else _behind_the_gap(cursor, step)
+            return step.start if step.dense else await _behind_the_gap(cursor, step)
         if step.pause_ms:
-            wait.pause(step.pause_ms / 1000)
-        elif step.next == step.start and not backoff.wait(deadline):
+            await asyncio.sleep(step.pause_ms / 1000)
+            continue
+        if step.next != step.start:
+            continue
+        pause_s = backoff.next_s(deadline)
+        if pause_s is None:
             raise TubeMQTimeoutError(
                 "TUBEMQ_NO_PROGRESS",
                 partition=partition,
@@ -74,10 +76,11 @@ def _search(
                 timeout_ms=timeout_ms,
                 trouble="the broker has nothing to read there",
             )
+        await asyncio.sleep(pause_s)
     return bounds.latest
 
 
-def _behind_the_gap(cursor: Cursor, step: Step) -> int:
+async def _behind_the_gap(cursor: Cursor, step: Step) -> int:
     """Return where the records begin in a step that passed over entries without data.
 
     The answer to a fetch does not say where the gap is. If it is at the beginning, as it is after retention,
@@ -85,9 +88,9 @@ def _behind_the_gap(cursor: Cursor, step: Step) -> int:
     there are records between gaps, which must not be passed over, and the step's own start is returned.
     """
     candidate = step.next - INDEX_ENTRY_BYTES * step.fetched.count
-    cursor.seek(candidate)
-    cursor.fetch()
-    again = cursor.confirm()
+    await cursor.seek(candidate)
+    await cursor.receive(cursor.start_fetch())
+    again = await cursor.confirm()
     return candidate if again.start == candidate and _first(again) == _first(step) else step.start
 
 

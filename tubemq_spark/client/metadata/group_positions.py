@@ -5,27 +5,22 @@ given; the lease is given up at once, and the position stays. While a consumer o
 partition, the broker refuses (410): its position is that consumer's business.
 """
 
+import contextlib
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
-from tubemq_spark.client.broker.channels import connect_to_all
 from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token, is_token_refused
+from tubemq_spark.client.steps import Started
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
-
-Key = TypeVar("Key")
-Result = TypeVar("Result")
+from tubemq_spark.net.connections import Connections
 
 
-def group_positions(
-    config: ClientConfig, pool: ChannelPool, layout: TopicsLayout, wait: Wait = SLEEP
+async def group_positions(
+    config: ClientConfig, connections: Connections, layout: TopicsLayout
 ) -> dict[TopicPartition, int]:
     """Return the group's next offset in each partition, in index bytes; the log's beginning if it has none.
 
@@ -33,25 +28,24 @@ def group_positions(
         RpcError: a consumer of the group holds a partition (410), or a broker refuses for another reason.
         TubeMQConnectionError: a broker cannot be reached.
     """
-    positions, failures = _register(config, pool, layout, dict.fromkeys(layout.partitions), wait)
+    positions, failures = await _register(config, connections, layout, dict.fromkeys(layout.partitions))
     for error in failures.values():
         raise error
     return {partition: position.current for partition, position in positions.items()}
 
 
-def move_group(
+async def move_group(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     layout: TopicsLayout,
     positions: Mapping[TopicPartition, int],
-    wait: Wait = SLEEP,
 ) -> dict[TopicPartition, TubeMQError]:
     """Move the group to offsets, in index bytes; return why it was not moved in some partitions.
 
     Partitions that the layout does not list are left out.
     """
     listed = {partition: offset for partition, offset in positions.items() if partition in layout.partitions}
-    answers, failures = _register(config, pool, layout, listed, wait)
+    answers, failures = await _register(config, connections, layout, listed)
     for partition, position in answers.items():
         if position.current != listed[partition]:
             failures[partition] = RemoteProtocolError(
@@ -63,93 +57,86 @@ def move_group(
     return failures
 
 
-def _register(
+async def _register(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     layout: TopicsLayout,
     offsets: Mapping[TopicPartition, int | None],
-    wait: Wait,
 ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
     """Register partitions and give them up again; return the answers and the failures."""
-    positions, failures = _register_with(config, pool, layout, offsets, wait)
+    positions, failures = await _register_with(config, connections, layout, offsets)
     refused = {place: offsets[place] for place, error in failures.items() if is_token_refused(error)}
     if refused:
         try:
-            token = fresh_visit_token(config, pool)
+            token = await fresh_visit_token(config, connections)
         except TubeMQError as error:
             return positions, failures | dict.fromkeys(refused, error)
         renewed = dataclasses.replace(layout, visit_token=token)
-        found_now, failures_now = _register_with(config, pool, renewed, refused, wait)
+        found_now, failures_now = await _register_with(config, connections, renewed, refused)
         permanent = {partition: error for partition, error in failures.items() if partition not in refused}
         return positions | found_now, permanent | failures_now
     return positions, failures
 
 
-def _register_with(
+async def _register_with(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     layout: TopicsLayout,
     offsets: Mapping[TopicPartition, int | None],
-    wait: Wait,
 ) -> tuple[dict[TopicPartition, Position], dict[TopicPartition, TubeMQError]]:
     """Do so once, all at once, with the visit token of the layout."""
     failures: dict[TopicPartition, TubeMQError] = {}
     client_id = identity.consumer_id(config.group)
     claims = {partition: Claim(partition, config.group, client_id) for partition in offsets}
-    sessions = _sessions(config, pool, layout, offsets, failures, wait)
-    registers = _collect(
-        {
-            partition: functools.partial(session.start_register, claims[partition], offsets[partition])
-            for partition, session in sessions.items()
-        },
-        failures,
-    )
-    unimportant: dict[TopicPartition, TubeMQError] = {}
+    sessions = await _sessions(config, connections, layout, offsets, failures)
+    registers: dict[TopicPartition, Started[Position]] = {}
+    for partition, session in sessions.items():
+        try:
+            registers[partition] = session.start_register(claims[partition], offsets[partition])
+        except TubeMQError as error:
+            failures[partition] = error
+    releases: list[Started[None]] = []
     try:
-        positions = _collect(
-            {partition: register.result for partition, register in registers.items()}, failures
-        )
+        positions = await _answers(registers, failures)
     finally:
         # Also after an error: the broker may have carried the request out. A lease that is not given up ends
         # by itself; the position is set all the same.
-        releases = _collect(
-            {
-                place: functools.partial(sessions[place].start_unregister, claims[place])
-                for place in registers
-            },
-            unimportant,
-        )
-    _collect({partition: release.result for partition, release in releases.items()}, unimportant)
+        for partition in registers:
+            with contextlib.suppress(TubeMQError):
+                releases.append(sessions[partition].start_unregister(claims[partition]))
+    for release in releases:
+        with contextlib.suppress(TubeMQError):
+            await release
     return positions, failures
 
 
-def _sessions(
+async def _sessions(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     layout: TopicsLayout,
     partitions: Iterable[TopicPartition],
     failures: dict[TopicPartition, TubeMQError],
-    wait: Wait,
 ) -> dict[TopicPartition, BrokerSession]:
     """Connect to each broker once."""
     endpoints = {partition: layout.partitions[partition] for partition in partitions}
-    channels, away = connect_to_all(config, pool, set(endpoints.values()))
+    timeout_ms = min(config.connect_timeout_ms, config.rpc_timeout_ms)
+    to_broker, away = await connections.to_all(endpoints.values(), timeout_ms, config.tls)
     failures.update({place: away[endpoint] for place, endpoint in endpoints.items() if endpoint in away})
     return {
-        partition: BrokerSession(channels[endpoint], config, layout.visit_token, wait)
+        partition: BrokerSession(to_broker[endpoint], config, layout.visit_token)
         for partition, endpoint in endpoints.items()
-        if endpoint in channels
+        if endpoint in to_broker
     }
 
 
-def _collect(
-    calls: Mapping[Key, Callable[[], Result]], failures: dict[Key, TubeMQError]
-) -> dict[Key, Result]:
-    """Make calls one by one and keep what came of each."""
-    results = {}
-    for key, call in calls.items():
+async def _answers(
+    registers: Mapping[TopicPartition, Started[Position]], failures: dict[TopicPartition, TubeMQError]
+) -> dict[TopicPartition, Position]:
+    """Return the answers to requests under way, and note the errors of the others."""
+    positions = {}
+    for partition, register in registers.items():
         try:
-            results[key] = call()
+            positions[partition] = await register
         except TubeMQError as error:
-            failures[key] = error
-    return results
+            failures[partition] = error
+    return positions

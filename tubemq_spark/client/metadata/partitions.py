@@ -5,13 +5,15 @@ configuration, and when a topic is closed. So nothing counts as removed before t
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -21,20 +23,26 @@ logger = logging.getLogger(__name__)
 _NO_SUCH_PARTITION: Final = "Wrong partition value"
 """How a broker says that a topic has fewer partitions; the code is 500, as with any internal error."""
 
-Locate: TypeAlias = Callable[[TopicPartition], Endpoint | Loss]
+Locate: TypeAlias = Callable[[TopicPartition], Awaitable[Endpoint | Loss]]
 """Returns the partition's broker, or that the topic or the partition does not exist; raises TubeMQError when
 that cannot be found out."""
 
 
-def find_partition(config: ClientConfig, pool: ChannelPool, partition: TopicPartition) -> Endpoint | Loss:
+async def find_partition(
+    config: ClientConfig, connections: Connections, partition: TopicPartition
+) -> Endpoint | Loss:
     """Ask the master where a partition is.
 
     Raises:
         TubeMQError: no master answered, or it refused for another reason.
     """
+
+    def ask():
+        with ChannelPool() as pool, BalanceSession(config, pool, (partition.topic,)) as session:
+            return session.layout().partitions
+
     try:
-        with BalanceSession(config, pool, (partition.topic,)) as session:
-            partitions = session.layout().partitions
+        partitions = await in_thread(ask, "temp")
     except RpcError as error:
         if error.code == ErrCode.TOPIC_NOT_DEPLOYED:
             return Loss.TOPIC_REMOVED
@@ -51,21 +59,21 @@ def tells_of_removal(error: TubeMQError) -> bool:
     return wrong_partition or error.code == ErrCode.FORBIDDEN
 
 
-def what_is_gone(locate: Locate, partition: TopicPartition) -> Loss | None:
+async def what_is_gone(locate: Locate, partition: TopicPartition) -> Loss | None:
     """Return what has been removed, or None when the partition exists or the master does not say."""
-    place = _locate_if_possible(locate, partition)
+    place = await _locate_if_possible(locate, partition)
     return place if isinstance(place, Loss) else None
 
 
-def where_it_is(locate: Locate, partition: TopicPartition) -> Endpoint | None:
+async def where_it_is(locate: Locate, partition: TopicPartition) -> Endpoint | None:
     """Return a partition's broker, or None when the master does not say."""
-    place = _locate_if_possible(locate, partition)
+    place = await _locate_if_possible(locate, partition)
     return place if isinstance(place, Endpoint) else None
 
 
-def _locate_if_possible(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:
+async def _locate_if_possible(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:
     try:
-        return locate(partition)
+        return await locate(partition)
     except TubeMQError as error:
         logger.info("no master says where %s is: %s", partition, error)
         return None

@@ -12,7 +12,7 @@ from typing import Final
 from tubemq_spark.errors import TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.net.deadline import Clock, Deadline
-from tubemq_spark.net.retry import SLEEP, Backoff, Wait, pause
+from tubemq_spark.net.retry import Backoff
 
 logger = logging.getLogger(__name__)
 
@@ -23,22 +23,18 @@ _WARN_AFTER_S: Final = 3.0
 class Patience:
     """The pauses while reading one range."""
 
-    def __init__(
-        self, reading: OffsetRange, timeout_ms: int, wait: Wait = SLEEP, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, reading: OffsetRange, timeout_ms: int, clock: Clock = time.monotonic) -> None:
         """Create the pauses, and start the clock.
 
         Args:
             reading: what is read.
             timeout_ms: how long reading may make no progress.
-            wait: how to wait.
             clock: returns the time.
         """
         self._range = reading
         self._timeout_ms = timeout_ms
         self._clock = clock
-        self._backoff = Backoff(wait=wait)
-        self._wait = wait
+        self._backoff = Backoff()
         self._warned = False
         self.restart()
 
@@ -59,13 +55,13 @@ class Patience:
             self._warned = False
         self.restart()
 
-    def pause(self, trouble: TubeMQError | str, position: int, at_least_s: float = 0.0) -> None:
-        """Wait before the next attempt, a little longer each time.
+    def next_pause_s(self, trouble: TubeMQError | str, position: int, at_least_s: float = 0.0) -> float:
+        """Return how long to wait before the next attempt, in seconds: a little longer each time.
 
         Args:
             trouble: why it has to wait.
             position: where it stands.
-            at_least_s: how long the other side wants it to wait, in seconds.
+            at_least_s: how much longer the other side wants it to wait, in seconds.
 
         Raises:
             TubeMQTimeoutError: ``TUBEMQ_NO_PROGRESS``: there was none for too long.
@@ -73,13 +69,13 @@ class Patience:
         self._warn(trouble, position)
         if self.pauses == 0:
             self._backoff.reset()
-        if not self._backoff.wait(self._deadline):
+        pause_s = self._backoff.next_s(self._deadline)
+        if pause_s is None:
             raise self._no_progress(trouble, position) from (
                 trouble if isinstance(trouble, TubeMQError) else None
             )
         self.pauses += 1
-        if at_least_s:
-            pause(at_least_s * 1000, self._deadline, self._wait)
+        return min(pause_s + at_least_s, self._deadline.remaining())
 
     @property
     def _deadline(self) -> Deadline:

@@ -17,17 +17,19 @@ Invariants:
   step that failed was returned, and every step begins where the last one ended. So resuming after any error
   means seeking to ``_position``.
 - ``_position`` only moves forward, by an accepted step or over a loss. ``_end`` only moves back, over a loss.
-- Nothing is skipped without a report. A loss policy that returns lets reading continue behind the loss.
+- Nothing is skipped without a report, which comes before what lies behind the loss.
 - A broker that is away is waited for, up to ``fetch_timeout_ms``, and so are reader groups that others use:
   the range is planned, and a query's result is only right with all of its records. A topic or a partition
   counts as removed only when the master says so too.
 """
 
+import asyncio
+import collections
 import contextlib
 import dataclasses
 import functools
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import numpy as np
@@ -47,10 +49,8 @@ from tubemq_spark.client.metadata.partitions import (
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
-from tubemq_spark.net.kept_channels import KeptChannels, OwnChannel
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
-from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned, rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -61,40 +61,56 @@ _LOCATE_EVERY: Final = 10
 """After so many pauses, which take about 7 s, the master is asked where the broker is."""
 
 
-def read_range(
+async def read_range(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     request: RangeRequest,
-    on_loss: LossPolicy,
-    wait: Wait = SLEEP,
+    *,
     locate: Locate | None = None,
-    channels: KeptChannels | None = None,
-) -> Generator[FetchedBatch, None, None]:
-    """Yield the records of a range in offset order; no broker is asked for an empty range.
+    private: bool = False,
+) -> AsyncGenerator[FetchedBatch | LossRecord, None]:
+    """Yield the records of a range in offset order, and what is lost of them; behind a loss, reading goes on.
+
+    No broker is asked for an empty range.
 
     Args:
         config: the settings.
-        pool: the channels.
-        request: the range.
-        on_loss: what to do about records that are gone or damaged; when it returns, reading continues
-            behind them.
-        wait: how to wait when there is nothing to do. What it raises ends the reading.
+        connections: the connections.
+        request: the range, see ``require_sound``.
         locate: how to find out where the partition is; by default the master is asked.
-        channels: where a channel of its own comes from, which costs less than one of the pool; for a caller
-            that reads few ranges at the same time.
+        private: whether the broker is asked over a connection of its own, which others do not wait behind.
 
     Raises:
-        OffsetFormatError: an offset is not a multiple of 28, or is negative.
-        LocalProtocolError: the range ends before it starts.
-        DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
         TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``, as when no reader group was free.
         RpcError: the broker refuses permanently.
     """
-    require_sound(request.range)
-    locate = locate or functools.partial(find_partition, config, pool)
-    connect_timeout_ms = config.connect_timeout_ms
-    own = None if channels is None else OwnChannel(channels, config.tls, connect_timeout_ms)
-    return _read(config, pool, request, on_loss, wait, locate, own)
+    if request.range.start == request.range.end:
+        return
+    types = config.message_types
+    if types:
+        # The broker passes over entries, as it does for those of other partitions.
+        request = dataclasses.replace(request, own_store=False)
+    async with contextlib.AsyncExitStack() as stack:
+        own = None
+        if private:
+            own = await stack.enter_async_context(connections.private(config.connect_timeout_ms, config.tls))
+        holder = await stack.enter_async_context(
+            ReaderGroupHolder(
+                config,
+                connections,
+                request.range.partition,
+                request.route,
+                query_priority=MEMORY_TOO,
+                message_types=types,
+                private=own,
+            )
+        )
+        locate = locate or functools.partial(find_partition, config, connections)
+        reader = _RangeReader(config, holder, request, locate)
+        stack.callback(reader.close)
+        async with contextlib.aclosing(reader.items()) as items:
+            async for item in items:
+                yield item
 
 
 def require_sound(offsets: OffsetRange) -> None:
@@ -110,41 +126,6 @@ def require_sound(offsets: OffsetRange) -> None:
         raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"the range {offsets} ends before it starts")
 
 
-def _read(
-    config: ClientConfig,
-    pool: ChannelPool,
-    request: RangeRequest,
-    on_loss: LossPolicy,
-    wait: Wait,
-    locate: Locate,
-    own: OwnChannel | None,
-) -> Generator[FetchedBatch, None, None]:
-    if request.range.start == request.range.end:
-        return
-    partition, route, types = request.range.partition, request.route, config.message_types
-    if types:
-        # The broker passes over entries, as it does for those of other partitions.
-        request = dataclasses.replace(request, own_store=False)
-    with (
-        own or contextlib.nullcontext(),
-        ReaderGroupHolder(
-            config,
-            pool,
-            partition,
-            route,
-            query_priority=MEMORY_TOO,
-            message_types=types,
-            wait=wait,
-            connect=own.to if own else None,
-        ) as holder,
-    ):
-        reader = _RangeReader(config, holder, request, on_loss, wait, locate)
-        try:
-            yield from reader.batches()
-        finally:
-            reader.close()
-
-
 class _RangeReader:
     """The rules of one range: its two ends, losses, and transient errors."""
 
@@ -153,8 +134,6 @@ class _RangeReader:
         config: ClientConfig,
         holder: ReaderGroupHolder,
         request: RangeRequest,
-        on_loss: LossPolicy,
-        wait: Wait,
         locate: Locate,
     ) -> None:
         offsets = request.range
@@ -163,45 +142,47 @@ class _RangeReader:
         self._partition = offsets.partition
         self._position = offsets.start
         self._end = offsets.end
-        self._on_loss = on_loss
-        self._wait = wait
+        self._losses: collections.deque[LossRecord] = collections.deque()
+        """Those that are to be reported before what comes next."""
         self._locate = locate
         self._placed = False
         self._own_store = request.own_store
         self._types = frozenset(config.message_types)
-        self._patience = Patience(offsets, config.fetch_timeout_ms, wait)
+        self._patience = Patience(offsets, config.fetch_timeout_ms, asyncio.get_running_loop().time)
 
     def close(self) -> None:
         self._read_ahead.forget()
 
-    def batches(self) -> Iterator[FetchedBatch]:
+    async def items(self) -> AsyncGenerator[FetchedBatch | LossRecord, None]:
         while self._position < self._end:
+            fetched = None
             try:
-                fetched = self._advance()
+                fetched = await self._advance()
             except TubeMQError as error:
-                self._recover(error)
-                continue
+                await self._recover(error)
+            while self._losses:
+                yield self._losses.popleft()
             if fetched is not None:
                 yield fetched
                 # The caller's time does not count.
                 self._patience.restart()
 
-    def _advance(self) -> FetchedBatch | None:
+    async def _advance(self) -> FetchedBatch | None:
         if not self._placed:
-            self._seek()
+            await self._seek()
             return None
-        step = self._read_ahead.step(self._end)
+        step = await self._read_ahead.step(self._end)
         if step.next == step.start:
-            self._wait_for_records(step.pause_ms)
+            await self._wait_for_records(step.pause_ms)
             return None
-        fetched = self._accept(step)
+        fetched = await self._accept(step)
         self._position = min(step.next, self._end)
         self._patience.progress()
         return fetched
 
-    def _seek(self) -> None:
+    async def _seek(self) -> None:
         """Go to the position and see what is left of the range."""
-        answer = self._read_ahead.seek(self._position)
+        answer = await self._read_ahead.seek(self._position)
         self._placed = True
         if answer.current > self._position:
             rows = self._rows_between(self._position, min(answer.current, self._end))
@@ -213,12 +194,12 @@ class _RangeReader:
             self._report(Loss.TRUNCATED, log_end, self._end, rows)
             self._end = max(log_end, self._position)
 
-    def _accept(self, step: Step) -> FetchedBatch | None:
+    async def _accept(self, step: Step) -> FetchedBatch | None:
         """Cut a step at the range's end and report what is damaged or missing."""
         columns, corrupt, count = step.fetched.columns, step.fetched.corrupt, step.fetched.count
         end = min(step.next, self._end)
         if step.next > end:
-            count = self._records_before_end(step)
+            count = await self._records_before_end(step)
             columns = columns.slice(0, int(np.searchsorted(columns.ordinals, count)))
             corrupt = corrupt[corrupt < count]
         # A step can be dense up to the range's end only: partitions that were added to the store later have
@@ -242,7 +223,7 @@ class _RangeReader:
             behind if behind >= 0 else None,
         )
 
-    def _records_before_end(self, step: Step) -> int:
+    async def _records_before_end(self, step: Step) -> int:
         """Count the records before the range's end of a step that crosses it.
 
         Damaged records directly behind the end cannot be distinguished and may be counted too, though never
@@ -254,7 +235,7 @@ class _RangeReader:
         # Records of other partitions lie in between, so counting does not help: read again from the end on
         # and see which record comes first.
         self._placed = False
-        answer = self._read_ahead.seek(self._end)
+        answer = await self._read_ahead.seek(self._end)
         if answer.current != self._end:
             raise RemoteProtocolError(
                 "TUBEMQ_POSITION_MOVED", partition=self._partition, actual=answer.current, expected=self._end
@@ -262,7 +243,7 @@ class _RangeReader:
         ordinals = _ordinals_by_record(step)
         behind = 0
         while self._read_ahead.position < step.next:
-            probe = self._read_ahead.step(step.next)
+            probe = await self._read_ahead.step(step.next)
             for record, ordinal in _ordinals_by_record(probe).items():
                 if record in ordinals:
                     return min(ordinals[record] - ordinal - behind, offsets)
@@ -270,7 +251,7 @@ class _RangeReader:
                 break
             behind += probe.fetched.count
             if probe.next == probe.start:
-                self._wait_for_records(probe.pause_ms)
+                await self._wait_for_records(probe.pause_ms)
         return min(step.fetched.count - behind, offsets)
 
     def _report_corrupt(self, start: int, end: int, corrupt: NDArray[np.int64], *, dense: bool) -> None:
@@ -284,42 +265,43 @@ class _RangeReader:
             self._report(Loss.CORRUPT, offset, offset + INDEX_ENTRY_BYTES, 1)
 
     def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
-        self._on_loss(LossRecord(loss, self._partition, start, end, rows))
+        self._losses.append(LossRecord(loss, self._partition, start, end, rows))
 
     def _rows_between(self, start: int, end: int) -> int | None:
         """Return how many records were there; None where those of other partitions, or types, count too."""
         return rows_between(start, end) if self._own_store else None
 
-    def _recover(self, error: TubeMQError) -> None:
+    async def _recover(self, error: TubeMQError) -> None:
         """Prepare another attempt, or raise."""
         self._placed = False
         if tells_of_removal(error):
-            gone = what_is_gone(self._locate, self._partition)
+            gone = await what_is_gone(self._locate, self._partition)
             if gone is not None:
                 self._report(gone, self._position, self._end, self._rows_between(self._position, self._end))
                 self._end = self._position
                 return
         elif not _is_transient(error):
             raise error
-        self._patience.pause(error, self._position)
+        await asyncio.sleep(self._patience.next_pause_s(error, self._position))
         if self._patience.pauses % _LOCATE_EVERY == 0:
-            self._follow()
+            await self._follow()
 
-    def _follow(self) -> None:
+    async def _follow(self) -> None:
         """Go to the partition's broker if it has come back under another address."""
-        endpoint = where_it_is(self._locate, self._partition)
+        endpoint = await where_it_is(self._locate, self._partition)
         if endpoint is not None and endpoint != self._holder.endpoint:
             logger.info("%s is now at %s, no longer at %s", self._partition, endpoint, self._holder.endpoint)
             self._holder.endpoint = endpoint
 
-    def _wait_for_records(self, pause_ms: int) -> None:
+    async def _wait_for_records(self, pause_ms: int) -> None:
         """Wait because the broker has nothing to read now, or because it says how long to wait."""
         if pause_ms:
-            self._wait.pause(pause_ms / 1000)
+            await asyncio.sleep(pause_ms / 1000)
             # Waiting on request is not a lack of progress.
             self._patience.restart()
         else:
-            self._patience.pause("the broker has nothing to read there", self._position)
+            trouble = "the broker has nothing to read there"
+            await asyncio.sleep(self._patience.next_pause_s(trouble, self._position))
 
 
 def _ordinals_by_record(step: Step) -> dict[tuple[int, bytes], int]:

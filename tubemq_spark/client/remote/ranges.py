@@ -9,7 +9,10 @@ the call is cancelled, and what came behind the loss was not looked at.
 """
 
 import contextlib
+import queue
+import threading
 from collections.abc import Generator
+from concurrent.futures import Future
 from typing import Any, Final
 
 from tubemq_spark.client.reader.patience import Patience
@@ -18,7 +21,8 @@ from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.connections import AwayError, Gateways
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.loop import CHECK_S
+from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, range_events, values
@@ -26,6 +30,8 @@ from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 _OF_THE_END: Final = frozenset({Loss.TRUNCATED, Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 """Losses of all that is left from an offset on."""
+_AHEAD: Final = 2
+"""How many batches a thread reads before they are asked for."""
 
 
 class RestOfRange:
@@ -73,11 +79,73 @@ def read_remote_range(
     return _read(gateways, request, on_loss, wait)
 
 
+def read_remote_range_ahead(
+    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
+) -> Generator[FetchedBatch, None, None]:
+    """Yield the records of a range, which a thread reads a few batches ahead; see ``Cluster.read_range``.
+
+    An empty batch is yielded when none has come for a tenth of a second. Closing it waits for the thread.
+    """
+    require_sound(request.range)
+    return _taken(gateways, request, on_loss, wait)
+
+
+class _StoppedError(Exception):
+    """Ends the thread of a range that is not read any further."""
+
+
+def _taken(
+    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
+) -> Generator[FetchedBatch, None, None]:
+    items: queue.Queue[FetchedBatch | LossRecord | None] = queue.Queue(_AHEAD)
+    stop = Interruptible(_StoppedError)
+    outcome: Future[None] = Future()
+
+    def put(item: FetchedBatch | LossRecord | None) -> None:
+        while True:
+            stop.check()
+            with contextlib.suppress(queue.Full):
+                items.put(item, timeout=CHECK_S)
+                return
+
+    def read() -> None:
+        try:
+            with contextlib.closing(_read(gateways, request, put, stop)) as batches:
+                for batch in batches:
+                    put(batch)
+            outcome.set_result(None)
+        except BaseException as error:  # noqa: BLE001 (who takes the batches gets it)
+            outcome.set_exception(error)
+        with contextlib.suppress(_StoppedError):
+            put(None)
+
+    thread = threading.Thread(target=read, name=f"tubemq-read-{request.range.partition}", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = items.get(timeout=CHECK_S)
+            except queue.Empty:
+                wait.check()
+                yield FetchedBatch.empty(request.range.partition, request.range.start)
+                continue
+            if item is None:
+                outcome.result()
+                return
+            if isinstance(item, LossRecord):
+                on_loss(item)
+            else:
+                yield item
+    finally:
+        stop.end()
+        thread.join()
+
+
 def _read(
     gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
 ) -> Generator[FetchedBatch, None, None]:
     rest = RestOfRange(request.range)
-    patience = Patience(request.range, gateways.config.fetch_timeout_ms, wait)
+    patience = Patience(request.range, gateways.config.fetch_timeout_ms)
     attempts = gateways.attempts(None, None)
     while not rest.is_empty():
         gateway = gateways.current_index
@@ -98,7 +166,7 @@ def _read(
             if pause_s is None:  # all have other ideas of TLS
                 raise attempts.error("reading", gateways.tried) from error
             what = f"the gateway {gateways.name(gateway)} is {'busy' if error.busy else 'away'} ({error})"
-            patience.pause(what, rest.start, pause_s if error.busy else 0.0)
+            wait.pause(patience.next_pause_s(what, rest.start, pause_s if error.busy else 0.0))
         except TubeMQError:
             wait.check()  # a client that closes ends its session, which a read under way may be told of first
             raise

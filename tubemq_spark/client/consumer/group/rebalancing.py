@@ -43,6 +43,7 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import REGISTER_MS, FixedPauses, Sleep, Wait, with_retries
 from tubemq_spark.net.scheduler import process_scheduler
@@ -130,7 +131,8 @@ class GroupPartition(ConsumerPartition):
             return
         expected, actual, held = self._move
         reader, store = self._reader, self.partition.store_id
-        asked = store_bounds(reader.config, reader.pool, {store: self.endpoint}, reader.session.visit_token)
+        connections, token = reader.pool.connections, reader.session.visit_token
+        asked = loop.run(store_bounds(reader.config, connections, {store: self.endpoint}, token))
         span, failure = asked.by_store.get(store), asked.failures.get(store)
         if failure is not None and failure.retriable:
             raise failure
