@@ -278,9 +278,9 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_timer = None
         if self.closed or not self._buffer.begun:
             return
-        left_s = _FLUSH_S - self.silent_s
-        if left_s > 0:
-            self._flush_timer = self._loop.call_later(left_s, self._flush)
+        due = self._heard_at + _FLUSH_S
+        if self._loop.time() < due:
+            self._flush_timer = self._loop.call_at(due, self._flush)
         elif (data := self._buffer.flush()) is not None:
             self._deliver(data)
 

@@ -110,6 +110,7 @@ class Connections:
         timeout_ms = timeout_ms or self._connect_timeout_ms
         if shared.attempt is None:
             shared.attempt = asyncio.create_task(self._attempt(shared, endpoint, timeout_ms, tls))
+            shared.attempt.add_done_callback(_take_error)
         # Who does not wait any longer takes nothing from the others.
         attempt = asyncio.shield(shared.attempt)
         try:
@@ -302,6 +303,12 @@ class Private:
         if self._connection is not None:
             self._connections.give_back((self._connection.endpoint, self._tls), self._connection)
             self._connection = None
+
+
+def _take_error(attempt: "asyncio.Task[Connection]") -> None:
+    """Take the error of an attempt for which all that waited have given up: it is told to those that wait."""
+    if not attempt.cancelled():
+        attempt.exception()
 
 
 def _closed(endpoint: Endpoint) -> TubeMQConnectionError:
