@@ -11,15 +11,17 @@ Clock = Callable[[], float]
 class Deadline:
     """The latest moment for an action."""
 
-    def __init__(self, at: float, clock: Clock = time.monotonic) -> None:
-        """Take the moment in seconds of ``clock``."""
+    def __init__(self, at: float, clock: Clock | None = None) -> None:
+        """Take the moment in seconds of ``clock``, by default the monotonic one."""
         self.at = at
         """The moment, in seconds of the clock."""
-        self._clock = clock
+        # Looked up each time: a simulation has a clock of its own.
+        self._clock = clock or time.monotonic
 
     @classmethod
-    def after_ms(cls, milliseconds: float, clock: Clock = time.monotonic) -> Self:
+    def after_ms(cls, milliseconds: float, clock: Clock | None = None) -> Self:
         """Return the deadline that many milliseconds from now."""
+        clock = clock or time.monotonic
         return cls(clock() + milliseconds / 1000, clock)
 
     def earlier(self, deadline: "Deadline | None") -> "Deadline":
