@@ -33,6 +33,9 @@ NIGHTLY := nightly-unit nightly-mutants nightly-parity nightly-integration night
 NIGHTLY_PROCESSES := 2
 NIGHTLY_SEQUENCES := 2000
 NIGHTLY_FUZZ_SECONDS := 600
+# Of make simulate.
+SCENARIO := all
+RUNS := 300
 # Of make stress; the seed repeats a run.
 STEPS := 50
 SEED := $(shell date +%s)
@@ -59,7 +62,7 @@ STAMP_FRAMES := $(VENV)/.frames-installed
 # Of make release-check: the tag that is to be released, such as v0.1.0.
 TAG :=
 
-.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 nightly-fuzz unit again coverage integration real artifacts spark42 ecosystem ecosystem42 ecosystem43 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
+.PHONY: help run test test-integration mutants stress quick quick-unit quick-spark nightly nightly-unit nightly-mutants nightly-parity nightly-integration nightly-spark42 nightly-fuzz unit again simulate coverage integration real artifacts spark42 ecosystem ecosystem42 ecosystem43 check check-proto released-proto fmt fuzz fuzz-speedups protos docs site release-check bench bench-kafka dist wheel-test venv java clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} \
@@ -88,6 +91,9 @@ unit: $(STAMP) ## no Spark, no Java, about six minutes
 
 again: $(STAMP) ## the tests that failed last time, one by one; ARGS=tests or ARGS=integration_tests
 	$(BIN)/python tools/failed_again.py $(ARGS)
+
+simulate: $(STAMP) ## the client's core in RUNS=300 simulated worlds a scenario; needs PYTHON=python3.12; SCENARIO=reader SEED=7
+	$(BIN)/python -m simulation $(SCENARIO) --runs $(RUNS) $(if $(filter file,$(origin SEED)),,--seed $(SEED))
 
 coverage: $(STAMP) ## unit tests, and the branches of each package that they cover; takes half as long again
 	$(BIN)/python -m pytest tests -n $(UNIT_PROCESSES) $(USUAL) --cov --cov-report= $(ARGS)

@@ -21,6 +21,7 @@ from tubemq_spark.protocol.pb import broker_pb2
 BROKER_ID: Final = 1
 TOKEN: Final = 1_700_000_000_000
 _RECORD_HEAD_BYTES: Final = 52
+_LEASE_S: Final = 30.0
 
 Held: TypeAlias = tuple[str, str, int]
 """A group, a topic and the id of a partition."""
@@ -87,6 +88,8 @@ class Holding:
     committed: int = 0
     in_flight: int = 0
     fetched_before: bool = False
+    renewed_at: float = 0.0
+    """When its holder was last heard, on the broker's clock."""
 
     def time_out(self) -> None:
         """End the lease, as 30 s without requests do."""
@@ -111,9 +114,14 @@ class BrokerModel:
         self.broker_id = broker_id
         self.holdings: dict[Held, Holding] = collections.defaultdict(Holding)
         self.valid_tokens = {TOKEN}
+        self.now = 0.0
+        """The broker's clock, in seconds; who runs the model sets it."""
 
     def answer(self, method: Method, body: bytes | memoryview) -> Message:
         """Do what a request asks and return the answer."""
+        for holding in self.holdings.values():
+            if holding.owner is not None and self.now - holding.renewed_at >= _LEASE_S:
+                holding.time_out()
         methods: dict[Method, tuple[type[Message], Callable[[Any], Message]]] = {
             Method.PARTITION_REGISTER: (broker_pb2.RegisterRequestC2B, self._register_or_unregister),
             Method.PARTITION_HEARTBEAT: (broker_pb2.HeartBeatRequestC2B, self._heartbeat),
@@ -178,7 +186,7 @@ class BrokerModel:
                 holding.owner, holding.timed_out = None, False
             return refuse
         holding.owner, holding.timed_out = request.clientId, False
-        holding.in_flight, holding.fetched_before = 0, False
+        holding.in_flight, holding.fetched_before, holding.renewed_at = 0, False, self.now
         if request.partitionId % PARTITIONS_PER_STORE >= self.partitions:
             refuse.errCode, refuse.errMsg = (
                 500,
@@ -217,6 +225,8 @@ class BrokerModel:
                 failures.append(f"411:{text}")
             elif holding.owner != request.clientId:
                 failures.append(f"412:{text}")
+            else:
+                holding.renewed_at = self.now
         return broker_pb2.HeartBeatResponseB2C(
             success=True, errCode=200, errMsg="OK!", hasPartFailure=bool(failures), failureInfo=failures
         )
@@ -233,6 +243,7 @@ class BrokerModel:
         if holding.owner != request.clientId or holding.timed_out:
             refuse.errCode = 411 if holding.owner is None or holding.timed_out else 412
             return refuse
+        holding.renewed_at = self.now
         if request.lastPackConsumed:
             holding.committed += holding.in_flight
         holding.in_flight = 0

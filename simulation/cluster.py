@@ -1,0 +1,106 @@
+"""A cluster in a simulated world: two masters and some brokers, each on a host of its own."""
+
+import collections
+from typing import Final
+
+import simloom
+
+from simulation.master import Directory, MasterModel
+from simulation.scene import Scene
+from simulation.server import Server
+from testkit.broker_model import BrokerModel, Limits, Store
+from tubemq_spark.model import Endpoint, StoreId
+from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT, DEFAULT_MASTER_PORT
+
+TOPIC: Final = "demo"
+
+
+class Broker:
+    """A broker: its stores and leases, and the server that has them at present."""
+
+    def __init__(self, world: simloom.World, broker_id: int, stores: int, partitions: int) -> None:
+        self.id = broker_id
+        limits = Limits(
+            file_entries=7, memory_entries=5, segment_entries=20, first_bytes=200, later_bytes=400
+        )
+        logs = {StoreId(TOPIC, broker_id, number): Store() for number in range(stores)}
+        self.model = _LoggedModel(logs, partitions, limits, broker_id)
+        self.server = Server(world, f"broker{broker_id}", DEFAULT_BROKER_PORT, self.model)
+        self._world = world
+        self._moves = 0
+
+    def append(self, store: int, count: int) -> None:
+        """Store records, in turn over the store's partitions; each value is the number of its entry."""
+        log = self.model.stores[StoreId(TOPIC, self.id, store)]
+        for number in range(len(log.entries), len(log.entries) + count):
+            log.append(number % self.model.partitions, [b"%d" % number])
+
+    def flush(self) -> None:
+        """Write to disk what is in memory only."""
+        for log in self.model.stores.values():
+            log.flushed = len(log.entries)
+
+    def move(self) -> None:
+        """Run on another host from now on, with the same disk; leases are gone."""
+        self.flush()
+        self.server.crash()
+        self._moves += 1
+        self.server = Server(self._world, f"broker{self.id}-{self._moves}", DEFAULT_BROKER_PORT, self.model)
+
+
+class _LoggedModel(BrokerModel):
+    """A broker that remembers which entries a crash took."""
+
+    def __init__(self, logs: dict[StoreId, Store], partitions: int, limits: Limits, broker_id: int) -> None:
+        super().__init__(logs, partitions, limits, broker_id)
+        self.lost: collections.defaultdict[StoreId, set[int]] = collections.defaultdict(set)
+
+    def crash(self, *, gracefully: bool = False) -> None:
+        if not gracefully:
+            for store_id, log in self.stores.items():
+                self.lost[store_id].update(range(log.flushed, len(log.entries)))
+        super().crash(gracefully=gracefully)
+
+
+class Cluster(Scene):
+    """Two masters and some brokers."""
+
+    def __init__(
+        self, world: simloom.World, *, brokers: int = 3, stores: int = 1, partitions: int = 1
+    ) -> None:
+        super().__init__(world)
+        self.directory = Directory()
+        self.masters = [self._master(world, f"master{number}") for number in (1, 2)]
+        self.directory.leader = "master1"
+        self.brokers = [Broker(world, number, stores, partitions) for number in range(1, brokers + 1)]
+        self.directory.topics[TOPIC] = {broker.id: (stores, partitions) for broker in self.brokers}
+        self.note_moves()
+
+    @property
+    def servers(self) -> list[Server]:
+        """All servers that should answer."""
+        return [*self.masters, *(broker.server for broker in self.brokers)]
+
+    @property
+    def master_addresses(self) -> tuple[Endpoint, ...]:
+        """The masters' addresses."""
+        return tuple(master.endpoint for master in self.masters)
+
+    def note_moves(self) -> None:
+        """Tell the masters where the brokers are."""
+        self.directory.brokers = {broker.id: broker.server.endpoint for broker in self.brokers}
+        self.directory.version += 1
+
+    def move(self, broker: Broker) -> None:
+        """Let a broker run on another host, which the masters know at once."""
+        broker.move()
+        self.note_moves()
+
+    def change_token(self) -> None:
+        """Hand out another visit token from now on, and take no other."""
+        self.directory.token += 1
+        for broker in self.brokers:
+            broker.model.valid_tokens = {self.directory.token}
+
+    def _master(self, world: simloom.World, name: str) -> Server:
+        return Server(world, name, DEFAULT_MASTER_PORT, MasterModel(name, self.directory))

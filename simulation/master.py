@@ -1,0 +1,171 @@
+"""The rules of a master as far as producers and readers ask it: who is known, and where partitions are."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from simulation.server import RaisedError
+from testkit.broker_model import TOKEN
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol import rpc, topic_strings
+from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2, master_pb2
+
+FORGOTTEN_AFTER_S: Final = 30.0
+"""A client that is silent for so long is unknown."""
+
+
+@dataclasses.dataclass
+class Directory:
+    """What all masters of a cluster know."""
+
+    brokers: dict[int, Endpoint] = dataclasses.field(default_factory=dict)
+    topics: dict[str, dict[int, tuple[int, int]]] = dataclasses.field(default_factory=dict)
+    """For each topic, how many stores a broker has of it, and how many partitions each store."""
+    version: int = 1
+    """Another one after each change."""
+    token: int = TOKEN
+    leader: str = ""
+    """The host of the master that answers; the others are on standby."""
+
+
+class MasterModel:
+    """One master; its clients are only in its memory."""
+
+    def __init__(self, name: str, directory: Directory) -> None:
+        self.now = 0.0
+        self.heard: dict[str, float] = {}
+        """The known clients, each with the time of its last request."""
+        self._name = name
+        self._directory = directory
+
+    def crash(self) -> None:
+        """Forget all clients."""
+        self.heard.clear()
+
+    def answer(self, method: Method, body: bytes | memoryview) -> Message:
+        """Do what a request asks and return the answer, or raise ``RaisedError``."""
+        if self._directory.leader != self._name:
+            raise RaisedError("corerpc.exception.StandbyException", f"{self._name} is not master now.")
+        methods: dict[Method, tuple[type[Message], Callable[[Any], Message]]] = {
+            Method.PRODUCER_REGISTER: (master_pb2.RegisterRequestP2M, self._register_producer),
+            Method.PRODUCER_HEARTBEAT: (master_pb2.HeartRequestP2M, self._renew_producer),
+            Method.PRODUCER_CLOSE: (master_pb2.CloseRequestP2M, self._close_producer),
+            Method.BALANCE_REGISTER: (master_pb2.RegisterRequestC2MV2, self._register_consumer),
+            Method.BALANCE_HEARTBEAT: (master_pb2.HeartRequestC2MV2, self._renew_consumer),
+            Method.BALANCE_PARTITION_META: (master_pb2.GetPartMetaRequestC2M, self._describe),
+            Method.CONSUMER_CLOSE: (master_pb2.CloseRequestC2M, self._close_consumer),
+        }
+        request_type, carry_out = methods[method]
+        return carry_out(rpc.parse_message(request_type, body))
+
+    def knows(self, client_id: str) -> bool:
+        """Return whether a client is registered and was heard lately."""
+        return self.now - self.heard.get(client_id, -FORGOTTEN_AFTER_S) < FORGOTTEN_AFTER_S
+
+    def _register_producer(self, request: master_pb2.RegisterRequestP2M) -> Message:
+        self.heard[request.clientId] = self.now
+        return master_pb2.RegisterResponseM2P(
+            **_SUCCESS,
+            brokerCheckSum=self._directory.version,
+            brokerInfos=self._broker_list(),
+            authorizedInfo=self._token(),
+        )
+
+    def _renew_producer(self, request: master_pb2.HeartRequestP2M) -> Message:
+        if not self._renew(request.clientId):
+            return master_pb2.HeartResponseM2P(**_UNKNOWN, brokerCheckSum=-1)
+        changed = request.brokerCheckSum != self._directory.version
+        routes = [
+            topic_strings.TopicRoute(
+                topic,
+                tuple(
+                    topic_strings.RouteItem(broker, partitions, stores)
+                    for broker, (stores, partitions) in brokers.items()
+                ),
+            )
+            for topic, brokers in self._directory.topics.items()
+            if topic in request.topicList
+        ]
+        return master_pb2.HeartResponseM2P(
+            **_SUCCESS,
+            brokerCheckSum=self._directory.version,
+            topicInfos=map(topic_strings.format_topic_route, routes),
+            brokerInfos=self._broker_list() if changed else (),
+            authorizedInfo=self._token(),
+        )
+
+    def _close_producer(self, request: master_pb2.CloseRequestP2M) -> Message:
+        self.heard.pop(request.clientId, None)
+        return master_pb2.CloseResponseM2P(**_SUCCESS)
+
+    def _register_consumer(self, request: master_pb2.RegisterRequestC2MV2) -> Message:
+        unknown = set(request.topicList) - self._directory.topics.keys()
+        if unknown:
+            text = f"not deployed: {sorted(unknown)}"
+            return master_pb2.RegisterResponseM2CV2(errCode=ErrCode.TOPIC_NOT_DEPLOYED, errMsg=text)
+        self.heard[request.clientId] = self.now
+        return master_pb2.RegisterResponseM2CV2(
+            errCode=200,
+            errMsg="OK!",
+            brokerConfigId=self._directory.version,
+            brokerConfigList=self._broker_list(),
+            authorizedInfo=self._token(),
+        )
+
+    def _renew_consumer(self, request: master_pb2.HeartRequestC2MV2) -> Message:
+        if not self._renew(request.clientId):
+            return master_pb2.HeartResponseM2CV2(errCode=ErrCode.HB_NO_NODE, errMsg="unknown")
+        return master_pb2.HeartResponseM2CV2(
+            errCode=200, errMsg="OK!", brokerConfigId=self._directory.version, authorizedInfo=self._token()
+        )
+
+    def _describe(self, request: master_pb2.GetPartMetaRequestC2M) -> Message:
+        if not self._renew(request.clientId):
+            return master_pb2.GetPartMetaResponseM2C(errCode=ErrCode.HB_NO_NODE, errMsg="unknown")
+        version = self._directory.version
+        metas = [
+            topic_strings.TopicMeta(
+                topic,
+                tuple(
+                    topic_strings.MetaItem(broker, stores, partitions, subscribable=True)
+                    for broker, (stores, partitions) in brokers.items()
+                ),
+            )
+            for topic, brokers in self._directory.topics.items()
+        ]
+        return master_pb2.GetPartMetaResponseM2C(
+            errCode=200,
+            errMsg="OK!",
+            brokerConfigId=version,
+            brokerConfigList=self._broker_list() if request.brokerConfigId != version else (),
+            topicMetaInfoId=version,
+            topicMetaInfoList=map(topic_strings.format_topic_meta, metas)
+            if request.topicMetaInfoId != version
+            else (),
+        )
+
+    def _close_consumer(self, request: master_pb2.CloseRequestC2M) -> Message:
+        self.heard.pop(request.clientId, None)
+        return master_pb2.CloseResponseM2C(**_SUCCESS)
+
+    def _renew(self, client_id: str) -> bool:
+        if not self.knows(client_id):
+            self.heard.pop(client_id, None)
+            return False
+        self.heard[client_id] = self.now
+        return True
+
+    def _broker_list(self) -> list[str]:
+        infos = (topic_strings.BrokerInfo(*item) for item in self._directory.brokers.items())
+        return [topic_strings.format_broker_info(info) for info in infos]
+
+    def _token(self) -> common_pb2.MasterAuthorizedInfo:
+        return common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self._directory.token)
+
+
+_SUCCESS: Final[dict[str, Any]] = {"success": True, "errCode": 200, "errMsg": "OK!"}
+_UNKNOWN: Final[dict[str, Any]] = {"success": False, "errCode": ErrCode.HB_NO_NODE, "errMsg": "unknown"}

@@ -1,0 +1,10 @@
+"""The scenarios, by name."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import simloom
+
+from simulation.scenarios.connections import connections
+
+SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {"connections": connections}

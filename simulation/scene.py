@@ -1,0 +1,66 @@
+"""What every scenario has: a client's host, servers on others, and the end of all troubles."""
+
+import asyncio
+import socket
+from typing import Final
+
+import simloom
+
+from simulation import chance
+from simulation.server import Server
+from tubemq_spark.model import Endpoint
+
+_USUAL_DELAY_S: Final = (0.0005, 0.02)
+GRACE_S: Final = 60.0
+"""After so long at most a client knows that a server is well again."""
+
+
+class Scene:
+    """A client's host and servers; everything is well until a trouble comes."""
+
+    def __init__(self, world: simloom.World) -> None:
+        self.world = world
+        self.client = world.host("client")
+        self.names_fail = False
+        """Whether no name can be looked up at present."""
+
+    @property
+    def servers(self) -> list[Server]:
+        """All servers that should answer."""
+        raise NotImplementedError
+
+    async def look_up(self, endpoint: Endpoint) -> list[tuple[int, int, int, tuple[str, int]]]:
+        """Return the addresses behind a name: its host, after a while."""
+        await asyncio.sleep(chance.between(0.0, 0.1))
+        if self.names_fail:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, (endpoint.host, endpoint.port))]
+
+    def heal(self) -> None:
+        """End all troubles."""
+        self.names_fail = False
+        self.world.net.heal()
+        for server in self.servers:
+            server.restart()
+            server.thaw()
+            server.faults, server.fault_percent = (), 0
+            self.set_delay(server, *_USUAL_DELAY_S)
+
+    def set_delay(self, server: Server, least_s: float, most_s: float) -> None:
+        """Let bytes take so long between the client and a server."""
+        self.world.net.set_link_latency(self.client, server.host, least_s, most_s)
+        self.world.net.set_link_latency(server.host, self.client, least_s, most_s)
+
+    def nothing_is_left(self) -> None:
+        """Assert that no task of the client is left, and no connection."""
+        here = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not here and _is_the_clients(task)]
+        assert not tasks, f"tasks are left: {tasks}"
+        # What a closed end still had to send through a cut is dropped, so servers may never know of it.
+        transports = self.world.net._live_transports.values()  # noqa: SLF001
+        left = [transport for transport in transports if transport.owner is self.client]
+        assert not left, f"connections are left: {left}"
+
+
+def _is_the_clients(task: asyncio.Task[object]) -> bool:
+    return not task.get_name().startswith(("task-0", "master", "broker", "server"))

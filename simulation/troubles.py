@@ -1,0 +1,132 @@
+"""What goes wrong in a scene, for a while: each trouble ends by itself, or with ``Scene.heal``."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from simulation import chance
+from simulation.faults import LOST, WRONG
+from simulation.scene import Scene
+from simulation.server import Fault, Server
+
+AnyScene = TypeVar("AnyScene", bound=Scene)
+Trouble = Callable[[AnyScene], Awaitable[None]]
+
+
+async def last() -> None:
+    """Wait as long as a trouble lasts: mostly shorter than usual time-outs, but not always."""
+    await asyncio.sleep(chance.between(0.01, chance.one_of((0.5, 5.0, 20.0))))
+
+
+async def freeze(scene: Scene) -> None:
+    """Stop a server's process, and let it go on."""
+    server = chance.one_of(scene.servers)
+    server.freeze()
+    await last()
+    server.thaw()
+
+
+async def crash(scene: Scene) -> None:
+    """Cut a server's power; it comes back."""
+    server = chance.one_of(scene.servers)
+    if not server.host.crashed:
+        server.crash()
+        await last()
+        server.restart()
+
+
+async def drop_connections(scene: Scene) -> None:
+    """End the connections of a server in good order."""
+    chance.one_of(scene.servers).drop_connections()
+
+
+async def reset_connections(scene: Scene) -> None:
+    """End the connections of a server by force."""
+    scene.world.net.reset_connections(scene.client, chance.one_of(scene.servers).host)
+
+
+async def slow_down(scene: Scene) -> None:
+    """Make the way to a server and back slow."""
+    server = chance.one_of(scene.servers)
+    scene.set_delay(server, 0.1, chance.between(0.2, 8.0))
+    await last()
+    scene.set_delay(server, 0.0005, 0.02)
+
+
+async def cut(scene: Scene) -> None:
+    """Let nothing through between the client and a server."""
+    await _cut(scene, chance.one_of(scene.servers), towards=True, back=True)
+
+
+async def cut_one_way(scene: Scene) -> None:
+    """Let nothing through to a server, or nothing back."""
+    towards = chance.happens(50)
+    await _cut(scene, chance.one_of(scene.servers), towards=towards, back=not towards)
+
+
+async def fail_names(scene: Scene) -> None:
+    """Answer no question for a name."""
+    scene.names_fail = True
+    await last()
+    scene.names_fail = False
+
+
+def meet(faults: Sequence[Fault]) -> Trouble[Scene]:
+    """Return the trouble that some requests to a server meet faults."""
+
+    async def trouble(scene: Scene) -> None:
+        server = chance.one_of(scene.servers)
+        server.faults, server.fault_percent = tuple(faults), chance.one_of((10, 40, 100))
+        await last()
+        server.faults, server.fault_percent = (), 0
+
+    return trouble
+
+
+OF_ANY_SERVER: Final[tuple[Trouble[Scene], ...]] = (
+    freeze,
+    crash,
+    drop_connections,
+    reset_connections,
+    slow_down,
+    cut,
+    cut_one_way,
+    fail_names,
+    meet(LOST),
+    meet(WRONG),
+)
+
+
+@contextlib.asynccontextmanager
+async def inflict(scene: AnyScene, kinds: Sequence[Trouble[AnyScene]]) -> AsyncGenerator[None, None]:
+    """Begin one trouble after the other at random, at times several at once; heal the scene at the end."""
+
+    async def begin() -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(chance.between(0.0, chance.one_of((0.3, 3.0, 10.0))))
+                group.create_task(_named(chance.one_of(kinds), scene))
+
+    beginning = asyncio.create_task(begin())
+    try:
+        yield
+    finally:
+        beginning.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beginning
+        scene.heal()
+
+
+async def _named(trouble: Trouble[AnyScene], scene: AnyScene) -> None:
+    await trouble(scene)
+
+
+async def _cut(scene: Scene, server: Server, *, towards: bool, back: bool) -> None:
+    net = scene.world.net
+    ways = [(scene.client, server.host)] * towards + [(server.host, scene.client)] * back
+    for way in ways:
+        net.block(*way)
+    await last()
+    for way in ways:
+        net.unblock(*way)
