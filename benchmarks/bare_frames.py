@@ -16,6 +16,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.bare_producer import BATCH_ROWS, batch, values
+from testkit.sessions import opened
 from tubemq_spark.client import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.producer.destinations import Destinations
@@ -82,7 +83,7 @@ def main() -> None:
     config = ClientConfig((Endpoint.parse(arguments.master),), "bare_frames")
     with (
         contextlib.closing(ChannelPool(config.connect_timeout_ms)) as pool,
-        ProducerSession(config, pool) as session,
+        opened(ProducerSession(config, pool.connections)) as session,
     ):
         destinations = Destinations(session, BrokerLinks(config.rpc_timeout_ms))
         publishing = Publishing(config, pool, session, destinations, SendLog("bare frames"))

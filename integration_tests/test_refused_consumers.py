@@ -9,6 +9,7 @@ import types
 import pytest
 
 from integration_tests.rig.servers import USER
+from testkit.sessions import opened
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
@@ -18,40 +19,35 @@ from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Sleep
 
 ADMIN = {"confModAuthToken": "abc", "createUser": "it"}
 LOGIN = {"username": USER.user, "password": USER.password}
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool() as made:
-        yield made
+def connections():
+    with ChannelPool() as pool:
+        yield pool.connections
 
 
 def settings(master, group, **more):
     return ClientConfig((Endpoint.parse(master),), group, **more).validate()
 
 
-def member(config, pool, topics, message_types=None, start=None):
+def member(config, connections, topics, message_types=None, start=None):
     asked = Subscription.of(topics, message_types, start)
     return GroupSession(
-        config, pool, asked, FlowControl(), partitions=tuple, on_event=lambda event: None, wait=Sleep(no_wait)
+        config, connections, asked, FlowControl(), partitions=tuple, on_event=lambda event: None
     )
 
 
-def no_wait(seconds):
-    pytest.fail("a refusal is not a trouble that passes")
-
-
 def refusal(session):
-    with pytest.raises(RpcError) as caught, session:
+    with pytest.raises(RpcError) as caught, opened(session):
         pass
     return caught.value
 
 
-def test_members_that_do_not_agree(server, pool):
+def test_members_that_do_not_agree(server, connections):
     """Each of the seven settings in turn, in groups of their own."""
     start = {"session_key": "run-1", "source_count": 3}
     topic, other = server.load_topic("1x1"), server.load_topic("3x1")  # nothing of them is read
@@ -65,30 +61,30 @@ def test_members_that_do_not_agree(server, pool):
     }
     for name, (first, second) in cases.items():
         config = settings(server.master, f"it_differs_{name.lower()}")
-        with member(config, pool, **{"topics": [topic], **first}):
-            error = refusal(member(config, pool, **{"topics": [topic], **second}))
+        with opened(member(config, connections, **{"topics": [topic], **first})):
+            error = refusal(member(config, connections, **{"topics": [topic], **second}))
         assert error.condition == f"TUBEMQ_GROUP_CONFLICT.{name}"
     config = settings(server.master, "it_differs_kinds")
-    with BalanceSession(config, pool, [topic], wait=Sleep(no_wait)):
-        assert refusal(member(config, pool, [topic])).condition == "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE"
+    with opened(BalanceSession(config, connections, [topic])):
+        assert refusal(member(config, connections, [topic])).condition == "TUBEMQ_GROUP_CONFLICT.CONSUME_TYPE"
 
 
-def test_topics_groups_and_types_that_may_not_be_read(server, pool):
+def test_topics_groups_and_types_that_may_not_be_read(server, connections):
     topic = server.fresh_topic()
     config = settings(server.master, "it_barred")
-    unknown = refusal(member(config, pool, [topic, "nowhere"]))
+    unknown = refusal(member(config, connections, [topic, "nowhere"]))
     assert unknown.condition == "TUBEMQ_TOPIC_NOT_DEPLOYED"
     assert "] Topic 'nowhere' does not exist, as master " in str(unknown)
 
     server.admin.ask(method="admin_set_topic_authorize_control", topicName=topic, isEnable="true", **ADMIN)
     try:
-        assert refusal(member(config, pool, [topic])).condition == "TUBEMQ_GROUP_FORBIDDEN"
+        assert refusal(member(config, connections, [topic])).condition == "TUBEMQ_GROUP_FORBIDDEN"
         may = {"groupName": config.group, "topicName": topic, "filterEnable": "true", "filterConds": "a,b"}
         server.admin.ask(method="admin_add_group_csmctrl_info", **may, **ADMIN)
         for types_asked in (None, {topic: ["a", "c"]}):
-            error = refusal(member(config, pool, [topic], types_asked))
+            error = refusal(member(config, connections, [topic], types_asked))
             assert error.condition == "TUBEMQ_MESSAGE_TYPES_FORBIDDEN"
-        with member(config, pool, [topic], {topic: ["a"]}):
+        with opened(member(config, connections, [topic], {topic: ["a"]})):
             pass
     finally:
         server.admin.ask(
@@ -96,13 +92,15 @@ def test_topics_groups_and_types_that_may_not_be_read(server, pool):
         )
 
 
-def test_logins_that_fail(secured_server, pool, monkeypatch):
+def test_logins_that_fail(secured_server, connections, monkeypatch):
     """The Java server knows no passwords, and looks only at the name and the time."""
 
     def session(**login):
-        return member(settings(secured_server.master, "it_refused", **login), pool, secured_server.topic)
+        return member(
+            settings(secured_server.master, "it_refused", **login), connections, secured_server.topic
+        )
 
-    with session(**LOGIN):
+    with opened(session(**LOGIN)):
         pass
     assert refusal(session()).condition == "TUBEMQ_NOT_AUTHENTICATED.NO_CREDENTIALS"
     if secured_server.name == "embedded":

@@ -9,6 +9,7 @@ import pytest
 from integration_tests.rig.produce import client_config
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.errors import TubeMQError
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 
 TOPICS = ("kept", "assigned")
@@ -24,7 +25,7 @@ def test_a_restarted_master_lists_all_partitions_at_once_though_a_broker_is_down
     """A partition that a master leaves out is gone: its first answer has those of a broker that is silent."""
     config = client_config(real_brokers.master, "watchers")
     with ChannelPool() as pool:
-        whole = topics_layout(config, pool, TOPICS).partitions
+        whole = run(topics_layout(config, pool.connections, TOPICS)).partitions
     answers = []
     over, restarted = threading.Event(), threading.Event()
 
@@ -32,7 +33,7 @@ def test_a_restarted_master_lists_all_partitions_at_once_though_a_broker_is_down
         with ChannelPool() as pool:
             while not over.wait(0.02):
                 with contextlib.suppress(TubeMQError):
-                    layout = topics_layout(impatient, pool, TOPICS)
+                    layout = run(topics_layout(impatient, pool.connections, TOPICS))
                     if restarted.is_set():
                         answers.append(layout.partitions)
 

@@ -6,8 +6,8 @@ from tests.client.ways import client_by_its_way
 from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.steps import run
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.loop import run
 
 TOPIC = "demo"
 ROW = 28
@@ -45,11 +45,15 @@ def keep_leases(consumer):
     wait_until(lambda: not consumer._upkeep._under_way, 10)
 
 
+async def heartbeat(session):
+    async with session._exclusively():
+        await session._send_heartbeat()
+
+
 def upkeep(consumer):
     """Do what the consumer does by itself every heartbeat period, and wait for what that begins."""
     keep_leases(consumer)
-    assert consumer._session._lock.acquire(timeout=10)
-    run(consumer._session._send_heartbeat())
+    run(heartbeat(consumer._session))
     if (giving_up := consumer._connecting._giving_up) is not None:
         giving_up.ended.result(10)
 

@@ -6,7 +6,6 @@ from tests.rpc_server import RpcServer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
 
@@ -156,5 +155,5 @@ def partition(broker_id, partition_id, topic="demo"):
     return TopicPartition(topic, broker_id, partition_id)
 
 
-def balance(config, pool, *topics):
-    return BalanceSession(config, pool, topics or ("demo",), wait=Sleep(lambda seconds: None))
+def balance(config, connections, *topics):
+    return BalanceSession(config, connections, topics or ("demo",))

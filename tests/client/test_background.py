@@ -98,6 +98,14 @@ def leave():
     raise SystemExit("of the rule")
 
 
+def test_a_rule_is_carried_out_by_the_scheduler_of_the_process():
+    def rule():
+        yield from ()
+        return threading.current_thread().name
+
+    assert outcome_of(rule(), "a rule").result(5) == "tubemq-scheduler"
+
+
 def test_the_outcome_of_a_rule_is_its_result_or_its_error():
     assert outcome_of(waiting_for(Answer(0)), "a rule").result(5) == ["in time"]
     with pytest.raises(KeyError, match="of the rule"):

@@ -28,6 +28,7 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.constants import Method
@@ -476,7 +477,7 @@ def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
     masters = (Endpoint.parse(server.master),)
     config = ClientConfig(masters, group="plain", lease_wait_ms=0)
     with ChannelPool() as pool:
-        assert topics_layout(config, pool, ["shared"]).partitions
+        assert run(topics_layout(config, pool.connections, ["shared"])).partitions
 
 
 def test_a_gateway_that_stops_gives_the_partitions_of_its_sessions_up(server):

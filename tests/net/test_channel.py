@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from tubemq_spark.net.private_channel import PrivateChannel
 
 from tests.rpc_server import RpcServer
 from tubemq_spark.errors import (
@@ -19,7 +20,6 @@ from tubemq_spark.errors import (
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import stream
 from tubemq_spark.net.pool import RpcChannel
-from tubemq_spark.net.private_channel import PrivateChannel
 from tubemq_spark.net.retry import SLEEP, Sleep
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
 from tubemq_spark.protocol.pb import master_pb2

@@ -5,13 +5,13 @@ import zoneinfo
 
 import pyarrow as pa
 import pytest
+from tubemq_spark.net.kept_channels import KeptChannels, process_channels
 
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
-from tubemq_spark.net.kept_channels import KeptChannels, process_channels
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.source import task

@@ -6,11 +6,13 @@ import pytest
 
 from testkit.forwarder import Forwarder
 from testkit.master_relay import MasterRelay
+from testkit.sessions import opened
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 
 
@@ -23,7 +25,7 @@ def server():
 @contextlib.contextmanager
 def session_of(address):
     config = ClientConfig((Endpoint.parse(address),), "test", register_attempts=1)
-    with ChannelPool() as pool, ProducerSession(config, pool) as session:
+    with ChannelPool() as pool, opened(ProducerSession(config, pool.connections)) as session:
         yield session
 
 
@@ -33,7 +35,7 @@ def test_a_broker_is_where_the_relay_says(server):
         MasterRelay(server.master, {2: way.address}) as relay,
         session_of(relay.address) as session,
     ):
-        session.publish(["demo"])
+        run(session.publish(["demo"]))
         routes = session.routes("demo").partitions
         told = {partition.broker_id: str(endpoint) for partition, endpoint in routes.items()}
     assert told == {1: server.brokers[1], 2: way.address}
@@ -44,7 +46,7 @@ def test_routes_are_hidden_and_shown_again(server):
         counts = []
         for change in (relay.hide_routes, relay.show_routes):
             change()
-            session.publish(["demo"])
+            run(session.publish(["demo"]))
             counts.append(len(session.routes("demo").partitions))
     assert counts == [0, 2]
 

@@ -45,11 +45,12 @@ def require_master(config: "ClusterConfig") -> None:
     if config.web:
         return
     from tubemq_spark.client.master.producers import fresh_visit_token
+    from tubemq_spark.net import loop
     from tubemq_spark.net.pool import ChannelPool
 
     # Who is refused has asked a master.
     with ChannelPool() as pool, contextlib.suppress(RpcError):
-        fresh_visit_token(config.client, pool)
+        loop.run(fresh_visit_token(config.client, pool.connections))
 
 
 def await_until(is_so: Callable[[], bool], seconds: float, wait: Wait = SLEEP) -> bool:

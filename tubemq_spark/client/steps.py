@@ -6,7 +6,7 @@ of a consumer (``client/consumer/rules.py``) blocks none, and ``client/backgroun
 scheduler do other things until then. There are these kinds of waits:
 
 - an answer to a request that is under way (``Started``);
-- a new connection (``StartedChannel``) and a pause (``Pause``), in the rules of masters;
+- a new connection (``StartedChannel``) and a pause (``Pause``), in rules that run in the background;
 - one's turn with a partition (a future, see ``PartitionLock``), or that for some time (``AtMost``);
 - anything that is rare and blocks (``Blocking``): a lease, a question to a master.
 """

@@ -235,7 +235,7 @@ class TubeMQClient:
         """
         if self._remote is not None:
             return self._remote.publishable(topic)
-        return publishable(self._config, self._pool, topic)
+        return loop.run(publishable(self._config, self._pool.connections, topic))
 
     def group_consumer(
         self,
@@ -355,7 +355,11 @@ class TubeMQClient:
         if self._remote is not None:
             return self._remote.layout(topics)
         masters = self._config.masters
-        return topics_layout(self._config, self._pool, topics, web=lambda: usual_web_servers(masters))
+        return loop.run(
+            topics_layout(
+                self._config, self._pool.connections, topics, web=lambda: usual_web_servers(masters)
+            )
+        )
 
     def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""

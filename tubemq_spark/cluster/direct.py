@@ -76,8 +76,10 @@ class DirectCluster(Cluster):
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask in a short session under the user's group."""
-        web = self._web if self._suggests else tuple
-        return topics_layout(self._config, self._pool, topics, missing_ok=missing_ok, web=web)
+        web = self._web if self._suggests else None
+        return loop.run(
+            topics_layout(self._config, self._connections, topics, missing_ok=missing_ok, web=web)
+        )
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API over HTTP: the protocol of the clients lists no topics."""
@@ -154,19 +156,19 @@ class DirectCluster(Cluster):
         """Ask the master as a producer, and only if it lists no partition as a reader too."""
         from tubemq_spark.client.metadata.topics import refuse_unknown_topic
 
-        refuse_unknown_topic(self._config, self._pool, topic)
+        loop.run(refuse_unknown_topic(self._config, self._connections, topic))
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask as ``refuse_unknown_topic`` does; return the partitions that can be published to now."""
         from tubemq_spark.client.metadata.topics import publishable
 
-        return publishable(self._config, self._pool, topic)
+        return loop.run(publishable(self._config, self._connections, topic))
 
     def await_publishable(self, topic: str) -> None:
         """Ask the master as a producer, again and again for ``delivery_timeout_ms``."""
         from tubemq_spark.client.metadata.topics import await_publishable
 
-        await_publishable(self._config, self._pool, topic)
+        loop.run(await_publishable(self._config, self._connections, topic))
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a producer, which no other caller uses until the end of the block."""

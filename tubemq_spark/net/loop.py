@@ -82,7 +82,7 @@ class _LoopThread:
         task.add_done_callback(submitted.settle)
 
     def _cancel_all(self) -> None:
-        for task in self.tasks:
+        for task in asyncio.all_tasks():
             task.cancel()
         # One turn later they have seen it; what still goes on is not waited for.
         self.loop.call_later(0.0, self.loop.stop)
@@ -168,8 +168,8 @@ def in_loop() -> bool:
 
 
 def task_count() -> int:
-    """Return how many coroutines of callers are under way in the process's loop."""
-    return 0 if _running is None else len(_running.tasks)
+    """Return how many tasks of the process's loop have not ended."""
+    return 0 if _running is None else len(asyncio.all_tasks(_running.loop))
 
 
 def iterate(

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from testkit.sessions import opened
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow
@@ -42,7 +43,16 @@ def control(server):
     flow = FlowControl()
     with (
         ChannelPool() as pool,
-        GroupSession(config, pool, Subscription.of("demo"), flow, partitions=tuple, on_event=lambda _: None),
+        opened(
+            GroupSession(
+                config,
+                pool.connections,
+                Subscription.of("demo"),
+                flow,
+                partitions=tuple,
+                on_event=lambda _: None,
+            )
+        ),
     ):
         yield flow
 

@@ -8,6 +8,7 @@ from tests.client.assigned import TOPIC, client_of, consumer_of, partition
 from tests.client.members import member, shares
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method, OpType
 
 HELD_LONGER = "may be held for 30 s more"
@@ -46,7 +47,8 @@ def test_a_broker_is_told_over_a_new_connection_when_the_old_one_is_gone(server)
     with client_of(server) as client:
         consumer = client.assigned_consumer(TOPIC).open()
         consumer.connect(partition())
-        client._pool.connected(consumer._state.connected[partition()].endpoint).close()
+        endpoint = consumer._state.connected[partition()].endpoint
+        loop.call_soon(client._pool.connections.connected(endpoint).close)
         consumer.close()
     with consumer_of(server) as other:
         other.connect(partition())
@@ -69,7 +71,7 @@ def test_a_broker_that_cannot_be_reached_is_not_tried_for_each_partition(server,
             consumer.connect(partition(2, number * 10_000))
         endpoint = consumer._state.connected[partition(2)].endpoint
         server.faults.stop_broker(2)
-        wait_until(lambda: client._pool.connected(endpoint) is None)
+        wait_until(lambda: client._pool.connections.connected(endpoint) is None)
         tried, start = [], client._pool.start
         monkeypatch.setattr(client._pool, "start", lambda *to: tried.append(to[0]) or start(*to))
         consumer.close()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.sessions import opened
 from tests.client.scripted_master import (
     FIRST,
     SECOND,
@@ -13,23 +14,24 @@ from tests.client.scripted_master import (
 )
 from tubemq_spark.errors import RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool(1_000) as made:
-        yield made
+def connections():
+    with ChannelPool(1_000) as pool:
+        yield pool.connections
 
 
-def test_the_layout_names_every_partition_and_its_broker(pool):
+def test_the_layout_names_every_partition_and_its_broker(connections):
     answer = meta("demo#1:2:3:1,2:1:1:0", "other#2:1:2:1")
     with (
         ScriptedMaster(balance_partition_meta=answer) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
     ):
-        layout = session.layout()
+        layout = run(session.layout())
 
     assert layout.partitions == {
         **{partition(1, number): FIRST for number in (0, 1, 2, 10000, 10001, 10002)},
@@ -40,16 +42,16 @@ def test_the_layout_names_every_partition_and_its_broker(pool):
     assert layout.not_subscribable == {partition(2, 0)}
 
 
-def test_lists_that_did_not_change_are_not_sent_again(pool):
+def test_lists_that_did_not_change_are_not_sent_again(connections):
     def answer(request):
         news = request.topicMetaInfoId != 9
         return meta(*(["demo#1:1:1:1"] if news else []), meta_id=9)
 
     with (
         ScriptedMaster(balance_partition_meta=answer) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
     ):
-        layouts = [session.layout() for _ in range(3)]
+        layouts = [run(session.layout()) for _ in range(3)]
 
         asked = [
             (item.brokerConfigId, item.topicMetaInfoId) for item in master.of(Method.BALANCE_PARTITION_META)
@@ -58,14 +60,14 @@ def test_lists_that_did_not_change_are_not_sent_again(pool):
     assert layouts[0] == layouts[1] == layouts[2]
 
 
-def test_a_list_that_changes_alone_changes_the_layout(pool):
+def test_a_list_that_changes_alone_changes_the_layout(connections):
     moved = {"brokerConfigId": 6, "brokerConfigList": ["1:10.9.9.9:8123"]}
     answers = [meta("demo#1:1:1:1"), meta(**moved), meta("demo#1:1:2:1", meta_id=10, brokerConfigId=6)]
     with (
         ScriptedMaster(balance_partition_meta=answers) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
     ):
-        layouts = [dict(session.layout().partitions) for _ in range(3)]
+        layouts = [dict(run(session.layout()).partitions) for _ in range(3)]
 
     there = Endpoint("10.9.9.9", 8123)
     assert layouts == [
@@ -75,37 +77,37 @@ def test_a_list_that_changes_alone_changes_the_layout(pool):
     ]
 
 
-def test_brokers_that_come_with_the_layout_count_at_once(pool):
+def test_brokers_that_come_with_the_layout_count_at_once(connections):
     answer = meta("demo#3:1:1:1", brokerConfigId=6, brokerConfigList=["3:10.1.2.12: "])
     with (
         ScriptedMaster(balance_partition_meta=answer) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
     ):
-        assert session.layout().partitions == {partition(3, 0): Endpoint("10.1.2.12", 8123)}
+        assert run(session.layout()).partitions == {partition(3, 0): Endpoint("10.1.2.12", 8123)}
 
 
-def test_a_broker_that_is_not_listed_is_asked_for(pool):
+def test_a_broker_that_is_not_listed_is_asked_for(connections):
     answers = [meta("demo#3:1:1:1"), meta("demo#3:1:1:1", brokerConfigList=["3:10.1.2.12: "])]
     with (
         ScriptedMaster(balance_partition_meta=answers) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
     ):
-        assert session.layout().partitions == {partition(3, 0): Endpoint("10.1.2.12", 8123)}
+        assert run(session.layout()).partitions == {partition(3, 0): Endpoint("10.1.2.12", 8123)}
 
         again = master.of(Method.BALANCE_PARTITION_META)[1]
         assert (again.brokerConfigId, again.topicMetaInfoId) == (-2, -2)
 
 
-def test_a_broker_that_is_never_listed_is_an_error(pool):
+def test_a_broker_that_is_never_listed_is_an_error(connections):
     with (
         ScriptedMaster(balance_partition_meta=meta("demo#3:1:1:1")) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
         pytest.raises(RemoteProtocolError, match=r"\[3\]"),
     ):
-        session.layout()
+        run(session.layout())
 
 
-def test_a_broker_that_left_the_list_is_forgotten(pool):
+def test_a_broker_that_left_the_list_is_forgotten(connections):
     answers = [
         meta("demo#1:1:1:1,2:1:1:1"),
         meta(brokerConfigId=6, brokerConfigList=["1:10.1.2.10: "]),
@@ -113,25 +115,25 @@ def test_a_broker_that_left_the_list_is_forgotten(pool):
     ]
     with (
         ScriptedMaster(balance_partition_meta=answers) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
     ):
-        assert session.layout().partitions == {partition(1, 0): FIRST, partition(2, 0): SECOND}
+        assert run(session.layout()).partitions == {partition(1, 0): FIRST, partition(2, 0): SECOND}
         with pytest.raises(RemoteProtocolError, match=r"\[2\]"):
-            session.layout()
+            run(session.layout())
 
 
-def test_a_layout_is_asked_again_after_the_master_forgot_us(pool):
+def test_a_layout_is_asked_again_after_the_master_forgot_us(connections):
     answers = [meta(code=411), meta("demo#1:1:1:1")]
     with (
         ScriptedMaster(balance_partition_meta=answers) as master,
-        balance(config_for(master), pool) as session,
+        opened(balance(config_for(master), connections)) as session,
     ):
-        assert session.layout().partitions == {partition(1, 0): FIRST}
+        assert run(session.layout()).partitions == {partition(1, 0): FIRST}
         assert len(master.of(Method.BALANCE_REGISTER)) == 2
 
 
-def test_a_layout_that_is_refused_is_an_error(pool):
+def test_a_layout_that_is_refused_is_an_error(connections):
     with ScriptedMaster(balance_partition_meta=meta(code=400)) as master:
-        with balance(config_for(master), pool) as session, pytest.raises(RpcError) as caught:
-            session.layout()
+        with opened(balance(config_for(master), connections)) as session, pytest.raises(RpcError) as caught:
+            run(session.layout())
         assert caught.value.code == 400

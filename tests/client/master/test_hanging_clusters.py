@@ -1,18 +1,21 @@
 """Heartbeats of one cluster, while the masters of another one hang in every way they can."""
 
+import asyncio
 import contextlib
+import itertools
 import threading
+import time
 
 import pytest
 
-from tests.client.scripted_master import ScriptedMaster, balance, beat, config_for, registered, token
-from tests.waiting import wait_until
-from tubemq_spark.client.background import InBackground
+from testkit.sessions import opened
+from tests.client.scripted_master import ScriptedMaster, balance, beat, config_for, meta, registered, token
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.loop import run, submit
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.protocol.constants import Method
 
 NEVER_MS = 3_600_000
@@ -21,27 +24,39 @@ SEVERAL = 4
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool(NEVER_MS) as made:
-        yield made
+def connections():
+    with ChannelPool(NEVER_MS) as pool:
+        yield pool.connections
 
 
 @contextlib.contextmanager
-def sessions(pool, master, count=1, **settings):
+def sessions(connections, master, count=1, **settings):
     """Yield sessions that send heartbeats all the time; they do not leave in the end."""
     config = config_for(master, heartbeat_period_ms=5, rpc_timeout_ms=NEVER_MS, **settings)
-    opened = [balance(config, pool).open() for _ in range(count)]
-    yield opened
-    for session in opened:
-        session._heartbeats.cancel()
+    several = [run(balance(config, connections).open()) for _ in range(count)]
+    yield several
+    for session in several:
+        session.stop_heartbeats()
 
 
-def test_masters_that_do_not_answer_cost_another_cluster_no_heartbeat(pool):
+class Late:
+    """An answer that comes when a test says so."""
+
+    def __init__(self, answer):
+        self._answer = answer
+        self.release = threading.Event()
+
+    def __call__(self, _):
+        assert self.release.wait(20)
+        return self._answer
+
+
+def test_masters_that_do_not_answer_cost_another_cluster_no_heartbeat(connections):
     with (
         ScriptedMaster(balance_heartbeat=lambda _: None) as hanging,
         ScriptedMaster() as sound,
-        sessions(pool, hanging, SEVERAL),
-        sessions(pool, sound),
+        sessions(connections, hanging, SEVERAL),
+        sessions(connections, sound),
     ):
         hanging.wait_for(Method.BALANCE_HEARTBEAT, SEVERAL)
         beats = len(sound.of(Method.BALANCE_HEARTBEAT))
@@ -49,17 +64,17 @@ def test_masters_that_do_not_answer_cost_another_cluster_no_heartbeat(pool):
         assert len(hanging.of(Method.BALANCE_HEARTBEAT)) == SEVERAL, "each waits for its answer"
 
 
-def test_a_master_that_does_not_answer_holds_up_a_session_that_leaves_for_a_moment_only(pool):
-    with ScriptedMaster(consumer_close=lambda _: None) as hanging:
-        session = balance(config_for(hanging, rpc_timeout_ms=NEVER_MS), pool).open()
-        leaving = threading.Thread(target=session.close, daemon=True)
-        leaving.start()
-        leaving.join(20)
-        assert not leaving.is_alive()
+@pytest.mark.parametrize("silent", ["balance_heartbeat", "consumer_close"])
+def test_a_master_that_does_not_answer_holds_up_a_session_that_leaves_for_a_moment_only(connections, silent):
+    with ScriptedMaster(**{silent: lambda _: None}) as hanging:
+        session = run(balance(config_for(hanging, rpc_timeout_ms=NEVER_MS), connections).open())
+        session.refresh_soon()
+        hanging.wait_for(Method.BALANCE_HEARTBEAT, 1)
+        submit(session.close()).result(20)
         hanging.wait_for(Method.CONSUMER_CLOSE, 1)
 
 
-def test_names_that_no_resolver_answers_cost_another_cluster_no_heartbeat(pool, monkeypatch):
+def test_names_that_no_resolver_answers_cost_another_cluster_no_heartbeat(connections, monkeypatch):
     asked, answer = threading.Event(), threading.Event()
     resolve = addresses.addresses_of
 
@@ -71,18 +86,18 @@ def test_names_that_no_resolver_answers_cost_another_cluster_no_heartbeat(pool, 
 
     with ScriptedMaster() as hanging, ScriptedMaster() as sound:
         name = Endpoint("localhost", hanging.endpoint.port)
-        with sessions(pool, name, SEVERAL), sessions(pool, sound):
+        with sessions(connections, name, SEVERAL), sessions(connections, sound):
             monkeypatch.setattr(addresses, "addresses_of", hang)
             hanging.restart_connections()
             assert asked.wait(5)
             beats = len(sound.of(Method.BALANCE_HEARTBEAT))
             sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
-            opening = [thread.name for thread in threading.enumerate() if "tubemq-connect" in thread.name]
-            assert opening == [f"tubemq-connect-{name}"], "one for all sessions"
+            asking = [thread.name for thread in threading.enumerate() if "look-up" in thread.name]
+            assert asking == ["tubemq-look-up-localhost"], "one for all sessions"
             answer.set()
 
 
-def test_a_session_that_registers_again_costs_others_no_heartbeat(pool):
+def test_a_session_that_registers_again_costs_others_no_heartbeat(connections):
     """The master that hangs knows the session no more, and does not take it again."""
     asked = []
 
@@ -93,85 +108,98 @@ def test_a_session_that_registers_again_costs_others_no_heartbeat(pool):
     with (
         ScriptedMaster(balance_heartbeat=beat(411), balance_register=register) as hanging,
         ScriptedMaster() as sound,
-        sessions(pool, hanging),
-        sessions(pool, sound),
+        sessions(connections, hanging),
+        sessions(connections, sound),
     ):
         hanging.wait_for(Method.BALANCE_REGISTER, 2)
         beats = len(sound.of(Method.BALANCE_HEARTBEAT))
         sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
 
 
-def test_a_caller_that_waits_in_a_session_costs_others_no_heartbeat(pool):
-    """The heartbeat of that session is due while its lock is held, and is sent when it is given back."""
+def test_a_caller_that_waits_in_a_session_costs_others_no_heartbeat(connections):
+    """The heartbeat of that session is due in the meantime, and is sent when the caller has its answer."""
+    late = Late(meta())
     with (
-        ScriptedMaster() as busy,
+        ScriptedMaster(balance_partition_meta=late) as busy,
         ScriptedMaster() as sound,
-        sessions(pool, busy) as (waits,),
-        sessions(pool, sound),
+        sessions(connections, busy) as (session,),
+        sessions(connections, sound),
     ):
-        with waits._exclusively():
-            wait_until(lambda: waits._heartbeat_due)
-            sent = len(busy.of(Method.BALANCE_HEARTBEAT))
-            beats = len(sound.of(Method.BALANCE_HEARTBEAT))
-            sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
-            assert len(busy.of(Method.BALANCE_HEARTBEAT)) == sent
+        asking = submit(session.layout())
+        busy.wait_for(Method.BALANCE_PARTITION_META, 1)
+        sent = len(busy.of(Method.BALANCE_HEARTBEAT))
+        beats = len(sound.of(Method.BALANCE_HEARTBEAT))
+        sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
+        assert len(busy.of(Method.BALANCE_HEARTBEAT)) == sent
+        late.release.set()
         busy.wait_for(Method.BALANCE_HEARTBEAT, sent + 2)
+        assert asking.result(5).partitions == {}
 
 
-def test_a_heartbeat_that_was_due_is_sent_as_soon_as_the_session_is_free(pool):
-    with ScriptedMaster() as master:
-        config = config_for(master, heartbeat_period_ms=NEVER_MS)
-        with balance(config, pool) as session:
-            with session._exclusively():
-                session.refresh_soon()
-                wait_until(lambda: session._heartbeat_due)
-                assert master.of(Method.BALANCE_HEARTBEAT) == []
-            master.wait_for(Method.BALANCE_HEARTBEAT, 1)
-
-
-def test_the_period_of_heartbeats_counts_from_their_beginning(pool):
-    """One that was answered late is followed at once, and not a whole period later."""
-    answer = threading.Event()
-
-    def late(_):
-        answer.wait(20)
-        return beat()
-
-    with ScriptedMaster(balance_heartbeat=[late, beat()]) as master:
+def test_a_heartbeat_that_was_due_is_sent_as_soon_as_the_session_is_free(connections):
+    late = Late(meta())
+    with ScriptedMaster(balance_partition_meta=late) as master:
         config = config_for(master, heartbeat_period_ms=NEVER_MS, rpc_timeout_ms=NEVER_MS)
-        with balance(config, pool) as session:
+        with opened(balance(config, connections)) as session:
+            asking = submit(session.layout())
+            master.wait_for(Method.BALANCE_PARTITION_META, 1)
             session.refresh_soon()
+            late.release.set()
             master.wait_for(Method.BALANCE_HEARTBEAT, 1)
-            session._heartbeats.began_at -= NEVER_MS / 1000
-            answer.set()
-            master.wait_for(Method.BALANCE_HEARTBEAT, 2)
+            asking.result(5)
+    assert [method for method, _ in master.requests] == [
+        Method.BALANCE_REGISTER,
+        Method.BALANCE_PARTITION_META,
+        Method.BALANCE_HEARTBEAT,
+        Method.CONSUMER_CLOSE,
+    ]
 
 
-def test_a_heartbeat_that_breaks_down_is_told_and_the_next_one_comes(pool, monkeypatch, caplog):
-    broken = iter([True])
+class HastyLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock a test puts forward."""
+
+    ahead_s = 0.0
+
+    def time(self):
+        return time.monotonic() + self.ahead_s
+
+
+def test_the_period_of_heartbeats_counts_from_their_beginning():
+    """One that was answered late is followed at once, and not a whole period later."""
+    late = Late(beat())
+
+    async def answered_late(master):
+        config = config_for(master, heartbeat_period_ms=NEVER_MS, rpc_timeout_ms=2 * NEVER_MS)
+        loop, connections = asyncio.get_running_loop(), Connections(NEVER_MS)
+        async with balance(config, connections) as session:
+            session.refresh_soon()
+            await asyncio.to_thread(master.wait_for, Method.BALANCE_HEARTBEAT, 1)
+            loop.ahead_s += NEVER_MS / 1000
+            late.release.set()
+            await asyncio.to_thread(master.wait_for, Method.BALANCE_HEARTBEAT, 2)
+        await connections.close()
+
+    with (
+        ScriptedMaster(balance_heartbeat=[late, beat()]) as master,
+        asyncio.Runner(loop_factory=HastyLoop) as runner,
+    ):
+        runner.run(answered_late(master))
+
+
+def test_a_heartbeat_that_breaks_down_is_told_and_the_next_one_comes(connections, monkeypatch, caplog):
+    answers = itertools.count()
     keep = ProducerSession._keep
 
-    def sometimes(self, answer):
-        if threading.current_thread().name == "tubemq-scheduler" and next(broken, False):
+    def keep_all_but_one(self, answer):
+        if next(answers) == 1:
             raise ZeroDivisionError
         keep(self, answer)
 
-    monkeypatch.setattr(ProducerSession, "_keep", sometimes)
-    with ScriptedMaster() as master, ProducerSession(config_for(master, heartbeat_period_ms=5), pool):
+    monkeypatch.setattr(ProducerSession, "_keep", keep_all_but_one)
+    with (
+        ScriptedMaster() as master,
+        opened(ProducerSession(config_for(master, heartbeat_period_ms=5), connections)) as session,
+    ):
         master.wait_for(Method.PRODUCER_HEARTBEAT, 3)
-    assert "failed" in caplog.text
+    assert f"heartbeat of {session.client_id} failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text
-
-
-def test_what_runs_in_the_background_uses_the_scheduler_of_the_process():
-    ran_in = []
-
-    def rule():
-        ran_in.append(threading.current_thread().name)
-        yield from ()
-
-    ended = threading.Event()
-    InBackground(rule(), "a rule").start().when_done(ended.set)
-    assert ended.wait(5)
-    assert ran_in == ["tubemq-scheduler"]
-    wait_until(lambda: process_scheduler()._thread is None)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.sessions import opened
 from tests.client.scripted_master import (
     FIRST,
     SECOND,
@@ -15,6 +16,7 @@ from tests.client.scripted_master import (
 )
 from tubemq_spark.client.master.producers import ProducerSession, fresh_visit_token
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method
@@ -22,18 +24,18 @@ from tubemq_spark.protocol.pb import common_pb2
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool(1_000) as made:
-        yield made
+def connections():
+    with ChannelPool(1_000) as pool:
+        yield pool.connections
 
 
-def test_a_producer_learns_routes_and_limits(pool):
+def test_a_producer_learns_routes_and_limits(connections):
     answer = producer_beat("demo#1:2:2,2:1:1#", "big#2:1:1#2097152")
     with (
         ScriptedMaster(producer_heartbeat=answer) as master,
-        ProducerSession(config_for(master), pool) as session,
+        opened(ProducerSession(config_for(master), connections)) as session,
     ):
-        session.publish(["demo", "big"])
+        run(session.publish(["demo", "big"]))
 
         assert session.routes("demo").partitions == {
             **{partition(1, number): FIRST for number in (0, 1, 10000, 10001)},
@@ -50,129 +52,132 @@ def test_a_producer_learns_routes_and_limits(pool):
 @pytest.mark.parametrize(
     ("told", "limit"), [(None, 1 << 20), (5, 1 << 20), (4 << 20, 4 << 20), (1 << 30, 20 << 20)]
 )
-def test_the_clusters_limit_holds_within_reason(pool, told, limit):
+def test_the_clusters_limit_holds_within_reason(connections, told, limit):
     settings = common_pb2.ApprovedClientConfig(configId=3, maxMsgSize=told)
     with ScriptedMaster(producer_register=producer_registered(appdConfig=settings)) as master:
-        with ProducerSession(config_for(master), pool) as session:
+        with opened(ProducerSession(config_for(master), connections)) as session:
             assert session.routes("any").max_message_bytes == limit
-            session.refresh()
+            run(session.refresh())
         assert master.of(Method.PRODUCER_HEARTBEAT)[0].appdConfig.configId == 3
 
 
-def test_routes_are_replaced_by_every_heartbeat(pool):
+def test_routes_are_replaced_by_every_heartbeat(connections):
     answers = [producer_beat("demo#1:1:1#", "other#1:1:1#"), producer_beat("demo#1:2:1#"), producer_beat()]
     with (
         ScriptedMaster(producer_heartbeat=answers) as master,
-        ProducerSession(config_for(master), pool) as session,
+        opened(ProducerSession(config_for(master), connections)) as session,
     ):
-        session.publish(["demo", "other"])
-        session.refresh()
+        run(session.publish(["demo", "other"]))
+        run(session.refresh())
         assert len(session.routes("demo").partitions) == 2
         assert not session.routes("other").partitions
-        session.refresh()
+        run(session.refresh())
         assert not session.routes("demo").partitions
 
 
-def test_routes_stay_when_the_master_is_not_ready(pool):
+def test_routes_stay_when_the_master_is_not_ready(connections):
     answers = [producer_beat("demo#1:1:1#"), producer_beat(errCode=201)]
     with (
         ScriptedMaster(producer_heartbeat=answers) as master,
-        ProducerSession(config_for(master), pool) as session,
+        opened(ProducerSession(config_for(master), connections)) as session,
     ):
-        session.publish(["demo"])
-        session.refresh()
+        run(session.publish(["demo"]))
+        run(session.refresh())
         assert len(session.routes("demo").partitions) == 1
 
 
-def test_a_changed_list_of_brokers_is_taken_over(pool):
+def test_a_changed_list_of_brokers_is_taken_over(connections):
     moved = producer_beat("demo#1:1:1#", brokerCheckSum=12, brokerInfos=["1:10.9.9.9:8123"])
     with ScriptedMaster(
         producer_heartbeat=[moved, producer_beat("demo#1:1:1#", brokerCheckSum=12)]
     ) as master:
-        with ProducerSession(config_for(master), pool) as session:
-            session.publish(["demo"])
-            session.refresh()
+        with opened(ProducerSession(config_for(master), connections)) as session:
+            run(session.publish(["demo"]))
+            run(session.refresh())
 
             assert session.routes("demo").partitions == {partition(1, 0): Endpoint("10.9.9.9", 8123)}
         assert [item.brokerCheckSum for item in master.of(Method.PRODUCER_HEARTBEAT)] == [11, 12]
 
 
-def test_a_route_to_an_unknown_broker_is_left_out_and_its_address_asked_for(pool):
+def test_a_route_to_an_unknown_broker_is_left_out_and_its_address_asked_for(connections):
     with ScriptedMaster(producer_heartbeat=producer_beat("demo#1:1:1,9:1:1#")) as master:
-        with ProducerSession(config_for(master), pool) as session:
-            session.publish(["demo"])
+        with opened(ProducerSession(config_for(master), connections)) as session:
+            run(session.publish(["demo"]))
             assert session.routes("demo").partitions == {partition(1, 0): FIRST}
-            session.refresh()
+            run(session.refresh())
         assert [item.brokerCheckSum for item in master.of(Method.PRODUCER_HEARTBEAT)] == [11, -1]
 
 
-def test_a_forgotten_producer_registers_again(pool):
+def test_a_forgotten_producer_registers_again(connections):
     answers = [producer_refused(411), producer_beat("demo#1:1:1#")]
     with ScriptedMaster(producer_heartbeat=answers) as master:
-        with ProducerSession(config_for(master), pool) as session:
-            session.publish(["demo"])
+        with opened(ProducerSession(config_for(master), connections)) as session:
+            run(session.publish(["demo"]))
 
             assert len(session.routes("demo").partitions) == 1
         assert [list(item.topicList) for item in master.of(Method.PRODUCER_REGISTER)] == [[], ["demo"]]
 
 
-def test_producers_send_heartbeats_too(pool):
-    with ScriptedMaster() as master, ProducerSession(config_for(master, heartbeat_period_ms=5), pool):
+def test_producers_send_heartbeats_too(connections):
+    with (
+        ScriptedMaster() as master,
+        opened(ProducerSession(config_for(master, heartbeat_period_ms=5), connections)),
+    ):
         master.wait_for(Method.PRODUCER_HEARTBEAT, 2)
 
 
-def test_what_proves_to_a_broker_that_a_master_knows_us(pool):
+def test_what_proves_to_a_broker_that_a_master_knows_us(connections):
     answers = [
         producer_beat(authorizedInfo=token(8, "from the master")),
         producer_beat(authorizedInfo=token(9, " ")),
     ]
     with ScriptedMaster(producer_heartbeat=answers) as master:
-        session = ProducerSession(config_for(master), pool)
+        session = ProducerSession(config_for(master), connections)
         assert session.broker_tokens == (-2, "")
-        with session:
+        with opened(session):
             assert session.broker_tokens == (7, "")
             for number in (8, 9):
-                session.refresh()
+                run(session.refresh())
                 assert session.broker_tokens == (number, "from the master")
 
 
-def test_a_user_without_a_token_of_the_master_proves_itself_to_brokers(pool):
+def test_a_user_without_a_token_of_the_master_proves_itself_to_brokers(connections):
     answers = [producer_beat(authorizedInfo=token(8, " ")), producer_beat(authorizedInfo=token(9, "mine"))]
     with ScriptedMaster(producer_heartbeat=answers) as master:
         config = config_for(master, username="user", password="password")
-        with ProducerSession(config, pool) as session:
+        with opened(ProducerSession(config, connections)) as session:
             proofs = [session.broker_tokens[1]]
-            session.refresh()
+            run(session.refresh())
             proofs.append(session.broker_tokens[1])
             for proof in proofs:
                 user, timestamp, nonce, signature = proof.split(" ")
                 assert user == "user"
                 assert signature == auth.sign("user", "password", int(timestamp), int(nonce))
             assert proofs[0] != proofs[1], "each heartbeat brings a new one"
-            session.refresh()
+            run(session.refresh())
             assert session.broker_tokens == (9, "mine")
 
 
-def test_a_fresh_visit_token_costs_no_topic_and_no_group(pool):
+def test_a_fresh_visit_token_costs_no_topic_and_no_group(connections):
     with ScriptedMaster() as master:
-        assert fresh_visit_token(config_for(master), pool) == 7
+        assert run(fresh_visit_token(config_for(master), connections)) == 7
         assert [method for method, _ in master.requests] == [Method.PRODUCER_REGISTER, Method.PRODUCER_CLOSE]
         assert not master.requests[0][1].topicList
 
 
-def test_a_topic_that_was_withdrawn_is_in_no_later_heartbeat(pool):
-    with ScriptedMaster() as master, ProducerSession(config_for(master), pool) as session:
-        session.publish(["demo"])
-        session.publish(["nowhere"])
+def test_a_topic_that_was_withdrawn_is_in_no_later_heartbeat(connections):
+    with ScriptedMaster() as master, opened(ProducerSession(config_for(master), connections)) as session:
+        run(session.publish(["demo"]))
+        run(session.publish(["nowhere"]))
         session.withdraw("nowhere")
-        session.refresh()
+        run(session.refresh())
         asked = [list(request.topicList) for request in master.of(Method.PRODUCER_HEARTBEAT)]
     assert asked == [["demo"], ["demo", "nowhere"], ["demo"]]
 
 
-def test_routes_are_asked_for_in_the_background(pool):
-    with ScriptedMaster() as master, ProducerSession(config_for(master), pool) as session:
-        session.publish(["demo"])
+def test_routes_are_asked_for_in_the_background(connections):
+    with ScriptedMaster() as master, opened(ProducerSession(config_for(master), connections)) as session:
+        run(session.publish(["demo"]))
         session.refresh_soon()
         master.wait_for(Method.PRODUCER_HEARTBEAT, 2)
     session.refresh_soon()

@@ -1,11 +1,13 @@
 """Sessions with masters that stand by, refuse, forget, restart and are too old."""
 
+import itertools
 import socket
 import threading
 import time
 
 import pytest
 
+from testkit.sessions import opened
 from tests.client.scripted_master import (
     REQUESTS,
     STANDBY,
@@ -21,23 +23,22 @@ from tests.client.scripted_master import (
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.master import identity
-from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.master.session import MasterCaller
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool(1_000) as made:
-        yield made
+def connections():
+    with ChannelPool(1_000) as pool:
+        yield pool.connections
 
 
 @pytest.fixture
@@ -47,11 +48,11 @@ def nobody():
         return Endpoint("127.0.0.1", taken.getsockname()[1])
 
 
-def test_the_next_master_is_asked_when_one_stands_by_or_is_away(pool, nobody):
+def test_the_next_master_is_asked_when_one_stands_by_or_is_away(connections, nobody):
     standing_by = ScriptedMaster(balance_register=STANDBY)
     with standing_by, ScriptedMaster() as active:
         config = config_for(nobody, standing_by, active)
-        with balance(config, pool) as session:
+        with opened(balance(config, connections)) as session:
             assert session.visit_token == 7
 
         assert len(standing_by.requests) == 1
@@ -59,33 +60,37 @@ def test_the_next_master_is_asked_when_one_stands_by_or_is_away(pool, nobody):
         assert active.timeouts_ms[0] > 0.5 * config.rpc_timeout_ms, "it has the time that the others left"
 
 
-def test_the_active_master_is_remembered_for_later_sessions(pool):
+def test_the_active_master_is_remembered_for_later_sessions(connections):
     with ScriptedMaster(balance_register=STANDBY) as standing_by, ScriptedMaster() as active:
         for _ in range(3):
-            with balance(config_for(standing_by, active), pool):
+            with opened(balance(config_for(standing_by, active), connections)):
                 pass
 
         assert len(standing_by.requests) == 1
 
 
-def test_no_master_answers(pool, nobody):
+def test_no_master_answers(connections, nobody):
     with ScriptedMaster(balance_register=STANDBY) as standing_by:
         config = config_for(nobody, standing_by, register_attempts=2)
         with pytest.raises(
             TubeMQConnectionError, match="No master answered while registering group etl"
         ) as caught:
-            balance(config, pool).open()
+            run(balance(config, connections).open())
 
         assert str(nobody) in str(caught.value)
         assert "is not master now" in str(caught.value)
         assert len(standing_by.requests) == 2
 
 
-def test_masters_that_hang_share_the_time(pool):
+def test_masters_that_hang_share_the_time(connections):
     hangs = {"balance_register": lambda request: None}
     with ScriptedMaster(**hangs) as first, ScriptedMaster(**hangs) as second:
         with pytest.raises(TubeMQConnectionError):
-            balance(config_for(first, second, rpc_timeout_ms=600, register_attempts=1), pool).open()
+            run(
+                balance(
+                    config_for(first, second, rpc_timeout_ms=600, register_attempts=1), connections
+                ).open()
+            )
 
         for master in (first, second):
             assert len(master.wait_for(Method.BALANCE_REGISTER, 1)) == 1
@@ -99,36 +104,36 @@ def test_masters_that_hang_share_the_time(pool):
         Fail("any.Exception", "Unsupported method 20in service type 1!", Status.ERROR),
     ],
 )
-def test_a_master_that_is_too_old_is_named(pool, answer):
+def test_a_master_that_is_too_old_is_named(connections, answer):
     with ScriptedMaster(balance_register=answer) as old:
         with pytest.raises(RpcError, match="since November 2021") as caught:
-            balance(config_for(old), pool).open()
+            run(balance(config_for(old), connections).open())
 
         assert caught.value.condition == "TUBEMQ_MASTER_TOO_OLD"
         assert caught.value.parameters == {"peer": str(old.endpoint), "method": 20}
         assert len(old.requests) == 1
 
 
-def test_a_master_that_cannot_read_us_is_not_asked_again(pool):
+def test_a_master_that_cannot_read_us_is_not_asked_again(connections):
     with ScriptedMaster(producer_register=Fail("any.Exception", "cannot parse", Status.FATAL)) as master:
         with pytest.raises(RpcError, match="cannot parse"):
-            ProducerSession(config_for(master), pool).open()
+            run(ProducerSession(config_for(master), connections).open())
 
         assert len(master.requests) == 1
 
 
-def test_credentials_go_with_every_request(pool, monkeypatch):
+def test_credentials_go_with_every_request(connections, monkeypatch):
     monkeypatch.setattr(identity.secrets, "randbelow", lambda limit: 42)
     monkeypatch.setattr(identity.time, "time_ns", lambda: 1_700_000_000_123_000_000)
     with ScriptedMaster() as master:
         config = config_for(master, username="user", password="password", heartbeat_period_ms=5)
-        with balance(config, pool) as session:
-            session.layout()
+        with opened(balance(config, connections)) as session:
+            run(session.layout())
             master.wait_for(Method.BALANCE_HEARTBEAT, 1)
-        with ProducerSession(config, pool) as producer:
-            producer.publish(["demo"])
+        with opened(ProducerSession(config, connections)) as producer:
+            run(producer.publish(["demo"]))
         nothing = {"partitions": tuple, "on_event": lambda _: None}
-        with GroupSession(config, pool, Subscription.of("demo"), FlowControl(), **nothing):
+        with opened(GroupSession(config, connections, Subscription.of("demo"), FlowControl(), **nothing)):
             master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
 
         expected = common_pb2.MasterCertificateInfo(
@@ -138,16 +143,19 @@ def test_credentials_go_with_every_request(pool, monkeypatch):
         assert all(request.authInfo == expected for _, request in master.requests)
 
 
-def test_without_a_user_no_credentials_are_sent(pool):
+def test_without_a_user_no_credentials_are_sent(connections):
     with ScriptedMaster() as master:
-        assert MasterCaller(config_for(master), pool).credentials() is None
-        with balance(config_for(master), pool):
+        assert MasterCaller(config_for(master), connections).credentials() is None
+        with opened(balance(config_for(master), connections)):
             pass
         assert not any(request.HasField("authInfo") for _, request in master.requests)
 
 
-def test_what_a_balance_session_tells(pool):
-    with ScriptedMaster() as master, balance(config_for(master), pool, "b", "a", "b") as session:
+def test_what_a_balance_session_tells(connections):
+    with (
+        ScriptedMaster() as master,
+        opened(balance(config_for(master), connections, "b", "a", "b")) as session,
+    ):
         (request,) = master.of(Method.BALANCE_REGISTER)
 
         assert request.clientId == session.client_id
@@ -162,82 +170,87 @@ def test_what_a_balance_session_tells(pool):
         assert request.jdkVersion.startswith("Python 3.")
 
 
-def test_a_silent_master_takes_one_time_out_and_not_one_for_each_attempt(pool):
+def test_a_silent_master_takes_one_time_out_and_not_one_for_each_attempt(connections):
     with ScriptedMaster(balance_register=lambda _: None) as master:
         config = config_for(master, rpc_timeout_ms=150, register_attempts=5, register_retry_ms=0)
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
-            balance(config, pool).open()
+            run(balance(config, connections).open())
         assert len(master.wait_for(Method.BALANCE_REGISTER, 1)) == 1
 
 
-def test_troubles_that_pass_are_tried_again(pool):
-    waits = []
+def test_troubles_that_pass_are_tried_again(connections):
     answers = [registered(503), Fail("any.InvocationTargetException", ""), registered(500), registered()]
-    with ScriptedMaster(balance_register=answers) as master:
-        config = config_for(master, register_attempts=4, register_retry_ms=250)
-        with BalanceSession(config, pool, ["demo"], wait=Sleep(waits.append)):
+    asked_at = []
+
+    def register(_):
+        asked_at.append(time.monotonic())
+        return answers.pop(0)
+
+    with ScriptedMaster(balance_register=register) as master:
+        config = config_for(master, register_attempts=4, register_retry_ms=20)
+        with opened(balance(config, connections)):
             pass
+    assert not answers
+    assert all(after - before >= 0.02 for before, after in itertools.pairwise(asked_at))
 
-    assert waits == [0.25] * 3
 
-
-def test_the_last_trouble_is_told_when_they_do_not_pass(pool):
+def test_the_last_trouble_is_told_when_they_do_not_pass(connections):
     with ScriptedMaster(balance_register=[registered(500), registered(503, "stopped")]) as master:
         with pytest.raises(RpcError, match="stopped") as caught:
-            balance(config_for(master, register_attempts=3), pool).open()
+            run(balance(config_for(master, register_attempts=3), connections).open())
         assert caught.value.code == 503
         assert len(master.requests) == 3
 
 
 @pytest.mark.parametrize("code", [400, 415, 424, 425, 426, 429, 430, 431, 450, 455])
-def test_a_refusal_is_told_at_once(pool, code):
+def test_a_refusal_is_told_at_once(connections, code):
     with ScriptedMaster(balance_register=registered(code, "the reason")) as master:
         with pytest.raises(RpcError, match="registering group etl for the topics demo, other") as caught:
-            balance(config_for(master), pool, "other", "demo").open()
+            run(balance(config_for(master), connections, "other", "demo").open())
 
         assert caught.value.code == code
         assert "the reason" in str(caught.value)
         assert len(master.requests) == 1
 
 
-def test_closing_says_goodbye_once(pool):
+def test_closing_says_goodbye_once(connections):
     with ScriptedMaster() as master:
-        session = balance(config_for(master), pool).open()
-        session.close()
-        session.close()
+        session = run(balance(config_for(master), connections).open())
+        run(session.close())
+        run(session.close())
 
         (request,) = master.of(Method.CONSUMER_CLOSE)
         assert (request.clientId, request.groupName) == (session.client_id, "etl")
 
 
-def test_closing_without_opening_says_nothing(pool):
+def test_closing_without_opening_says_nothing(connections):
     with ScriptedMaster() as master:
-        balance(config_for(master), pool).close()
+        run(balance(config_for(master), connections).close())
         assert master.requests == []
 
 
-def test_a_master_that_is_gone_does_not_disturb_closing(pool):
+def test_a_master_that_is_gone_does_not_disturb_closing(connections):
     with ScriptedMaster() as master:
-        session = balance(config_for(master), pool).open()
-    session.close()
+        session = run(balance(config_for(master), connections).open())
+    run(session.close())
 
 
-def test_tokens_follow_the_answers_of_the_master(pool):
+def test_tokens_follow_the_answers_of_the_master(connections):
     given = registered(authorizedInfo=token(7, "given"))
     beats = [beat(authorizedInfo=token(8, " ")), beat(authorizedInfo=token(9, "newer")), beat()]
     with ScriptedMaster(balance_register=given, balance_heartbeat=beats) as master:
-        session = balance(config_for(master, heartbeat_period_ms=600_000), pool)
-        with session:
+        session = balance(config_for(master, heartbeat_period_ms=600_000), connections)
+        with opened(session):
             seen = [(session.visit_token, session.authorized_token)]
             for _ in range(3):
-                session.refresh_token()
+                run(session.refresh_token())
                 seen.append((session.visit_token, session.authorized_token))
     assert seen == [(7, "given"), (8, "given"), (9, "newer"), (9, "newer")]
 
 
-def test_heartbeats_are_sent_and_end_with_the_session(pool):
+def test_heartbeats_are_sent_and_end_with_the_session(connections):
     with ScriptedMaster(balance_heartbeat=beat(authorizedInfo=token(8))) as master:
-        with balance(config_for(master, heartbeat_period_ms=5), pool) as session:
+        with opened(balance(config_for(master, heartbeat_period_ms=5), connections)) as session:
             master.wait_for(Method.BALANCE_HEARTBEAT, 3)
             assert session.visit_token == 8
         count = len(master.requests)
@@ -247,24 +260,24 @@ def test_heartbeats_are_sent_and_end_with_the_session(pool):
         assert master.of(Method.BALANCE_HEARTBEAT)[0].subRepInfo.brokerConfigId == 5
 
 
-def test_a_forgotten_session_registers_again(pool):
+def test_a_forgotten_session_registers_again(connections):
     answers = [beat(411), beat()]
     with (
         ScriptedMaster(balance_heartbeat=answers) as master,
-        balance(config_for(master, heartbeat_period_ms=5), pool) as session,
+        opened(balance(config_for(master, heartbeat_period_ms=5), connections)) as session,
     ):
         master.wait_for(Method.BALANCE_HEARTBEAT, 3)
         assert len(master.of(Method.BALANCE_REGISTER)) == 2
         assert {request.clientId for request in master.of(Method.BALANCE_REGISTER)} == {session.client_id}
 
 
-def test_while_a_session_registers_again_nobody_else_asks_or_registers(pool):
+def test_while_a_session_registers_again_nobody_else_asks_or_registers(connections):
     """Threads that share a session, one of which finds that the master has forgotten it."""
     other = []
 
     def register_slowly(_):
         if len(master.of(Method.BALANCE_REGISTER)) == 2:
-            other.append(threading.Thread(target=session.layout))
+            other.append(threading.Thread(target=lambda: run(session.layout())))
             other[0].start()
             time.sleep(0.05)
         return registered(authorizedInfo=token())
@@ -275,20 +288,20 @@ def test_while_a_session_registers_again_nobody_else_asks_or_registers(pool):
     }
     with (
         ScriptedMaster(**answers) as master,
-        balance(config_for(master, heartbeat_period_ms=600_000), pool) as session,
+        opened(balance(config_for(master, heartbeat_period_ms=600_000), connections)) as session,
     ):
-        session.layout()
+        run(session.layout())
         other[0].join()
         asked = [method for method, _ in master.requests]
     register, ask = Method.BALANCE_REGISTER, Method.BALANCE_PARTITION_META
     assert asked == [register, ask, register, ask, ask]
 
 
-def test_a_session_goes_over_to_the_master_that_took_over(pool, caplog):
+def test_a_session_goes_over_to_the_master_that_took_over(connections, caplog):
     with (
         ScriptedMaster(balance_heartbeat=STANDBY) as former,
         ScriptedMaster(balance_heartbeat=[beat(411), beat()]) as active,
-        balance(config_for(former, active, heartbeat_period_ms=5), pool) as session,
+        opened(balance(config_for(former, active, heartbeat_period_ms=5), connections)) as session,
     ):
         active.wait_for(Method.BALANCE_HEARTBEAT, 3)
 
@@ -299,11 +312,11 @@ def test_a_session_goes_over_to_the_master_that_took_over(pool, caplog):
     assert told.startswith(f"master {active.endpoint} answers now, after {former.endpoint} did not: ")
 
 
-def test_heartbeats_survive_a_master_that_is_away_for_a_while(pool, caplog):
+def test_heartbeats_survive_a_master_that_is_away_for_a_while(connections, caplog):
     answers = [beat(500), STANDBY, beat()]
     with (
         ScriptedMaster(balance_heartbeat=answers) as master,
-        balance(config_for(master, heartbeat_period_ms=5), pool),
+        opened(balance(config_for(master, heartbeat_period_ms=5), connections)),
     ):
         master.wait_for(Method.BALANCE_HEARTBEAT, 2)
         master.restart_connections()
@@ -311,11 +324,11 @@ def test_heartbeats_survive_a_master_that_is_away_for_a_while(pool, caplog):
     assert "missed a heartbeat" in caplog.text
 
 
-def test_masters_that_are_away_are_told_of_once_and_again_when_they_are_back(pool, caplog):
+def test_masters_that_are_away_are_told_of_once_and_again_when_they_are_back(connections, caplog):
     answers = [beat(500)] * 20 + [beat()]
     with (
         ScriptedMaster(balance_heartbeat=answers) as master,
-        balance(config_for(master, heartbeat_period_ms=5), pool),
+        opened(balance(config_for(master, heartbeat_period_ms=5), connections)),
     ):
         master.wait_for(Method.BALANCE_HEARTBEAT, 22)
     missed, back = [record.getMessage() for record in caplog.records]

@@ -9,6 +9,7 @@ from tubemq_spark.client.metadata.partitions import find_partition, what_is_gone
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss
 
@@ -23,7 +24,11 @@ def server():
 
 def find(server, number=0):
     with ChannelPool() as pool:
-        return find_partition(ClientConfig((Endpoint.parse(server.master),), "etl"), pool, partition(number))
+        return run(
+            find_partition(
+                ClientConfig((Endpoint.parse(server.master),), "etl"), pool.connections, partition(number)
+            )
+        )
 
 
 def test_a_partition_is_found_at_its_broker(server):
@@ -47,7 +52,7 @@ def test_without_a_master_nothing_is_known(server):
 def scripted(answer):
     """Return a master that answers so."""
 
-    def locate(_):
+    async def locate(_):
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -68,11 +73,11 @@ NO_MASTER = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="no
     ],
 )
 def test_a_partition_is_gone_when_a_master_says_so(answer, loss):
-    assert what_is_gone(scripted(answer), partition()) is loss
+    assert run(what_is_gone(scripted(answer), partition())) is loss
 
 
 @pytest.mark.parametrize(
     ("answer", "endpoint"), [(HOME, HOME), (Loss.PARTITION_REMOVED, None), (NO_MASTER, None)]
 )
 def test_a_partition_is_where_a_master_says(answer, endpoint):
-    assert where_it_is(scripted(answer), partition()) == endpoint
+    assert run(where_it_is(scripted(answer), partition())) == endpoint

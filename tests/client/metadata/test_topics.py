@@ -12,14 +12,15 @@ from tests.client.scripted_master import (
 )
 from tubemq_spark.client.metadata.topics import configured_partitions, refuse_unknown_topic
 from tubemq_spark.errors import ProduceError
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool(1_000) as made:
-        yield made
+def connections():
+    with ChannelPool(1_000) as pool:
+        yield pool.connections
 
 
 @pytest.mark.parametrize(
@@ -30,20 +31,20 @@ def pool():
         (registered(455, "barred"), None, None),
     ],
 )
-def test_readers_are_told_which_partitions_a_topic_has(pool, register, meta_answer, expected):
+def test_readers_are_told_which_partitions_a_topic_has(connections, register, meta_answer, expected):
     with ScriptedMaster(balance_register=register, balance_partition_meta=meta_answer) as master:
-        assert configured_partitions(config_for(master), pool, "demo") == expected
+        assert run(configured_partitions(config_for(master), connections, "demo")) == expected
 
 
-def test_readers_are_told_that_a_topic_does_not_exist(pool):
+def test_readers_are_told_that_a_topic_does_not_exist(connections):
     with (
         ScriptedMaster(balance_register=registered(431, "no such topic")) as master,
         pytest.raises(ProduceError, match="Topic 'demo' does not exist"),
     ):
-        refuse_unknown_topic(config_for(master), pool, "demo")
+        run(refuse_unknown_topic(config_for(master), connections, "demo"))
 
 
-def test_a_topic_that_can_be_published_to_is_not_looked_at_as_a_reader(pool):
+def test_a_topic_that_can_be_published_to_is_not_looked_at_as_a_reader(connections):
     with ScriptedMaster(producer_heartbeat=producer_beat("demo#1:1:1#")) as master:
-        refuse_unknown_topic(config_for(master), pool, "demo")
+        run(refuse_unknown_topic(config_for(master), connections, "demo"))
         assert not master.of(Method.BALANCE_REGISTER)

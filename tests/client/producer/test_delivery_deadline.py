@@ -15,6 +15,7 @@ from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
@@ -133,7 +134,7 @@ def test_a_partition_that_does_not_come_back(server, pool, kind):
         producer.send("demo", b"x", partition=(2, 0))
         producer.flush()
         server.faults.stop_broker(2, graceful=True)
-        session_of(producer).refresh()
+        run(session_of(producer).refresh())
         destinations_of(producer).follow()
         producer.send("demo", b"y", partition=(2, 0))
         producer.send("demo", b"z", partition=(1, 0))
@@ -155,7 +156,7 @@ def test_a_partition_that_was_not_listed_so_far_is_waited_for_once(server, pool,
         assert asked[0] > 1
         assert len(set(asked)) == 1, "the time of the first message was that of all"
         server.faults.start_broker(2)
-        session_of(producer).refresh()
+        run(session_of(producer).refresh())
         producer.send("demo", b"x", partition=(2, 0))
         producer.flush()
 

@@ -6,15 +6,17 @@ import errno
 import pytest
 
 from testkit.message_sender import MessageSender
+from testkit.sessions import opened
 from tests.client.ranges import config_of
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import fail_on_loss
@@ -63,15 +65,15 @@ def test_a_broker_without_space_is_told_as_what_it_is(server, pool, monkeypatch)
 def stored(server, pool):
     """Return how often each message is there."""
     settings = config_of(server)
-    with BalanceSession(settings, pool, (TOPIC,)) as session:
-        partitions, token = session.layout().partitions, session.visit_token
+    with opened(BalanceSession(settings, pool.connections, (TOPIC,))) as session:
+        partitions, token = run(session.layout()).partitions, session.visit_token
     stores = {partition.store_id: endpoint for partition, endpoint in partitions.items()}
-    bounds = store_bounds(settings, pool, stores, token).complete()
+    bounds = run(store_bounds(settings, pool.connections, stores, token)).complete()
     found = collections.Counter()
     for partition, endpoint in partitions.items():
         whole = bounds[partition.store_id]
         work = RangeRequest(OffsetRange(partition, whole.earliest, whole.latest), Route(endpoint, token))
-        for batch in read_range(settings, pool, work, fail_on_loss):
+        for batch in read_in_thread(settings, pool.connections, work, fail_on_loss):
             found.update(batch.columns.message(row).value for row in range(len(batch.columns)))
     return found
 
@@ -175,9 +177,11 @@ def test_the_second_master_is_asked_when_the_first_is_a_standby(server, pool):
         masters = (Endpoint.parse(standby.master), Endpoint.parse(server.master))
         produce(server, pool, masters=masters)
         assert standby.stats().messages_in == 0
-        assert fresh_visit_token(config_of(server, masters=masters), pool) is not None
-        with BalanceSession(config_of(server, masters=masters), pool, (TOPIC,)) as session:
-            assert {partition.store_id.store for partition in session.layout().partitions} == {0, 1}
+        assert run(fresh_visit_token(config_of(server, masters=masters), pool.connections)) is not None
+        with opened(
+            BalanceSession(config_of(server, masters=masters), pool.connections, (TOPIC,))
+        ) as session:
+            assert {partition.store_id.store for partition in run(session.layout()).partitions} == {0, 1}
     assert stored(server, pool) == dict.fromkeys(SENT, 1)
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from tests.client.producer.test_custom_partitioner import Own, by_value
+from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.topics import await_publishable
@@ -14,8 +15,8 @@ from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.loop import run, submit
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, Method
 
 ALL = tuple(TopicPartition("demo", broker, store) for broker in (1, 2, 3) for store in (0, 10_000))
@@ -71,16 +72,13 @@ def patience(server, delivery_timeout_ms):
 
 def test_a_closed_topic_is_waited_for_until_it_is_open(server):
     server.close_topic("demo")
-    waits = []
-
-    def wait(seconds):
-        waits.append(seconds)
-        if len(waits) == 2:
-            server.set_topic("demo", TopicSpec(2, 1))
-
+    asked = server.faults.delay(Method.PRODUCER_HEARTBEAT, 0)
     with ChannelPool(1_000) as pool:
-        await_publishable(patience(server, 60_000), pool, "demo", Sleep(wait))
-    assert len(waits) == 2
+        waiting = submit(await_publishable(patience(server, 60_000), pool.connections, "demo"))
+        wait_until(lambda: asked.hits == 2)
+        assert not waiting.done()
+        server.set_topic("demo", TopicSpec(2, 1))
+        waiting.result(20)
 
 
 def test_a_topic_that_stays_closed_is_an_error(server):
@@ -89,7 +87,7 @@ def test_a_topic_that_stays_closed_is_an_error(server):
         ChannelPool(1_000) as pool,
         pytest.raises(ProduceError, match=r"Topic 'demo' cannot be published to: .* for 300 ms"),
     ):
-        await_publishable(patience(server, 300), pool, "demo")
+        run(await_publishable(patience(server, 300), pool.connections, "demo"))
 
 
 def test_a_topic_that_was_given_up_is_told_of_when_it_is_open_after_all(server, client, caplog):

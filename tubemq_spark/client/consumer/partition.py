@@ -49,6 +49,7 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool, RpcChannel
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
@@ -76,9 +77,9 @@ class ConsumerSession(Protocol):
     authorized_token: str
 
     def refresh_soon(self) -> None:
-        """Ask the master for a visit token that brokers accept, in the background."""
+        """Ask the master for a visit token that brokers accept, in the background; any thread may."""
 
-    def refresh_token(self) -> None:
+    async def refresh_token(self) -> None:
         """Ask the master for a visit token that brokers accept, and wait for it.
 
         Raises:
@@ -86,9 +87,9 @@ class ConsumerSession(Protocol):
         """
 
     def stop_heartbeats(self) -> None:
-        """Begin no more heartbeats; waits for nothing."""
+        """Send no more heartbeats; any thread may call it, and it waits for nothing."""
 
-    def leaving(self) -> Steps[None]:
+    async def close(self) -> None:
         """Leave the master; errors are only logged."""
 
 
@@ -165,7 +166,7 @@ class OwnHolder(LeaseHolder):
         except TubeMQError as error:
             if not is_token_refused(error):
                 raise
-        self._reader.session.refresh_token()
+        loop.run(self._reader.session.refresh_token())
         return self._register_once(register)
 
     def _register_once(self, register: Callable[[Lease], Position]) -> Position:

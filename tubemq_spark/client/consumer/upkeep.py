@@ -37,6 +37,7 @@ from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.client.steps import Steps, wait_for
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
 from tubemq_spark.net.scheduler import Task, process_scheduler
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 
@@ -125,7 +126,7 @@ class Upkeep:
             yield from self._stopping_others()
             yield from self._state.releasing_all()
         finally:
-            yield from self._reader.session.leaving()
+            yield from wait_for(loop.submit(self._reader.session.close()))
 
     def _keep_leases(self) -> None:
         """Begin a heartbeat to each broker, except those whose last one has not ended."""

@@ -8,12 +8,10 @@ from types import MappingProxyType
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession, broker_endpoints
-from tubemq_spark.client.steps import Steps, run
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
@@ -42,13 +40,12 @@ class BalanceSession(MasterSession):
     def __init__(
         self,
         config: ClientConfig,
-        pool: ChannelPool,
+        connections: Connections,
         topics: Iterable[str],
-        wait: Wait = SLEEP,
         until: Deadline | None = None,
         client_id: str | None = None,
     ) -> None:
-        super().__init__(config, pool, client_id or identity.consumer_id(config.group), wait, until)
+        super().__init__(config, connections, client_id or identity.consumer_id(config.group), until)
         self._topics = tuple(sorted(set(topics)))
         self._message_types: Mapping[str, Collection[str]] = dict.fromkeys(self._topics, config.message_types)
         self._broker_config_id = UNDEFINED
@@ -56,7 +53,7 @@ class BalanceSession(MasterSession):
         self._brokers: dict[int, Endpoint] = {}
         self._metas: tuple[topic_strings.TopicMeta, ...] = ()
 
-    def layout(self) -> Layout:
+    async def layout(self) -> Layout:
         """Ask the master where the partitions are.
 
         Raises:
@@ -64,18 +61,18 @@ class BalanceSession(MasterSession):
             TubeMQConnectionError: no master answered.
             RemoteProtocolError: the master lists a partition of a broker that is not in its list of brokers.
         """
-        with self._exclusively():
-            return run(self._patiently(self._find_layout))
+        async with self._exclusively():
+            return await self._patiently(self._find_layout)
 
-    def _find_layout(self) -> Steps[Layout]:
-        yield from self._ask_registered(self._ask_layout)
+    async def _find_layout(self) -> Layout:
+        await self._ask_registered(self._ask_layout)
         if self._unlisted_brokers():
             # The two lists change at different times: ask once more for both, in full.
             self._broker_config_id = self._topic_meta_id = UNDEFINED
-            yield from self._ask_registered(self._ask_layout)
+            await self._ask_registered(self._ask_layout)
         return self._expand()
 
-    def _register(self) -> Steps[None]:
+    async def _register(self) -> None:
         # A master that does not know us may be another one, with ids of its own.
         self._broker_config_id = self._topic_meta_id = UNDEFINED
         request = master_pb2.RegisterRequestC2MV2(
@@ -91,7 +88,7 @@ class BalanceSession(MasterSession):
             jdkVersion=identity.RUNTIME,
         )
         self._complete(request)
-        answer = yield from self._caller.call(
+        answer = await self._caller.call(
             Method.BALANCE_REGISTER,
             request,
             master_pb2.RegisterResponseM2CV2,
@@ -99,7 +96,7 @@ class BalanceSession(MasterSession):
         )
         self._keep(answer)
 
-    def _heartbeat(self) -> Steps[None]:
+    async def _heartbeat(self) -> None:
         request = master_pb2.HeartRequestC2MV2(
             clientId=self.client_id,
             groupName=self._config.group,
@@ -108,12 +105,12 @@ class BalanceSession(MasterSession):
         )
         self._complete(request)
         during = f"renewing the registration of group {self._config.group}"
-        answer = yield from self._caller.call(
+        answer = await self._caller.call(
             Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2, during
         )
         self._keep(answer)
 
-    def _ask_layout(self) -> Steps[None]:
+    async def _ask_layout(self) -> None:
         request = master_pb2.GetPartMetaRequestC2M(
             clientId=self.client_id,
             groupName=self._config.group,
@@ -121,7 +118,7 @@ class BalanceSession(MasterSession):
             topicMetaInfoId=self._topic_meta_id,
             authInfo=self._caller.credentials(),
         )
-        answer = yield from self._caller.call(
+        answer = await self._caller.call(
             Method.BALANCE_PARTITION_META,
             request,
             master_pb2.GetPartMetaResponseM2C,

@@ -1,7 +1,6 @@
 """A producer's session with the masters, which say where topics can be published (methods 1, 2 and 3)."""
 
 import dataclasses
-import threading
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -10,12 +9,10 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.identity import proof_for_broker
 from tubemq_spark.client.master.session import MasterSession, broker_endpoints
-from tubemq_spark.client.steps import Steps, run
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_MAX_MESSAGE_BYTES,
@@ -42,26 +39,24 @@ class PublishRoutes:
 class ProducerSession(MasterSession):
     """A registered producer."""
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool, wait: Wait = SLEEP) -> None:
+    def __init__(self, config: ClientConfig, connections: Connections) -> None:
         """Ask no master; no request will take longer than a message may."""
         patience_ms = min(config.rpc_timeout_ms, max(LEAST_ANSWER_MS, config.delivery_timeout_ms))
         config = dataclasses.replace(config, rpc_timeout_ms=patience_ms)
-        super().__init__(config, pool, identity.producer_id(), wait)
+        super().__init__(config, connections, identity.producer_id())
         self._own_proof = ""
         self._broker_checksum = -1
         self._config_id = UNDEFINED
         self._max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self._brokers: dict[int, Endpoint] = {}
-        self._topics: frozenset[str] = frozenset()
-        """Replaced under ``_topics_lock``, which is never held for long, and read without."""
-        self._topics_lock = threading.Lock()
+        self._topics: set[str] = set()
         self._routes: Mapping[str, PublishRoutes] = {}
         self.heartbeats = 0
         """The number of the last heartbeat that was answered; each answer brings routes and tokens."""
         self.heartbeats_begun = 0
         """The number of the last heartbeat that was sent; they are sent one after the other."""
 
-    def publish(self, topics: Iterable[str], until: Deadline | None = None) -> None:
+    async def publish(self, topics: Iterable[str], until: Deadline | None = None) -> None:
         """Add topics to those of this producer and ask for their routes at once.
 
         Args:
@@ -72,27 +67,25 @@ class ProducerSession(MasterSession):
             RpcError: the master refuses.
             TubeMQConnectionError: no master answered.
         """
-        with self._exclusively(until):
-            with self._topics_lock:
-                self._topics |= set(topics)
-            run(self._ask(self._heartbeat))
+        async with self._exclusively(until):
+            self._topics.update(topics)
+            await self._ask(self._heartbeat)
 
     def withdraw(self, topic: str) -> None:
         """Leave a topic out of later heartbeats: it does not exist, or nothing was published to it.
 
-        This does not wait for the lock, which a heartbeat may hold for long that no master answers.
+        Any thread may call it; what it publishes after that counts.
         """
-        with self._topics_lock:
-            self._topics -= {topic}
+        self._soon(self._topics.discard, topic)
 
-    def refresh(self, until: Deadline | None = None) -> None:
+    async def refresh(self, until: Deadline | None = None) -> None:
         """Ask for the routes of all published topics now instead of with the next heartbeat.
 
         Raises:
             TubeMQError: as ``publish``.
         """
-        with self._exclusively(until):
-            run(self._ask(self._heartbeat))
+        async with self._exclusively(until):
+            await self._ask(self._heartbeat)
 
     def routes(self, topic: str) -> PublishRoutes:
         """Return the routes of a published topic as of the last heartbeat."""
@@ -107,7 +100,7 @@ class ProducerSession(MasterSession):
         """
         return self.visit_token, self.authorized_token or self._own_proof
 
-    def _register(self) -> Steps[None]:
+    async def _register(self) -> None:
         request = master_pb2.RegisterRequestP2M(
             clientId=self.client_id,
             topicList=sorted(self._topics),
@@ -117,12 +110,12 @@ class ProducerSession(MasterSession):
             jdkVersion=identity.RUNTIME,
             appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
         )
-        answer = yield from self._caller.call(
+        answer = await self._caller.call(
             Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P, "registering a producer"
         )
         self._keep(answer)
 
-    def _heartbeat(self) -> Steps[None]:
+    async def _heartbeat(self) -> None:
         self.heartbeats_begun += 1
         request = master_pb2.HeartRequestP2M(
             clientId=self.client_id,
@@ -132,7 +125,7 @@ class ProducerSession(MasterSession):
             authInfo=self._caller.credentials(),
             appdConfig=common_pb2.ApprovedClientConfig(configId=self._config_id),
         )
-        answer = yield from self._caller.call(
+        answer = await self._caller.call(
             Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P, "asking for routes"
         )
         self._keep(answer)
@@ -142,9 +135,9 @@ class ProducerSession(MasterSession):
             self._routes = {route.topic: self._expand(route) for route in routes}
         self.heartbeats = self.heartbeats_begun
 
-    def _leave(self) -> Steps[None]:
+    async def _leave(self) -> None:
         request = master_pb2.CloseRequestP2M(clientId=self.client_id, authInfo=self._caller.credentials())
-        yield from self._caller.call(
+        await self._caller.call(
             Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P, "closing a producer"
         )
 
@@ -175,14 +168,17 @@ class ProducerSession(MasterSession):
         return PublishRoutes(MappingProxyType(partitions), route.max_message_bytes or self._max_message_bytes)
 
 
-async def fresh_visit_token(config: ClientConfig, connections: object) -> int:
-    def ask():
-        with ChannelPool() as pool, ProducerSession(config, pool) as session:
-            return session.visit_token
+async def fresh_visit_token(config: ClientConfig, connections: Connections) -> int:
+    """Return a new visit token from the master; brokers refuse those older than about 16 minutes.
 
-    from tubemq_spark.net.loop import in_thread
+    A producer without topics gets one just as a consumer does, and it joins no group whose other members
+    may read other topics.
 
-    return await in_thread(ask, "temp")
+    Raises:
+        TubeMQError: as ``MasterSession.open``.
+    """
+    async with ProducerSession(config, connections) as session:
+        return session.visit_token
 
 
 def is_token_refused(error: TubeMQError) -> bool:

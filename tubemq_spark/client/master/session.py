@@ -1,13 +1,14 @@
 """What every kind of session with the masters shares: find the active one, register, send heartbeats, leave.
 
-A kind of session (``producer_session``, ``balance_session``) says what it sends and what it keeps of the
-answers; everything else is here. A session is in one of these states:
+A kind of session (``producers``, ``balance``) says what it sends and what it keeps of the answers; everything
+else is here. A session is in one of these states:
 
 ==========  ==================================================================================================
 state       meaning
 ==========  ==================================================================================================
 closed      ``_heartbeats`` is None: before ``open``, after ``close``
-open        registered; heartbeats run in the process's scheduler, every ``heartbeat_period_ms``
+open        registered; the task ``_heartbeats`` sends one every ``heartbeat_period_ms``, from beginning to
+            beginning
 forgotten   open, but the master answers ``HB_NO_NODE``: it forgets a client that is silent for 30 s, and all
             clients when it restarts. The next request registers again and is repeated
 missing     open, but the last heartbeat failed (``_missed_since``). Nothing changes but the log
@@ -15,35 +16,30 @@ missing     open, but the last heartbeat failed (``_missed_since``). Nothing cha
 
 Invariants:
 
+- A session belongs to the loop in which it was opened. Threads may read its attributes, and call what says
+  so.
 - One request at a time, under ``_lock``: the ids of lists that a request names must match what the session
-  holds. The state and what answers brought change only under the lock; single attributes may be read without.
-- Requests are ``Steps``. Those with a caller who waits are carried out in its thread, and retried. Heartbeats
-  are carried out by the scheduler, whose thread never waits (``client/background.py``), neither for an answer
-  nor for the lock: a heartbeat that is due by then (``_heartbeat_due``) begins when it is free. They are
-  not retried, since the next one is the retry.
-- A caller who waits may have a deadline (``_exclusively``), for its requests and for the lock, which a
-  heartbeat may hold that no master answers.
-- Closing never raises a server's error: the master forgets the session anyway. Only closing takes
-  ``_heartbeats`` away without the lock, so that no heartbeat can begin after it.
+  holds. The state and what answers brought change only under the lock.
+- Requests of a caller are retried. Heartbeats are not, since the next one is the retry.
+- A caller may have a deadline (``_exclusively``), for its requests and for the lock, which a heartbeat may
+  hold that no master answers.
+- Closing never raises a server's error: the master forgets the session anyway. It ends the heartbeats first,
+  and waits for their end.
 """
 
 import abc
+import asyncio
 import contextlib
 import functools
-import itertools
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import ClassVar, Final, Self, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.identity import proof_for_master
-from tubemq_spark.client.steps import Blocking, Pause, Started, Steps, run, wait_for
 from tubemq_spark.errors import (
     HttpAnswerError,
     OptionError,
@@ -54,10 +50,12 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pool import ChannelPool, RpcChannel
-from tubemq_spark.net.retry import LEAVE_MS, SLEEP, Result, Wait
-from tubemq_spark.net.scheduler import Task, process_scheduler
+from tubemq_spark.net.loop import in_thread
+from tubemq_spark.net.retry import LEAVE_MS, Result
+from tubemq_spark.net.tls_probes import answers_in_tls
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_BROKER_PORT,
@@ -92,8 +90,6 @@ _WRONG_MASTER: Final = (OptionError, TlsError)
 """Errors of a single master that will not pass by themselves; another one may do."""
 _NOT_ANSWERED: Final = (*_WRONG_MASTER, RemoteProtocolError)
 """Errors of a single master that say nothing about the question, besides those that are retriable."""
-_LOOK_S: Final = 0.02
-"""How often who leaves looks whether the request before has its answer."""
 _last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
 """Which of some masters answered last, shared by all sessions of this process."""
 
@@ -101,15 +97,15 @@ _last_active: Final[dict[tuple[Endpoint, ...], Endpoint]] = {}
 class MasterCaller:
     """Calls whichever master is active."""
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool, until: Deadline | None = None) -> None:
+    def __init__(self, config: ClientConfig, connections: Connections, until: Deadline | None = None) -> None:
         self.until = until
         """No call takes longer than this, besides its own limit."""
         self._config = config
-        self._pool = pool
+        self._connections = connections
 
-    def call(
+    async def call(
         self, method: Method, request: ProtobufMessage, answer: type[AnyAnswer], during: str
-    ) -> Steps[AnyAnswer]:
+    ) -> AnyAnswer:
         """Ask the master that answered last, then the others, each at most once.
 
         One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that does
@@ -122,13 +118,13 @@ class MasterCaller:
             TubeMQConnectionError: none could be reached, or none is active.
             RpcError: the active master refused, or does not know the method.
         """
-        deadline = Deadline.after_ms(self._config.rpc_timeout_ms).earlier(self.until)
+        deadline = _deadline(self._config.rpc_timeout_ms).earlier(self.until)
         masters = self._active_first()
         failures: list[TubeMQError] = []
         for number, master in enumerate(masters):
             share_ms = max(1, int(deadline.remaining() * 1000 / (len(masters) - number)))
             try:
-                response = yield from self._call_master(master, method, request, answer, share_ms, during)
+                response = await self._call_master(master, method, request, answer, share_ms, during)
             except TubeMQError as error:
                 if not error.retriable and not isinstance(error, _NOT_ANSWERED):
                     raise
@@ -165,7 +161,7 @@ class MasterCaller:
             active = masters[0]
         return [active, *(master for master in masters if master != active)]
 
-    def _call_master(
+    async def _call_master(
         self,
         master: Endpoint,
         method: Method,
@@ -173,34 +169,40 @@ class MasterCaller:
         answer: type[AnyAnswer],
         timeout_ms: int,
         during: str,
-    ) -> Steps[AnyAnswer]:
-        deadline = Deadline.after_ms(timeout_ms)
+    ) -> AnyAnswer:
+        deadline = _deadline(timeout_ms)
         connect_ms = min(self._config.connect_timeout_ms, timeout_ms)
-        channel = yield from wait_for(self._pool.start(master, connect_ms, self._config.tls))
+        connection = await self._connections.get(master, connect_ms, self._config.tls)
         timeout_ms = max(1, int(deadline.remaining() * 1000))
         try:
-            pending = channel.start(ServiceType.MASTER, method, request, timeout_ms=timeout_ms, during=during)
-            return (yield from wait_for(Started(pending, lambda call: call.result(answer, during))))
+            call = connection.start(ServiceType.MASTER, method, request, timeout_ms=timeout_ms, during=during)
+            await call
+            return call.result(answer, during)
         except TubeMQError as error:
             what = _other_server(error)
             if what is not None:
                 raise OptionError("TUBEMQ_NOT_A_MASTER", endpoint=master, what=what) from error
-            if self._config.tls is None and _hung_up(channel, error):
-                # OpenSSL takes a while to load, and is needed for this question only.
-                from tubemq_spark.net.tls_probes import answers_in_tls
-
-                speaks_tls = yield from wait_for(Blocking(functools.partial(answers_in_tls, master)))
-                if speaks_tls:
-                    raise OptionError("TUBEMQ_TLS_EXPECTED", endpoint=master) from error
+            if self._config.tls is None and _hung_up(connection, error) and await _speaks_tls(master):
+                raise OptionError("TUBEMQ_TLS_EXPECTED", endpoint=master) from error
             # Both PbEnDecoder and RpcServiceInvoker of Java's server say it in these words.
             if method in _SINCE_NOVEMBER_2021 and "Unsupported method" in str(error.parameters.get("text")):
                 raise RpcError("TUBEMQ_MASTER_TOO_OLD", peer=master, method=int(method)) from error
             raise
 
 
-def _hung_up(channel: RpcChannel, error: TubeMQError) -> bool:
+def _deadline(milliseconds: float) -> Deadline:
+    return Deadline.after_ms(milliseconds, asyncio.get_running_loop().time)
+
+
+def _hung_up(connection: Connection, error: TubeMQError) -> bool:
     """Tell whether the peer ended the connection without any answer: so does a TLS port, among others."""
-    return error.condition == "TUBEMQ_CONNECTION_LOST" and not channel.connection.heard
+    return error.condition == "TUBEMQ_CONNECTION_LOST" and not connection.heard
+
+
+async def _speaks_tls(master: Endpoint) -> bool:
+    with contextlib.suppress(RuntimeError):  # no thread is left
+        return await in_thread(functools.partial(answers_in_tls, master), f"tubemq-tls-{master.host}")
+    return False
 
 
 def _other_server(error: TubeMQError) -> str | None:
@@ -221,9 +223,8 @@ class MasterSession(abc.ABC):
     def __init__(
         self,
         config: ClientConfig,
-        pool: ChannelPool,
+        connections: Connections,
         client_id: str,
-        wait: Wait = SLEEP,
         until: Deadline | None = None,
     ) -> None:
         """Ask no master; no request will end later than ``until``."""
@@ -233,23 +234,21 @@ class MasterSession(abc.ABC):
         self.authorized_token = ""
         """What the master gave us to show to brokers for the user; blank if nothing, as Java's masters do."""
         self._config = config
-        self._caller = MasterCaller(config, pool, until)
-        self._wait = wait
-        self._heartbeats: Task | None = None
+        self._caller = MasterCaller(config, connections, until)
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._is_due = asyncio.Event()
+        """Set when the next heartbeat is not to wait for the end of the period."""
         self._missed_since: float | None = None
         self._misses = 0
-        # Not a reentrant one: a heartbeat takes it in one thread and may give it back in another.
-        self._lock = threading.Lock()
-        self._heartbeat_due = False
-        """Whether a heartbeat was to begin while the lock was held."""
+        self._lock = asyncio.Lock()
 
-    def __enter__(self) -> Self:
-        return self.open()
+    async def __aenter__(self) -> Self:
+        return await self.open()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
-    def open(self, until: Deadline | None = None) -> Self:
+    async def open(self, until: Deadline | None = None) -> Self:
         """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats.
 
         Args:
@@ -259,142 +258,130 @@ class MasterSession(abc.ABC):
             RpcError: the master refuses, for example an unknown topic (431) or a forbidden group (450, 455).
             TubeMQConnectionError: no master answered.
         """
-        with self._exclusively(until):
-            run(self._patiently(self._register))
-            self._heartbeats = process_scheduler().every(
-                self._config.heartbeat_period_ms, self._begin_heartbeat, f"heartbeat of {self.client_id}"
+        async with self._exclusively(until):
+            await self._patiently(self._register)
+            self._heartbeats = asyncio.create_task(
+                self._send_heartbeats(), name=f"heartbeat of {self.client_id}"
             )
         if self._holds_partitions:
-            self.refresh_soon()
+            self._is_due.set()
         return self
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Leave the master; errors are only logged, because it forgets us after 30 s anyway.
 
         That takes no longer than ``LEAVE_MS``, also while another request waits for its answer.
         """
-        run(self.leaving())
-
-    def stop_heartbeats(self) -> None:
-        """Begin no more heartbeats; waits for nothing."""
-        if (heartbeats := self._heartbeats) is not None:
-            heartbeats.cancel()
-
-    def leaving(self) -> Steps[None]:
-        """Leave the master, as ``close`` does."""
-        self.stop_heartbeats()
         heartbeats, self._heartbeats = self._heartbeats, None
         if heartbeats is None:
             return
-        until = Deadline.after_ms(min(LEAVE_MS, self._config.rpc_timeout_ms))
-        while not self._lock.acquire(blocking=False):
-            if until.expired:
-                logger.info("%s could not leave the master: it does not answer", self.client_id)
-                return
-            yield from wait_for(Pause(min(_LOOK_S, until.remaining())))
+        heartbeats.cancel()
+        await asyncio.wait([heartbeats])
         try:
-            with self._until(until):
-                yield from self._leave()
+            async with self._exclusively(_deadline(min(LEAVE_MS, self._config.rpc_timeout_ms))):
+                await self._leave()
         except TubeMQError as error:
             logger.info("%s could not leave the master: %s", self.client_id, error)
 
-    def refresh_soon(self) -> None:
-        """Send the next heartbeat at once, in the background."""
-        heartbeats = self._heartbeats
-        if heartbeats is not None:
-            heartbeats.hasten()
+    def stop_heartbeats(self) -> None:
+        """Send no more heartbeats; any thread may call it, and it waits for nothing."""
+        if (heartbeats := self._heartbeats) is not None:
+            self._soon(heartbeats.cancel)
 
-    def refresh_token(self) -> None:
+    def refresh_soon(self) -> None:
+        """Send the next heartbeat at once; any thread may call it."""
+        if not self._is_due.is_set():
+            self._soon(self._is_due.set)
+
+    async def refresh_token(self) -> None:
         """Ask the master for a visit token that brokers accept.
 
         Raises:
             TubeMQError: no master answered, or it refuses us.
         """
-        with self._exclusively():
-            run(self._ask(self._heartbeat))
+        async with self._exclusively():
+            await self._ask(self._heartbeat)
 
     @abc.abstractmethod
-    def _register(self) -> Steps[None]:
+    async def _register(self) -> None:
         """Send the register request and keep what its answer says."""
 
     @abc.abstractmethod
-    def _heartbeat(self) -> Steps[None]:
+    async def _heartbeat(self) -> None:
         """Send a heartbeat and keep what its answer says."""
 
-    def _after_heartbeat(self) -> Steps[None]:
-        """Do in the background what else is due when a heartbeat was answered; here nothing."""
-        yield from ()
+    async def _after_heartbeat(self) -> None:  # noqa: B027 (most kinds have nothing to do)
+        """Do what else is due when a heartbeat was answered; here nothing."""
 
-    def _leave(self) -> Steps[None]:
+    async def _leave(self) -> None:
         """Send the close request; this is a consumer's."""
         request = master_pb2.CloseRequestC2M(
             clientId=self.client_id, groupName=self._config.group, authInfo=self._caller.credentials()
         )
         during = f"closing a consumer of group {self._config.group}"
-        yield from self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
+        await self._caller.call(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C, during)
 
-    @contextlib.contextmanager
-    def _exclusively(self, until: Deadline | None = None) -> Iterator[None]:
+    def _soon(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the loop from any thread, as long as the session is open."""
+        if (heartbeats := self._heartbeats) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                heartbeats.get_loop().call_soon_threadsafe(callback, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def _exclusively(self, until: Deadline | None = None) -> AsyncIterator[None]:
         """Hold the lock, with a deadline for it and for the requests that are made under it.
 
         Raises:
             TubeMQConnectionError: another request waited for its answer until then.
         """
-        if not self._lock.acquire(timeout=-1 if until is None else until.remaining()):
+        try:
+            async with asyncio.timeout(None if until is None else until.remaining()):
+                await self._lock.acquire()
+        except TimeoutError:
             raise TubeMQConnectionError(
                 "TUBEMQ_NO_MASTER",
                 during=f"{self.client_id} waited for its turn",
                 tried="the request before, which has no answer yet",
-            )
-        with self._until(until):
-            yield
-
-    @contextlib.contextmanager
-    def _until(self, until: Deadline | None) -> Iterator[None]:
-        """Make requests with a deadline, and give the lock back, which is held."""
+            ) from None
         outer = self._caller.until
         self._caller.until = outer if until is None else until.earlier(outer)
         try:
             yield
         finally:
             self._caller.until = outer
-            self._give_lock_back()
+            self._lock.release()
 
-    def _give_lock_back(self) -> None:
-        self._lock.release()
-        # A heartbeat that finds the lock held has set this before it looked.
-        if self._heartbeat_due:
-            self.refresh_soon()
-
-    def _begin_heartbeat(self) -> InBackground | None:
-        """Begin a heartbeat, unless the lock is held; returns at once."""
-        self._heartbeat_due = True
-        if not self._lock.acquire(blocking=False):
-            return None
-        self._heartbeat_due = False
-        return InBackground(self._send_heartbeat(), f"heartbeat of {self.client_id}").start()
-
-    def _send_heartbeat(self) -> Steps[None]:
-        """Send a heartbeat, and give the lock back, which is held."""
-        try:
-            heartbeats = self._heartbeats
-            if heartbeats is None:
-                return
-            try:
-                yield from self._ask_registered(self._heartbeat)
-            except TubeMQError as error:
-                self._misses += 1
-                self._warn_of_first_miss(error)
-            else:
-                self._misses = 0
-                self._warn_of_return()
+    async def _send_heartbeats(self) -> None:
+        """Send heartbeats until this is cancelled."""
+        clock = asyncio.get_running_loop().time
+        began_at, period_ms = clock(), self._config.heartbeat_period_ms
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(began_at + period_ms / 1000):
+                    await self._is_due.wait()
+            async with self._exclusively():
+                self._is_due.clear()
+                began_at = clock()
                 try:
-                    yield from self._after_heartbeat()
-                except TubeMQError as error:
-                    logger.info("%s could not ask more of its masters: %s", self.client_id, error)
-            heartbeats.period_s = self._pause_ms(self._misses) / 1000
-        finally:
-            self._give_lock_back()
+                    await self._send_heartbeat()
+                    period_ms = self._pause_ms(self._misses)
+                except Exception:
+                    # The next one comes all the same: the master would forget us.
+                    logger.warning("heartbeat of %s failed", self.client_id, exc_info=True)
+
+    async def _send_heartbeat(self) -> None:
+        try:
+            await self._ask_registered(self._heartbeat)
+        except TubeMQError as error:
+            self._misses += 1
+            self._warn_of_first_miss(error)
+            return
+        self._misses = 0
+        self._warn_of_return()
+        try:
+            await self._after_heartbeat()
+        except TubeMQError as error:
+            logger.info("%s could not ask more of its masters: %s", self.client_id, error)
 
     def _pause_ms(self, misses: int) -> int:
         """Return how long to wait for the next heartbeat after so many in a row that failed."""
@@ -405,46 +392,46 @@ class MasterSession(abc.ABC):
     def _warn_of_first_miss(self, error: TubeMQError) -> None:
         """Warn of the first of several heartbeats that fail."""
         if self._missed_since is None:
-            self._missed_since = time.monotonic()
+            self._missed_since = asyncio.get_running_loop().time()
             logger.warning("%s missed a heartbeat: %s", self.client_id, error)
 
     def _warn_of_return(self) -> None:
         if self._missed_since is not None:
-            missed_s = time.monotonic() - self._missed_since
+            missed_s = asyncio.get_running_loop().time() - self._missed_since
             self._missed_since = None
             logger.warning("%s reaches its masters again after %.1f s", self.client_id, missed_s)
 
-    def _ask(self, ask: Callable[[], Steps[Result]]) -> Steps[Result]:
+    async def _ask(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Ask for a caller who waits for the answer: with retries, and registering again when needed."""
-        return self._patiently(lambda: self._ask_registered(ask))
+        return await self._patiently(lambda: self._ask_registered(ask))
 
-    def _ask_registered(self, ask: Callable[[], Steps[Result]]) -> Steps[Result]:
+    async def _ask_registered(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Ask; if the master no longer knows us, register again and repeat."""
         try:
-            return (yield from ask())
+            return await ask()
         except RpcError as error:
             if error.code != ErrCode.HB_NO_NODE:
                 raise
         logger.info("the master no longer knows %s; registering again", self.client_id)
-        yield from self._patiently(self._register)
-        return (yield from ask())
+        await self._patiently(self._register)
+        return await ask()
 
-    def _patiently(self, ask: Callable[[], Steps[Result]]) -> Steps[Result]:
+    async def _patiently(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Ask, up to ``register_attempts`` times as long as errors are transient."""
         # Attempts and time-outs must not multiply: a master that never answers uses up the time of all
         # attempts, so none begins after half a time-out.
-        deadline = Deadline.after_ms(self._config.rpc_timeout_ms // 2).earlier(self._caller.until)
-        for attempt in itertools.count(1):
+        deadline = _deadline(self._config.rpc_timeout_ms // 2).earlier(self._caller.until)
+        attempt = 1
+        while True:
             try:
-                return (yield from ask())
+                return await ask()
             except TubeMQError as error:
                 if not error.retriable or attempt >= self._config.register_attempts or deadline.expired:
                     raise
                 reason = error
-            pause_s = min(self._config.register_retry_ms / 1000, deadline.remaining())
-            yield from wait_for(Pause(pause_s, self._wait))
+            await asyncio.sleep(min(self._config.register_retry_ms / 1000, deadline.remaining()))
             logger.info("%s asks its masters again after attempt %d: %s", self.client_id, attempt, reason)
-        raise AssertionError  # counting does not end
+            attempt += 1
 
     def _keep_token(self, info: common_pb2.MasterAuthorizedInfo) -> None:
         self.visit_token = info.visitAuthorizedToken

@@ -13,8 +13,6 @@ from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.loop import in_thread
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -36,13 +34,9 @@ async def find_partition(
     Raises:
         TubeMQError: no master answered, or it refused for another reason.
     """
-
-    def ask():
-        with ChannelPool() as pool, BalanceSession(config, pool, (partition.topic,)) as session:
-            return session.layout().partitions
-
     try:
-        partitions = await in_thread(ask, "temp")
+        async with BalanceSession(config, connections, (partition.topic,)) as session:
+            partitions = (await session.layout()).partitions
     except RpcError as error:
         if error.code == ErrCode.TOPIC_NOT_DEPLOYED:
             return Loss.TOPIC_REMOVED

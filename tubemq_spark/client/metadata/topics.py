@@ -1,5 +1,6 @@
 """Which topics exist: the administration API lists them; of a single one, readers are told."""
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -10,9 +11,9 @@ from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ask_a_master
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, SLEEP, Backoff, Wait
+from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.names import is_encodable
@@ -32,8 +33,8 @@ def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collec
     return ask_a_master(web_servers, timeout_s, MasterAdmin.topics, "TUBEMQ_TOPICS_NOT_LISTED")
 
 
-def configured_partitions(
-    config: ClientConfig, pool: ChannelPool, topic: str, until: Deadline | None = None
+async def configured_partitions(
+    config: ClientConfig, connections: Connections, topic: str, until: Deadline | None = None
 ) -> frozenset[TopicPartition] | None:
     """Return the partitions a topic has, those included that cannot be published to just now.
 
@@ -49,8 +50,8 @@ def configured_partitions(
         TubeMQConnectionError: no master answered.
     """
     try:
-        with BalanceSession(config, pool, (topic,), until=until) as session:
-            return frozenset(session.layout().partitions)
+        async with BalanceSession(config, connections, (topic,), until=until) as session:
+            return frozenset((await session.layout()).partitions)
     except RpcError as error:
         if error.code == ErrCode.TOPIC_NOT_DEPLOYED:
             raise ProduceError("TUBEMQ_TOPIC_UNKNOWN", topic=topic) from error
@@ -59,7 +60,9 @@ def configured_partitions(
         return None
 
 
-def publishable(config: ClientConfig, pool: ChannelPool, topic: str) -> tuple[TopicPartition, ...]:
+async def publishable(
+    config: ClientConfig, connections: Connections, topic: str
+) -> tuple[TopicPartition, ...]:
     """Return the partitions to which a topic can be published now, in order; perhaps none.
 
     Raises:
@@ -68,37 +71,38 @@ def publishable(config: ClientConfig, pool: ChannelPool, topic: str) -> tuple[To
         TubeMQConnectionError: no master answered.
     """
     refuse_impossible_name(topic)
-    with ProducerSession(config, pool) as session:
-        session.publish([topic])
+    async with ProducerSession(config, connections) as session:
+        await session.publish([topic])
         partitions = session.routes(topic).partitions
     if not partitions:
-        configured_partitions(config, pool, topic)
+        await configured_partitions(config, connections, topic)
     return tuple(sorted(partitions))
 
 
-def refuse_unknown_topic(config: ClientConfig, pool: ChannelPool, topic: str) -> None:
+async def refuse_unknown_topic(config: ClientConfig, connections: Connections, topic: str) -> None:
     """Return when a topic exists, or when that cannot be known.
 
     Raises:
         ProduceError: the topic does not exist, or its name cannot be one.
         TubeMQConnectionError: no master answered.
     """
-    publishable(config, pool, topic)
+    await publishable(config, connections, topic)
 
 
-def await_publishable(config: ClientConfig, pool: ChannelPool, topic: str, wait: Wait = SLEEP) -> None:
+async def await_publishable(config: ClientConfig, connections: Connections, topic: str) -> None:
     """Return when a topic can be published to; wait while it is closed, or its brokers restart.
 
     Raises:
         ProduceError: the topic does not exist, or could not be published to for ``delivery_timeout_ms``.
         TubeMQConnectionError: no master answered.
     """
-    deadline = Deadline.after_ms(config.delivery_timeout_ms)
-    backoff = Backoff(PUBLISHABLE_TOPIC, wait=wait)
-    while not publishable(config, pool, topic):
-        if not backoff.wait(deadline):
+    deadline = Deadline.after_ms(config.delivery_timeout_ms, asyncio.get_running_loop().time)
+    backoff = Backoff(PUBLISHABLE_TOPIC)
+    while not await publishable(config, connections, topic):
+        if (pause_s := backoff.next_s(deadline)) is None:
             waited_ms = config.delivery_timeout_ms
             raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=topic, waited_ms=waited_ms)
+        await asyncio.sleep(pause_s)
 
 
 def refuse_impossible_name(topic: str) -> None:

@@ -26,6 +26,7 @@ from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
@@ -75,7 +76,7 @@ class BatchSender:
             wait: passes the seconds until the master is asked again for a topic that is not there.
             name: how this sender calls itself in errors and in the log; by default its client id.
         """
-        self._session = ProducerSession(config, pool, wait)
+        self._session = ProducerSession(config, pool.connections)
         self._wait = wait
         self._log = SendLog(name or f"producer {self._session.client_id}")
         self._links = links = BrokerLinks(
@@ -215,7 +216,7 @@ class BatchSender:
                 self.unacknowledged,
             )
         self._window.close()
-        self._session.close()
+        loop.run(self._session.close())
         self._summarise()
 
     def _summarise(self) -> None:

@@ -18,6 +18,7 @@ from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pipeline import Pipelines
 from tubemq_spark.net.pool import ChannelPool
@@ -60,7 +61,7 @@ class Placing:
             refuse_if_ended: raises when the producer has ended.
             detailed: whether stored messages are told of with details.
         """
-        self.session = ProducerSession(config, pool, wait)
+        self.session = ProducerSession(config, pool.connections)
         self.log = SendLog(name or f"producer {self.session.client_id}")
         self.links = BrokerLinks(
             config.rpc_timeout_ms,
@@ -136,7 +137,7 @@ class Placing:
 
     def leave(self, room_wait_s: float) -> None:
         """Leave the master, and tell the log what was done."""
-        self.session.close()
+        loop.run(self.session.close())
         if receipts := self.receipts():
             self.log.summary(f"{summarise(receipts)}; {self.statistics(room_wait_s)}")
 
@@ -155,5 +156,5 @@ class Placing:
             try:
                 self._refuse_if_ended()
             except ProduceError:
-                self.session.close()
+                loop.run(self.session.close())
                 raise

@@ -2,8 +2,8 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import LEAST_ANSWER_MS, ProducerSession, PublishRoutes
@@ -14,6 +14,7 @@ from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, SLEEP, Backoff, Wait, with_retries
@@ -44,7 +45,7 @@ class Publishing:
     ) -> None:
         """Ask no master; ``wait`` passes the seconds until a missing topic is asked for again."""
         self._config = config
-        self._pool = pool
+        self._connections = pool.connections
         self._session = session
         self._destinations = destinations
         self._log = log
@@ -113,7 +114,7 @@ class Publishing:
             self._patiently(lambda until: self._session.publish([name], until), deadline)
             partitions = self._session.routes(name).partitions
             if not partitions:
-                configured_partitions(self._config, self._pool, name, _for_an_answer(deadline))
+                self._configured(name, deadline)
         return tuple(sorted(partitions))
 
     @contextlib.contextmanager
@@ -137,7 +138,7 @@ class Publishing:
 
     def _await_topic(self, name: str, deadline: Deadline) -> PublishRoutes:
         """Wait for a topic that is new, or whose brokers restart."""
-        configured_partitions(self._config, self._pool, name, _for_an_answer(deadline))
+        self._configured(name, deadline)
         cause = "the master lists no partition of it"
         routes = self._await(lambda: self._listed(name), f"topic {name}", cause, deadline)
         if routes is None:
@@ -153,7 +154,7 @@ class Publishing:
         self, topic: PublishedTopic, partition: TopicPartition, deadline: Deadline
     ) -> Destination:
         """Wait for a partition whose broker restarts; refuse one that its topic does not have."""
-        configured = configured_partitions(self._config, self._pool, topic.name, _for_an_answer(deadline))
+        configured = self._configured(topic.name, deadline)
         if configured is not None and partition not in configured:
             raise ProduceError(
                 "TUBEMQ_PARTITION_UNKNOWN",
@@ -194,10 +195,19 @@ class Publishing:
         self._log.back(what)
         return found
 
-    def _patiently(self, ask: Callable[[Deadline], object], deadline: Deadline) -> None:
+    def _configured(self, name: str, deadline: Deadline) -> frozenset[TopicPartition] | None:
+        """Return which partitions a topic has; see ``configured_partitions``."""
+        until = _for_an_answer(deadline)
+        return loop.run(configured_partitions(self._config, self._connections, name, until), self._wait)
+
+    def _patiently(self, ask: Callable[[Deadline], Coroutine[Any, Any, object]], deadline: Deadline) -> None:
         """Ask the masters, again and again as long as what goes wrong may pass."""
-        backoff = Backoff(PUBLISHABLE_TOPIC, wait=self._wait)
-        with_retries(lambda: ask(_for_an_answer(deadline)), backoff, deadline, on_retry=self._note_failure)
+        with_retries(
+            lambda: loop.run(ask(_for_an_answer(deadline)), self._wait),
+            Backoff(PUBLISHABLE_TOPIC, wait=self._wait),
+            deadline,
+            on_retry=self._note_failure,
+        )
         self._log.back(_MASTERS)
 
     def _note_failure(self, error: TubeMQError, _attempt: int) -> None:

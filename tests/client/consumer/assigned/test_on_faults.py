@@ -29,7 +29,7 @@ from tubemq_spark.client import ConsumePosition
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.net.pool import RpcChannel
+from tubemq_spark.net import addresses, loop
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType
@@ -296,18 +296,20 @@ def test_a_token_that_one_broker_refuses_is_renewed_and_nothing_waits_for_that(d
 
 def test_a_broker_that_cannot_be_connected_to_costs_the_others_no_lease(dense, monkeypatch):
     """The resolver of names hangs, for one."""
-    connect, answer = RpcChannel.connect, threading.Event()
+    answer = threading.Event()
+    resolve = addresses.addresses_of
     with consumer_of(dense, connect_timeout_ms=NEVER_MS) as consumer:
         connect_all(consumer)
         away = consumer._state.connected[partition(2)].endpoint
 
-        def hang(endpoint, *more):
+        def hang(endpoint):
             if endpoint == away:
                 answer.wait(20)
-            return connect(endpoint, *more)
+            return resolve(endpoint)
 
-        monkeypatch.setattr(RpcChannel, "connect", hang)
-        consumer._upkeep._reader.pool.get(away).close()
+        monkeypatch.setattr(addresses, "is_address", lambda host: False)
+        monkeypatch.setattr(addresses, "addresses_of", hang)
+        loop.call_soon(consumer._upkeep._reader.pool.connections.connected(away).close)
         heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
         for hits in (2, 4, 6):
             consumer._upkeep.run_once()

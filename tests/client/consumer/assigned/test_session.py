@@ -1,7 +1,10 @@
 """What an assigned consumer and the master tell each other."""
 
+import time
+
 import pytest
 
+from testkit.sessions import opened
 from tests.client.scripted_master import (
     FIRST,
     ScriptedMaster,
@@ -17,8 +20,8 @@ from tubemq_spark.client.consumer.assigned.session import AssignedSession
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import master_pb2
 
@@ -26,25 +29,24 @@ EMPTY_FETCHES = '[{"type": 1, "rule": [{"zeroCnt": 2, "freqInMs": 700}]}]'
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool(1_000) as made:
-        yield made
+def connections():
+    with ChannelPool(1_000) as pool:
+        yield pool.connections
 
 
 class Consumer:
     """A session, and what it holds and knows."""
 
-    def __init__(self, pool, master, subscription=None, node=None, **config):
+    def __init__(self, connections, master, subscription=None, node=None, **config):
         self.held = set()
         self.control = FlowControl()
         self.session = AssignedSession(
             config_for(master, **{"heartbeat_period_ms": 5, **config}),
-            pool,
+            connections,
             subscription or Subscription.of("demo"),
             self.control,
             node=node,
             partitions=lambda: self.held,
-            wait=Sleep(lambda seconds: None),
         )
 
 
@@ -60,11 +62,11 @@ def reports(master):
     ]
 
 
-def test_a_register_tells_topics_filters_and_the_node(pool):
+def test_a_register_tells_topics_filters_and_the_node(connections):
     subscription = Subscription.of(["other", "demo"], {"demo": ["b", "a"]})
     with (
         ScriptedMaster() as master,
-        Consumer(pool, master, subscription, Node(3, 2)).session as session,
+        opened(Consumer(connections, master, subscription, Node(3, 2)).session) as session,
     ):
         (request,) = master.of(Method.BALANCE_REGISTER)
 
@@ -75,25 +77,24 @@ def test_a_register_tells_topics_filters_and_the_node(pool):
     assert session.registered_at is not None
 
 
-def test_without_a_node_the_master_is_told_to_check_nothing(pool):
-    with ScriptedMaster() as master, Consumer(pool, master).session:
+def test_without_a_node_the_master_is_told_to_check_nothing(connections):
+    with ScriptedMaster() as master, opened(Consumer(connections, master).session):
         (request,) = master.of(Method.BALANCE_REGISTER)
     assert (request.sourceCount, request.nodeId) == (-2, -2)
 
 
-def test_the_first_heartbeat_is_sent_at_once(pool):
+def test_the_first_heartbeat_is_sent_at_once(connections):
     with ScriptedMaster() as master:
-        consumer = Consumer(pool, master, heartbeat_period_ms=3_600_000)
-        with consumer.session as session:
+        consumer = Consumer(connections, master, heartbeat_period_ms=3_600_000)
+        with opened(consumer.session):
             master.wait_for(Method.BALANCE_HEARTBEAT, 1)
-            assert session._heartbeats.name == f"heartbeat of {session.client_id}"
 
 
-def test_what_is_held_is_told_when_it_changes_and_from_time_to_time(pool):
+def test_what_is_held_is_told_when_it_changes_and_from_time_to_time(connections):
     settings = ConsumerConfig(report_interval=4)
     with ScriptedMaster() as master:
-        consumer = Consumer(pool, master, consumer=settings)
-        with consumer.session:
+        consumer = Consumer(connections, master, consumer=settings)
+        with opened(consumer.session):
             wait_until(lambda: reports(master) == [[]])
             changed_at = len(master.of(Method.BALANCE_HEARTBEAT))
             consumer.held = {partition(1, 1), partition(1, 0)}
@@ -109,27 +110,27 @@ def test_what_is_held_is_told_when_it_changes_and_from_time_to_time(pool):
     assert told[3] - told[2] == told[2] - told[1] == settings.report_interval + 1
 
 
-def test_a_report_of_which_no_answer_came_is_repeated(pool):
+def test_a_report_of_which_no_answer_came_is_repeated(connections):
     answers = [beat(code=500), beat(code=500), beat()]
     with ScriptedMaster(balance_heartbeat=answers) as master:
-        consumer = Consumer(pool, master)
+        consumer = Consumer(connections, master)
         consumer.held = {partition(1, 0)}
-        with consumer.session:
+        with opened(consumer.session):
             wait_until(lambda: len(reports(master)) >= 3)
         assert reports(master)[:3] == [["demo#1:0"]] * 3
 
 
-def test_a_master_that_forgot_us_is_told_everything_again(pool):
+def test_a_master_that_forgot_us_is_told_everything_again(connections):
     answers = [beat(), beat(code=411), beat()]
     with ScriptedMaster(balance_heartbeat=answers) as master:
-        consumer = Consumer(pool, master, node=Node(2, 1))
+        consumer = Consumer(connections, master, node=Node(2, 1))
         consumer.held = {partition(1, 0)}
-        with consumer.session:
+        with opened(consumer.session):
             wait_until(lambda: len(reports(master)) >= 2)
         assert [request.nodeId for request in master.of(Method.BALANCE_REGISTER)] == [1, 1]
 
 
-def test_rules_and_the_priority_are_taken_over_and_their_ids_are_told(pool):
+def test_rules_and_the_priority_are_taken_over_and_their_ids_are_told(connections):
     rules = ops(
         defFlowCheckId=4, defFlowControlInfo="", groupFlowCheckId=5, groupFlowControlInfo=EMPTY_FETCHES
     )
@@ -138,80 +139,80 @@ def test_rules_and_the_priority_are_taken_over_and_their_ids_are_told(pool):
         balance_register=registered(opsTaskInfo=rules, authorizedInfo=token()),
         balance_heartbeat=beat(opsTaskInfo=ops(defFlowCheckId=4, groupFlowCheckId=5, qryPriorityId=303)),
     ) as master:
-        consumer = Consumer(pool, master)
-        with consumer.session:
+        consumer = Consumer(connections, master)
+        with opened(consumer.session):
             told = master.wait_for(Method.BALANCE_HEARTBEAT, 2)[1].opsTaskInfo
             assert consumer.control.pause_after_empty(2, 0) == 700
             assert consumer.control.query_priority == 303
     assert (told.defFlowCheckId, told.groupFlowCheckId, told.qryPriorityId) == (4, 5, 303)
 
 
-def test_rules_and_the_priority_end_when_an_answer_does_not_name_them(pool):
+def test_rules_and_the_priority_end_when_an_answer_does_not_name_them(connections):
     """Java's client keeps them for ever."""
     rules = ops(groupFlowCheckId=5, groupFlowControlInfo=EMPTY_FETCHES, qryPriorityId=303)
     with ScriptedMaster(
         balance_register=registered(opsTaskInfo=rules, authorizedInfo=token()),
         balance_heartbeat=beat(opsTaskInfo=ops()),
     ) as master:
-        consumer = Consumer(pool, master)
-        with consumer.session:
+        consumer = Consumer(connections, master)
+        with opened(consumer.session):
             wait_until(lambda: consumer.control.query_priority == -2)
             assert consumer.control.pause_after_empty(2, 0) == 0
             assert consumer.control.group_id == -2
 
 
-def resets(pool, *answers, **more):
+def resets(connections, *answers, **more):
     """Return how often a reset was taken while the master answered that to heartbeats."""
     with ScriptedMaster(balance_heartbeat=list(answers), **more) as master:
-        consumer = Consumer(pool, master)
-        with consumer.session as session:
+        consumer = Consumer(connections, master)
+        with opened(consumer.session) as session:
             master.wait_for(Method.BALANCE_HEARTBEAT, len(answers) + 2)
             return [session.take_reset(), session.take_reset()], master.of(Method.BALANCE_HEARTBEAT)[
                 -1
             ].opsTaskInfo
 
 
-def test_a_reset_counts_once(pool):
-    taken, told = resets(pool, beat(), beat(opsTaskInfo=ops(csmFrmMaxOffsetCtrlId=77)))
+def test_a_reset_counts_once(connections):
+    taken, told = resets(connections, beat(), beat(opsTaskInfo=ops(csmFrmMaxOffsetCtrlId=77)))
     assert taken == [True, False]
     assert told.csmFrmMaxOffsetCtrlId == 77
 
 
-def test_a_reset_from_before_we_came_does_not_count(pool):
+def test_a_reset_from_before_we_came_does_not_count(connections):
     """Java's client compares the clocks of two machines."""
     before = ops(csmFrmMaxOffsetCtrlId=2**61)
-    taken, _ = resets(pool, beat(opsTaskInfo=before), beat())
+    taken, _ = resets(connections, beat(opsTaskInfo=before), beat())
     assert taken == [False, False]
 
 
-def test_a_layout_that_comes_with_a_heartbeat_counts(pool):
+def test_a_layout_that_comes_with_a_heartbeat_counts(connections):
     news = beat(topicMetaInfoId=10, topicMetaInfoList=["demo#1:1:2:1"])
     with ScriptedMaster(
         balance_heartbeat=news, balance_partition_meta=lambda request: meta(meta_id=request.topicMetaInfoId)
     ) as master:
-        consumer = Consumer(pool, master)
-        with consumer.session as session:
+        consumer = Consumer(connections, master)
+        with opened(consumer.session) as session:
             master.wait_for(Method.BALANCE_HEARTBEAT, 2)
-            wait_until(lambda: session.layout().partitions)
-            assert session.layout().partitions == {partition(1, 0): FIRST, partition(1, 1): FIRST}
+            wait_until(lambda: run(session.layout()).partitions)
+            assert run(session.layout()).partitions == {partition(1, 0): FIRST, partition(1, 1): FIRST}
             assert master.of(Method.BALANCE_HEARTBEAT)[-1].subRepInfo.lstAssignedTime > 0
 
 
-def test_heartbeats_come_less_often_after_many_misses_but_before_the_master_forgets(pool):
+def test_heartbeats_come_less_often_after_many_misses_but_before_the_master_forgets(connections):
     with ScriptedMaster(balance_heartbeat=beat(code=500)) as master:
-        consumer = Consumer(pool, master, consumer=ConsumerConfig(misses_before_pause=3))
-        with consumer.session as session:
-            wait_until(lambda: session._misses >= 3)
-            wait_until(lambda: session._heartbeats.period_s == 20)
+        consumer = Consumer(connections, master, consumer=ConsumerConfig(misses_before_pause=3))
+        with opened(consumer.session):
+            master.wait_for(Method.BALANCE_HEARTBEAT, 3)
+            time.sleep(0.05)
         assert len(master.of(Method.BALANCE_HEARTBEAT)) == 3
 
 
-def test_a_token_is_asked_for(pool):
+def test_a_token_is_asked_for(connections):
     fresh = beat(authorizedInfo=token(9, "user's"))
     with ScriptedMaster(balance_heartbeat=[beat(), fresh]) as master:
-        consumer = Consumer(pool, master, heartbeat_period_ms=3_600_000)
-        with consumer.session as session:
+        consumer = Consumer(connections, master, heartbeat_period_ms=3_600_000)
+        with opened(consumer.session) as session:
             master.wait_for(Method.BALANCE_HEARTBEAT, 1)
             assert session.visit_token == 7
-            session.refresh_token()
+            run(session.refresh_token())
             assert (session.visit_token, session.authorized_token) == (9, "user's")

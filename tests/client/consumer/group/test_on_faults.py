@@ -22,6 +22,7 @@ from tests.client.members import PARTITIONS, client_of, member, shares
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
+from tubemq_spark.net.loop import run
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -320,7 +321,7 @@ def test_a_member_that_was_away_cannot_confirm_what_others_have_read(server, mon
         batch = away.fetch()
         # As if its process had been suspended: nothing of it reaches a server.
         monkeypatch.setattr(away._upkeep, "run_once", lambda: None)
-        away._session._heartbeats.cancel()
+        away._session.stop_heartbeats()
         with member(server) as other:
             wait_until(lambda: len(other.connected) == PARTITIONS, seconds=20)
             with Readers(other) as readers:
@@ -330,6 +331,10 @@ def test_a_member_that_was_away_cannot_confirm_what_others_have_read(server, mon
                 away.confirm(batch)
             assert {one: where.offset for one, where in other.positions().items()} == before
             assert other.fetch(100) is None
+
+
+async def is_idle(session):
+    return not (session._finished or session._is_due.is_set() or session._lock.locked())
 
 
 def test_a_token_that_brokers_refuse_costs_no_partition(caplog):
@@ -343,9 +348,7 @@ def test_a_token_that_brokers_refuse_costs_no_partition(caplog):
         wait_until(lambda: len(consumer.connected) == PARTITIONS or session.refresh_soon(), seconds=20)
         # No heartbeat is to come any more that would bring a new token: the event's answer has gone out.
         wait_until(consumer._rebalancing._under_way.ended.done)
-        wait_until(
-            lambda: not session._finished and not session._heartbeat_due and not session._lock.locked()
-        )
+        wait_until(lambda: run(is_idle(session)))
         server.faults.expire_visit_tokens()
         registers = server.faults.delay(Method.PARTITION_REGISTER, 0)
         keep_leases(consumer)

@@ -14,6 +14,7 @@ from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.partition_strings import PartitionInfo
@@ -129,8 +130,11 @@ def test_an_event_that_comes_while_the_consumer_opens_is_carried_out_when_it_is_
     """The first heartbeat may have its answer before the consumer counts as open."""
     open_session = GroupSession.open
 
-    def open_slowly(session):
-        open_session(session)
+    async def open_slowly(session):
+        await open_session(session)
+        await in_thread(carry_out, "tests-slowly")
+
+    def carry_out():
         rebalancing = consumer._rebalancing
         wait_until(lambda: rebalancing._events or rebalancing._under_way)
         later = threading.Event()

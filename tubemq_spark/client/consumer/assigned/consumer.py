@@ -15,6 +15,7 @@ from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -70,13 +71,12 @@ class AssignedConsumer(Consumer):
         self._node = node
         self._session = session = AssignedSession(
             config,
-            pool,
+            pool.connections,
             subscription,
             self._control,
             node=node,
             partitions=self._state.held,
             on_news=lambda: connecting.follow_master(),  # noqa: PLW0108 (it is made below)
-            wait=wait,
             client_id=client_id,
         )
         reader = Reader(config, pool, session, self._control, on_loss, session.endpoint_of)
@@ -109,7 +109,7 @@ class AssignedConsumer(Consumer):
             ConsumeError: the consumer is not open.
         """
         self.check_open()
-        self._session.refresh_layout()
+        loop.run(self._session.refresh_layout())
         layout = self._session.known_layout
         return {partition: is_subscribable(layout, partition) for partition in layout.partitions}
 
@@ -147,7 +147,7 @@ class AssignedConsumer(Consumer):
         """
         self.check_open()
         if partition not in self._session.known_layout.partitions:
-            self._session.refresh_layout()
+            loop.run(self._session.refresh_layout())
         return self._connecting.connect(partition, offset)
 
     def disconnect(self, partition: TopicPartition) -> bool:
@@ -183,14 +183,17 @@ class AssignedConsumer(Consumer):
     # Inside.
 
     def _start(self) -> None:
-        self._session.open()
-        try:
-            self._session.refresh_layout()
-        except BaseException:
-            self._session.close()
-            raise
+        loop.run(self._open_session())
         self._state.life = Life.OPEN
         self._upkeep.start()
+
+    async def _open_session(self) -> None:
+        await self._session.open()
+        try:
+            await self._session.refresh_layout()
+        except BaseException:
+            await self._session.close()
+            raise
 
 
 def statuses(

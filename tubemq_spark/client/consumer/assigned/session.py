@@ -15,8 +15,8 @@ Invariants:
   known after the first heartbeat was made before that. No clock of ours is compared with a master's.
 """
 
+import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -24,11 +24,9 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.balance import BalanceSession, Layout
-from tubemq_spark.client.steps import Steps
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.partition_strings import format_part_sub_info
 from tubemq_spark.protocol.pb import master_pb2
@@ -48,31 +46,29 @@ class AssignedSession(BalanceSession):
     def __init__(
         self,
         config: ClientConfig,
-        pool: ChannelPool,
+        connections: Connections,
         subscription: Subscription,
         control: FlowControl,
         *,
         node: Node | None = None,
         partitions: Callable[[], Collection[TopicPartition]] = tuple,
         on_news: Callable[[], object] = lambda: None,
-        wait: Wait = SLEEP,
         client_id: str | None = None,
     ) -> None:
         """Reach no master; ``open`` registers.
 
         Args:
             config: the settings.
-            pool: the channels.
+            connections: those of the client.
             subscription: the topics, with the message types that are wanted.
             control: takes over the flow control rules and the query priority that the master sends.
             node: which of how many consumers this one is; None: the master does not check it.
             partitions: returns the partitions that are held.
-            on_news: called after each heartbeat that was answered, with what it brought, in the scheduler's
-                thread; must return at once.
-            wait: how to wait between attempts to register.
+            on_news: called in the loop after each heartbeat that was answered, with what it brought; returns
+                at once.
             client_id: the name under which servers know the consumer; by default a new one.
         """
-        super().__init__(config, pool, subscription.topics, wait, client_id=client_id)
+        super().__init__(config, connections, subscription.topics, client_id=client_id)
         self.registered_at: float | None = None
         """When the master last accepted this consumer, in seconds since 1970; None: not yet."""
         self._message_types = subscription.message_types
@@ -90,31 +86,34 @@ class AssignedSession(BalanceSession):
         self.known_layout = Layout({}, frozenset())
         """What the master said last about partitions."""
         self._layout_at: float | None = None
-        self._asking = threading.Lock()
+        self._asking = asyncio.Lock()
         """Held while the master is asked for the layout."""
 
-    def refresh_layout(self) -> None:
+    async def refresh_layout(self) -> None:
         """Ask the master where the partitions are, unless it said so less than ``layout_period_ms`` ago.
 
         Raises:
             TubeMQError: as ``layout``.
         """
-        with self._asking:
+        async with self._asking:
             if self._layout_due():
                 # Only an answer counts: after an error the next caller asks again, and gets the error too.
-                self.known_layout = self.layout()
-                self._layout_at = time.monotonic()
+                self._keep_layout(await self.layout())
 
     def _layout_due(self) -> bool:
         period_s = self._config.consumer.layout_period_ms / 1000
-        return self._layout_at is None or time.monotonic() - self._layout_at >= period_s
+        now = asyncio.get_running_loop().time()
+        return self._layout_at is None or now - self._layout_at >= period_s
 
-    def _after_heartbeat(self) -> Steps[None]:
+    def _keep_layout(self, layout: Layout) -> None:
+        self.known_layout = layout
+        self._layout_at = asyncio.get_running_loop().time()
+
+    async def _after_heartbeat(self) -> None:
         """Ask where the partitions are, if that is due, and tell ``on_news``."""
         try:
             if self._layout_due():
-                self.known_layout = yield from self._find_layout()
-                self._layout_at = time.monotonic()
+                self._keep_layout(await self._find_layout())
         finally:
             self._on_news()
 
@@ -127,15 +126,15 @@ class AssignedSession(BalanceSession):
         reset, self._reset = self._reset, False
         return reset
 
-    def _register(self) -> Steps[None]:
+    async def _register(self) -> None:
         # Also after a master forgot us: it may be another one, whose numbers of wishes mean nothing here.
         self._reported, self._settled = None, False
-        yield from super()._register()
+        await super()._register()
         self.registered_at = time.time()
 
-    def _heartbeat(self) -> Steps[None]:
+    async def _heartbeat(self) -> None:
         partitions = frozenset(self._partitions())
-        yield from super()._heartbeat()
+        await super()._heartbeat()
         # Only now: a heartbeat that failed told nothing.
         if self._wants_report(partitions):
             self._reported, self._since_report = partitions, 0

@@ -15,8 +15,8 @@ from tubemq_spark.client.consumer.state import ConsumerState, Life
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,6 @@ class GroupConsumer(Consumer):
         subscription: Subscription,
         *,
         on_loss: LossPolicy = fail_on_loss,
-        wait: Wait = SLEEP,
         client_id: str | None = None,
         on_assigned: OnChange | None = None,
         on_revoked: OnChange | None = None,
@@ -59,7 +58,6 @@ class GroupConsumer(Consumer):
             pool: the channels.
             subscription: the topics, with the message types that are wanted, and where a bound group starts.
             on_loss: what to do about records that are gone or damaged.
-            wait: how to wait between attempts to register.
             client_id: the name under which servers know it; by default a new one. A member with the name of
                 one that has gone takes its place.
             on_assigned: told of partitions that have come; see ``TubeMQClient.group_consumer``.
@@ -69,12 +67,11 @@ class GroupConsumer(Consumer):
         state = self._state
         self._session = session = GroupSession(
             config,
-            pool,
+            pool.connections,
             subscription,
             self._control,
             partitions=state.infos,
             on_event=lambda event: rebalancing.put(event),  # noqa: PLW0108 (it is made below)
-            wait=wait,
             client_id=client_id,
         )
         reader = Reader(config, pool, session, self._control, on_loss, state.endpoint_of)
@@ -88,7 +85,7 @@ class GroupConsumer(Consumer):
         state.refused = lambda: session.refused
 
     def _start(self) -> None:
-        self._session.open()
+        loop.run(self._session.open())
         self._state.life = Life.OPEN
         self._rebalancing.start()
         self._upkeep.start()

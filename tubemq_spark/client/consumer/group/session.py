@@ -5,8 +5,8 @@ them, and what is held, goes out with the next heartbeat.
 
 Invariants:
 
-- An event is passed on once, under the session's lock. ``on_event`` must return at once:
-  events are carried out elsewhere.
+- An event is passed on once, under the session's lock. ``on_event`` returns at once: events are carried out
+  elsewhere.
 - Each event is answered once (``report``), and by then ``held`` must tell what is held because of it. A
   heartbeat that fails is repeated with the same answer: an answer that came twice costs at most one event,
   which the master plans again, and one that never came stops its balancing for minutes.
@@ -19,7 +19,6 @@ Invariants:
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -27,11 +26,9 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession
-from tubemq_spark.client.steps import Steps
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import Method
@@ -50,28 +47,26 @@ class GroupSession(MasterSession):
     def __init__(
         self,
         config: ClientConfig,
-        pool: ChannelPool,
+        connections: Connections,
         subscription: Subscription,
         control: FlowControl,
         *,
         partitions: Callable[[], Iterable[PartitionInfo]],
         on_event: Callable[[RebalanceEvent], object],
-        wait: Wait = SLEEP,
         client_id: str | None = None,
     ) -> None:
         """Reach no master; ``open`` registers.
 
         Args:
             config: the settings.
-            pool: the channels.
+            connections: those of the client.
             subscription: what the consumer asks for.
             control: takes over the flow control rules and the query priority that the master sends.
             partitions: returns the partitions that are held.
-            on_event: takes an event; called in the thread of heartbeats.
-            wait: how to wait between attempts to register.
+            on_event: takes an event; called in the loop, and returns at once.
             client_id: the name under which servers know the member; by default a new one.
         """
-        super().__init__(config, pool, client_id or identity.consumer_id(config.group, "Pull"), wait)
+        super().__init__(config, connections, client_id or identity.consumer_id(config.group, "Pull"))
         self.not_allocated = True
         """Whether no member of the group has had a partition yet, as far as the master has told."""
         self.first_round = True
@@ -84,20 +79,24 @@ class GroupSession(MasterSession):
         self._partitions = partitions
         self._on_event = on_event
         self._subscribed_at_ms = time.time_ns() // 1_000_000
-        self._reporting = threading.Lock()
         self._finished: list[RebalanceEvent] = []
         self._report_wanted = False
         self._since_report = 0
 
     def report(self, finished: RebalanceEvent | None = None) -> None:
-        """Tell the master, as soon as possible, what is held, and that an event was carried out."""
-        with self._reporting:
-            self._report_wanted = True
-            if finished is not None:
-                self._finished.append(finished)
-        self.refresh_soon()
+        """Tell the master, as soon as possible, what is held, and that an event was carried out.
 
-    def _register(self) -> Steps[None]:
+        Any thread may call it.
+        """
+        self._soon(self._report, finished)
+
+    def _report(self, finished: RebalanceEvent | None) -> None:
+        self._report_wanted = True
+        if finished is not None:
+            self._finished.append(finished)
+        self._is_due.set()
+
+    async def _register(self) -> None:
         subscription, group = self._subscription, self._config.group
         request = master_pb2.RegisterRequestC2M(
             clientId=self.client_id,
@@ -122,7 +121,7 @@ class GroupSession(MasterSession):
             request.selectBig = start.select_big
         during = f"registering a member of group {group} for the topics {listed(subscription.topics)}"
         try:
-            answer = yield from self._caller.call(
+            answer = await self._caller.call(
                 Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C, during
             )
         except RpcError as error:
@@ -130,11 +129,11 @@ class GroupSession(MasterSession):
                 self.refused = error
             raise
         self.refused = None
-        self._want_report()
+        self._report_wanted = True
         self._keep(answer)
         self.first_round = self.not_allocated
 
-    def _heartbeat(self) -> Steps[None]:
+    async def _heartbeat(self) -> None:
         answered, report = self._next_report()
         request = master_pb2.HeartRequestC2M(
             clientId=self.client_id,
@@ -152,15 +151,16 @@ class GroupSession(MasterSession):
             request.event.CopyFrom(format_event(answered, self.client_id, self._config.group))
         during = f"renewing the registration of a member of group {self._config.group}"
         try:
-            answer = yield from self._caller.call(
+            answer = await self._caller.call(
                 Method.CONSUMER_HEARTBEAT, request, master_pb2.HeartResponseM2C, during
             )
         except TubeMQError:
-            self._want_report(report)
+            self._report_wanted |= report
             raise
         self.refused = None
         self._since_report = 0 if report else self._since_report + 1
-        more = self._drop_answered(answered)
+        if answered is not None:
+            self._finished.remove(answered)
         self._keep(answer)
         event = parse_event(answer.event)
         if event is not None:
@@ -168,27 +168,15 @@ class GroupSession(MasterSession):
         elif not self.not_allocated:
             # The first round was without us: it would have brought its event by now.
             self.first_round = False
-        if more:
-            self.refresh_soon()
+        if self._finished:
+            self._is_due.set()
 
     def _next_report(self) -> tuple[RebalanceEvent | None, bool]:
         """Return the event to answer, if any, and whether to tell what is held."""
         due = self._since_report >= self._config.consumer.report_interval
-        with self._reporting:
-            answered = self._finished[0] if self._finished else None
-            asked_for, self._report_wanted = self._report_wanted, False
+        answered = self._finished[0] if self._finished else None
+        asked_for, self._report_wanted = self._report_wanted, False
         return answered, asked_for or due or answered is not None
-
-    def _want_report(self, wanted: bool = True) -> None:
-        with self._reporting:
-            self._report_wanted |= wanted
-
-    def _drop_answered(self, answered: RebalanceEvent | None) -> bool:
-        """Forget an event that was answered; return whether others wait."""
-        with self._reporting:
-            if answered is not None:
-                self._finished.remove(answered)
-            return bool(self._finished)
 
     def _take(self, event: RebalanceEvent) -> None:
         for text in event.unreadable:
