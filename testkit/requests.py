@@ -1,38 +1,46 @@
-"""What this process asks of servers over its shared connections, and how long the answers are."""
+"""What this process asks of servers over its connections, and how long the answers are."""
 
 import collections
+from typing import Any
 
 import pytest
-from google.protobuf.message import Message
-from tubemq_spark.net.channel import PendingCall, RpcChannel
 
+from tubemq_spark.net.call import Call
+from tubemq_spark.net.connection import Connection
 from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.pb import broker_pb2
 
 
 class Requests:
     """Counts them from now on, until the test ends."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        """Count what ``RpcChannel`` sends."""
+        """Count what ``Connection`` sends."""
         self.counts: collections.Counter[Method] = collections.Counter()
         self.fetched: list[tuple[str, int]] = []
         """Topic and partition id of each fetch, in order."""
         self.bytes = 0
         """Of all answers."""
-        start, body = RpcChannel.start, PendingCall.body
+        send, body = Connection.send, Call.body
 
-        def counted_start(
-            channel: RpcChannel, service: ServiceType, method: Method, request: Message, **how: object
-        ) -> PendingCall:
+        def counted_send(
+            connection: Connection,
+            call: Call,
+            service: ServiceType,
+            method: Method,
+            request: bytes,
+            *how: Any,
+        ) -> None:
             self.counts[method] += 1
             if method is Method.GET_MESSAGE:
-                self.fetched.append((request.topicName, request.partitionId))  # type: ignore[attr-defined]
-            return start(channel, service, method, request, **how)  # type: ignore[arg-type]
+                fetch = broker_pb2.GetMessageRequestC2B.FromString(request)
+                self.fetched.append((fetch.topicName, fetch.partitionId))
+            send(connection, call, service, method, request, *how)
 
-        def counted_body(call: PendingCall, during: str) -> bytes | memoryview:
+        def counted_body(call: Call, during: str) -> bytes | memoryview:
             answer = body(call, during)
             self.bytes += len(answer)
             return answer
 
-        patch.setattr(RpcChannel, "start", counted_start)
-        patch.setattr(PendingCall, "body", counted_body)
+        patch.setattr(Connection, "send", counted_send)
+        patch.setattr(Call, "body", counted_body)

@@ -1,8 +1,10 @@
 """Every test leaves the process as it was: no thread and no socket more; and no assertion fails in secret."""
 
+import asyncio
 import concurrent.futures.thread
 import contextlib
 import gc
+import inspect
 import os
 import stat
 import threading
@@ -63,6 +65,27 @@ def pytest_collection_finish():
     """Spare the collector ten thousand tests, which it would look at each time."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(nothing_left_in_loop(pyfuncitem.obj(**arguments)))
+    return True
+
+
+async def nothing_left_in_loop(test):
+    """Fail a test that leaves a task, or an error that only its loop is told of."""
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    await test
+    gc.collect()
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not left, f"left behind: {left}"
+    assert not told, told
 
 
 def open_sockets():

@@ -1,14 +1,14 @@
 """Reading ranges from the model broker: what the tests of ranges share."""
 
-import time
+import contextlib
 
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, StoreId, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Sleep
-from tubemq_spark.offsets.loss import fail_on_loss
+from tubemq_spark.net import loop
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.offsets.loss import LossRecord, fail_on_loss
 
 TOPIC = "demo"
 STORE = StoreId(TOPIC, BROKER_ID, 0)
@@ -24,7 +24,14 @@ def config(broker, **changes):
     return ClientConfig((broker.endpoint,), "etl", **settings).validate()
 
 
-hurry = Sleep(lambda seconds: time.sleep(min(seconds, 0.001)))
+@contextlib.contextmanager
+def connections_of_process():
+    """Connections in the process's loop, which are closed at the end."""
+    connections = Connections()
+    try:
+        yield connections
+    finally:
+        loop.run(connections.close())
 
 
 def request(broker, start, end, number=0, token=TOKEN, **known):
@@ -36,9 +43,20 @@ def batches(
 ):
     """Read a range; by default the master says that the partition is where it was."""
     work = request(broker, start, end, number, token, **(known or {}))
-    locate = locate or (lambda _: broker.endpoint)
-    with ChannelPool() as pool:
-        yield from read_range(config(broker, **changes), pool, work, on_loss, hurry, locate)
+
+    async def where(partition):
+        return locate(partition) if locate else broker.endpoint
+
+    with connections_of_process() as connections:
+        reading = loop.iterate(
+            read_range(config(broker, **changes), connections, work, locate=where), ahead=0
+        )
+        with contextlib.closing(reading) as items:
+            for item in items:
+                if isinstance(item, LossRecord):
+                    on_loss(item)
+                else:
+                    yield item
 
 
 def values_of(batch):

@@ -1,5 +1,7 @@
 """Whatever goes wrong, a consumer that confirms what it has processed misses nothing and repeats nothing."""
 
+import asyncio
+
 from hypothesis import given, settings, strategies as st
 
 from testkit.examples import examples
@@ -11,7 +13,7 @@ from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import StoreId, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 STORE = StoreId("demo", BROKER_ID, 0)
@@ -48,33 +50,42 @@ class OneName:
         self._connect = connect
         self.lease = None
 
-    def acquire(self, offset):
+    async def acquire(self, offset):
+        session = await self._connect()
         if self.lease is None:
-            self.lease = Lease(self._connect(), CLAIM)
-        self.lease.session = self._connect()
-        return self.lease.register(offset)
+            self.lease = Lease(session, CLAIM)
+        self.lease.session = session
+        return await self.lease.register(offset)
 
 
-def consume(broker, cursor, end):
+async def consume(broker, end):
     """Return the numbers of the records that were processed and confirmed, and the offsets that were lost."""
+    connections = Connections()
+    config = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
+
+    async def connect():
+        return BrokerSession(await connections.get(broker.endpoint), config, TOKEN)
+
+    cursor = Cursor(OneName(connect), PARTITION)
     processed, lost, position, placed = [], set(), 0, False
     while position < end:
         try:
             if not placed:
-                begin = cursor.seek(position).current
+                begin = (await cursor.seek(position)).current
                 lost |= set(range(position, begin))
                 position, placed = begin, True
                 continue
-            fetched = cursor.fetch()
+            fetched = await cursor.receive(cursor.start_fetch())
             found = [int(fetched.columns.message(row).value) for row in range(len(fetched.columns))]
             assert broker.holdings["etl", "demo", 0].committed <= position or not found
-            step = cursor.confirm()
+            step = await cursor.confirm()
         except TubeMQError:
             placed = False
             continue
         assert step.start == position
         processed += found
         position = cursor.position
+    await connections.close()
     return processed, lost
 
 
@@ -86,11 +97,9 @@ def test_every_record_is_processed_once_and_in_order_or_known_to_be_lost(
     store = Store(flushed=min(flushed, len(rows)))
     for number, (index, readable) in enumerate(rows):
         store.entries.append(Entry(index % partitions, b"%d" % number, 1_000_003 * number, readable))
-    with ModelBroker({STORE: store}, partitions, most) as broker, ChannelPool() as pool:
+    with ModelBroker({STORE: store}, partitions, most) as broker:
         broker.faults = dict(faults)
-        config = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
-        holder = OneName(lambda: BrokerSession(pool.get(broker.endpoint), config, TOKEN))
-        processed, lost = consume(broker, Cursor(holder, PARTITION), store.latest)
+        processed, lost = asyncio.run(consume(broker, store.latest))
 
     ours = [n for n, entry in enumerate(store.entries) if entry.partition_id == 0 and entry.readable]
     assert processed == sorted(set(processed))

@@ -11,7 +11,7 @@ from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.model import StoreId, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
 
@@ -19,17 +19,19 @@ PARTITION = TopicPartition("demo", BROKER_ID, 0)
 HELD = ("etl", "demo", 0)
 
 
-@contextlib.contextmanager
-def lease_of(**settings):
+@contextlib.asynccontextmanager
+async def lease_of(**settings):
     store = Store()
     store.append(0, [b"value %d" % number for number in range(5)])
-    with ModelBroker({StoreId("demo", BROKER_ID, 0): store}) as broker, ChannelPool() as pool:
+    with ModelBroker({StoreId("demo", BROKER_ID, 0): store}) as broker:
+        connections = Connections()
         config = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
 
-        def session():
-            return BrokerSession(pool.get(broker.endpoint), config, TOKEN)
+        async def session():
+            return BrokerSession(await connections.get(broker.endpoint), config, TOKEN)
 
-        yield broker, session, Lease(session(), Claim(PARTITION, "etl", "etl_me-1-2-3"), **settings)
+        yield broker, session, Lease(await session(), Claim(PARTITION, "etl", "etl_me-1-2-3"), **settings)
+        await connections.close()
 
 
 def registers(broker):
@@ -40,30 +42,30 @@ def registers(broker):
     ]
 
 
-def test_a_lease_is_made_and_released():
-    with lease_of() as (broker, _, lease):
-        assert lease.register(28).current == 28
+async def test_a_lease_is_made_and_released():
+    async with lease_of() as (broker, _, lease):
+        assert (await lease.register(28)).current == 28
         assert broker.leases() == [HELD]
 
-        lease.release()
+        await lease.release()
         assert broker.leases() == []
 
 
-def test_renewing_keeps_the_position_and_drops_what_is_in_flight():
-    with lease_of() as (broker, _, lease):
-        lease.register(28)
-        lease.session.start_fetch(lease.claim).result()
+async def test_renewing_keeps_the_position_and_drops_what_is_in_flight():
+    async with lease_of() as (broker, _, lease):
+        await lease.register(28)
+        await lease.session.start_fetch(lease.claim)
         assert broker.holdings[HELD].in_flight
 
-        assert lease.register(None).current == 28
+        assert (await lease.register(None)).current == 28
         assert not broker.holdings[HELD].in_flight
 
 
-def test_every_register_says_the_same():
-    with lease_of(query_priority=303) as (broker, _, lease):
-        lease.register(28)
-        lease.register(None)
-        lease.register(56)
+async def test_every_register_says_the_same():
+    async with lease_of(query_priority=303) as (broker, _, lease):
+        await lease.register(28)
+        await lease.register(None)
+        await lease.register(56)
 
         assert {(item.clientId, item.groupName, item.qryPriorityId) for item in registers(broker)} == {
             ("etl_me-1-2-3", "etl", 303)
@@ -71,22 +73,22 @@ def test_every_register_says_the_same():
 
 
 @pytest.mark.parametrize("fault", [model.refuse_after(500), model.hang_up_after])
-def test_a_register_that_failed_is_released_since_it_may_have_been_carried_out(fault):
-    with lease_of() as (broker, session, lease):
+async def test_a_register_that_failed_is_released_since_it_may_have_been_carried_out(fault):
+    async with lease_of() as (broker, session, lease):
         broker.fault_of_method[Method.PARTITION_REGISTER] = [fault]
         with pytest.raises((RpcError, TubeMQConnectionError)):
-            lease.register(0)
+            await lease.register(0)
         assert broker.leases() == [HELD]
 
-        lease.session = session()
-        lease.release()
+        lease.session = await session()
+        await lease.release()
         assert broker.leases() == []
 
 
-def test_a_release_that_fails_is_no_error():
-    with lease_of() as (broker, _, lease):
-        lease.register(0)
+async def test_a_release_that_fails_is_no_error():
+    async with lease_of() as (broker, _, lease):
+        await lease.register(0)
         broker.fault_of_method[Method.PARTITION_REGISTER] = [model.hang_up]
-        lease.release()
+        await lease.release()
 
         assert broker.leases() == [HELD]

@@ -14,24 +14,26 @@ from tests.client.ranges import (
     batches,
     broker_of,
     config,
-    hurry,
+    connections_of_process,
     partition,
     read,
     request,
     values_of,
 )
 from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.errors import (
     DataLossError,
     RpcError,
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Route
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.pb import broker_pb2
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def take_all_groups(broker, but=0):
@@ -101,13 +103,15 @@ def test_an_abandoned_reader_gives_its_lease_back_at_once():
 
 
 def test_an_abandoned_reader_waits_for_no_fetch():
-    with broker_of(40, limits=SMALL) as broker, ChannelPool() as pool:
+    with broker_of(40, limits=SMALL) as broker, connections_of_process() as connections:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.swallow]
-        reading = read_range(config(broker), pool, request(broker, 0, 40 * ROW), fail_on_loss, hurry)
+        work = request(broker, 0, 40 * ROW)
+        reading = read_in_thread(config(broker), connections, work, fail_on_loss)
         next(reading)
         reading.close()
 
-        assert pool.get(broker.endpoint)._connection.in_flight == frozenset()
+        (connection,) = connections.shared()
+        assert not connection.in_use
 
 
 def test_a_reader_that_nobody_keeps_gives_its_lease_back():
@@ -143,14 +147,17 @@ def test_an_old_visit_token_is_renewed_once():
         assert broker.leases() == []
 
 
-def test_a_group_found_taken_with_a_renewed_token_is_passed_over():
-    with broker_of() as broker, ChannelPool() as pool:
+async def test_a_group_found_taken_with_a_renewed_token_is_passed_over():
+    with broker_of() as broker:
+        connections = Connections()
         broker.valid_tokens = {TOKEN + 5}
         take_all_groups(broker, but=1)
         of_broker = config(broker, reader_groups=config(broker).reader_groups[:2])
         for _ in range(8):  # the groups come in a random order
-            with ReaderGroupHolder(of_broker, pool, partition(), Route(broker.endpoint, TOKEN)) as holder:
-                assert holder.acquire(28).current == 28
+            route = Route(broker.endpoint, TOKEN)
+            async with ReaderGroupHolder(of_broker, connections, partition(), route) as holder:
+                assert (await holder.acquire(28)).current == 28
+        await connections.close()
 
 
 def test_a_token_that_stays_wrong_is_an_error():

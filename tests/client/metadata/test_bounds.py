@@ -4,12 +4,13 @@ import pytest
 
 from tests.client import model_broker as model
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
+from tests.client.ranges import connections_of_process
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.errors import RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
 
@@ -30,9 +31,9 @@ def config(**changes):
 
 def ask(broker, stores, token=TOKEN, flushed=False, **changes):
     """Return the answers, when the broker has got the leases back; nobody else holds any."""
-    with ChannelPool() as pool:
+    with connections_of_process() as connections:
         places = dict.fromkeys(stores, broker.endpoint)
-        found = store_bounds(config(**changes), pool, places, token, flushed=flushed)
+        found = loop.run(store_bounds(config(**changes), connections, places, token, flushed=flushed))
         wait_until(lambda: not held_by_us(broker))
         return found
 
@@ -47,8 +48,8 @@ def known(broker, stores, **arguments):
 
 
 def test_no_store_no_question():
-    with ChannelPool() as pool:
-        assert store_bounds(config(), pool, {}, TOKEN) == StoreBounds({}, {})
+    with connections_of_process() as connections:
+        assert loop.run(store_bounds(config(), connections, {}, TOKEN)) == StoreBounds({}, {})
 
 
 def test_begin_and_end_of_every_store():
@@ -80,13 +81,13 @@ def test_several_brokers_are_asked_at_once():
 
     first = ModelBroker({store_id(0): store_of(1)})
     second = ModelBroker({store_id(0): store_of(2)})
-    with first, second, ChannelPool() as pool:
+    with first, second, connections_of_process() as connections:
         for broker in (first, second):
             broker.fault_of_method[Method.PARTITION_REGISTER] = [meet]
         # The model knows its stores under one broker id; what counts is whom the question reaches.
         places = {store_id(0, 1): first.endpoint, store_id(0, 2): second.endpoint}
 
-        assert store_bounds(config(), pool, places, TOKEN).complete() == {
+        assert loop.run(store_bounds(config(), connections, places, TOKEN)).complete() == {
             store_id(0, 1): OffsetBounds(0, 28),
             store_id(0, 2): OffsetBounds(0, 56),
         }
@@ -121,10 +122,10 @@ def test_an_old_token_is_renewed():
     stores = {store_id(0): store_of(1)}
     with ModelBroker(stores) as broker:
         broker.valid_tokens = {TOKEN + 1}
-        with ChannelPool() as pool:
+        with connections_of_process() as connections:
             settings = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
             places = dict.fromkeys(stores, broker.endpoint)
-            found = store_bounds(settings, pool, places, TOKEN)
+            found = loop.run(store_bounds(settings, connections, places, TOKEN))
             assert found.complete() == {store_id(0): OffsetBounds(0, 28)}
 
 
@@ -142,14 +143,18 @@ def test_brokers_that_are_not_there_or_silent_do_not_hold_up_the_others():
     with ModelBroker({}) as gone:
         pass
     stores = {store_id(0): store_of(3)}
-    with ModelBroker(stores) as broker, ModelBroker(stores) as silent, ChannelPool() as pool:
+    with (
+        ModelBroker(stores) as broker,
+        ModelBroker(stores) as silent,
+        connections_of_process() as connections,
+    ):
         silent.fault_of_method[Method.PARTITION_REGISTER] = [model.swallow_answer]
         places = {
             store_id(0, 1): broker.endpoint,
             store_id(0, 2): gone.endpoint,
             store_id(0, 3): silent.endpoint,
         }
-        found = store_bounds(config(), pool, places, TOKEN, timeout_ms=100)
+        found = loop.run(store_bounds(config(), connections, places, TOKEN, timeout_ms=100))
 
     assert found.by_store == {store_id(0, 1): OffsetBounds(0, 84)}
     assert {store: error.condition for store, error in found.failures.items()} == {

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
+from tests.client.ranges import connections_of_process
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.first_readable import first_readable
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, Route, StoreId, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net import loop
 
 ROW = 28
 STORE = StoreId("demo", BROKER_ID, 0)
@@ -27,9 +28,9 @@ def broker_that_cannot_read(*numbers, count=12, first=0, partitions=1, **limits)
 def find(broker, earliest=0, latest=12 * ROW, **settings):
     config = ClientConfig((Endpoint("127.0.0.1", 1),), "etl", **{"rpc_timeout_ms": 2_000, **settings})
     partition = TopicPartition("demo", BROKER_ID, 0)
-    with ChannelPool() as pool:
-        held = OffsetBounds(earliest, latest)
-        return first_readable(config, pool, partition, Route(broker.endpoint, TOKEN), held)
+    with connections_of_process() as connections:
+        held, route = OffsetBounds(earliest, latest), Route(broker.endpoint, TOKEN)
+        return loop.run(first_readable(config, connections, partition, route, held))
 
 
 def test_a_whole_log_begins_where_its_index_does():

@@ -17,15 +17,14 @@ class Time:
 
     def __init__(self):
         self.now = 1_000.0
+        self.sleeps = []
 
     def clock(self):
         return self.now
 
-    def pause(self, seconds):
+    async def sleep(self, seconds):
+        self.sleeps.append(seconds)
         self.now += seconds
-
-    def check(self):
-        pass
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def time():
 
 @pytest.fixture
 def patience(time):
-    return Patience(ASKED, 600_000, time, time.clock)
+    return Patience(ASKED, 600_000, time.clock)
 
 
 @pytest.fixture
@@ -47,7 +46,7 @@ def warnings(caplog):
 def stand_still(patience, time, seconds):
     until = time.now + seconds
     while time.now < until:
-        patience.pause(AWAY, 112)
+        time.now += patience.next_pause_s(AWAY, 112)
 
 
 def test_an_outage_is_told_once_and_its_end_with_how_long_it_took(patience, time, warnings):

@@ -21,7 +21,7 @@ from tests.client.ranges import (
 from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.usefixtures("quick_retries")]
 
 entries = st.lists(
     st.tuples(st.integers(0, 2), st.binary(max_size=40), st.sampled_from([True] * 9 + [False])), max_size=40

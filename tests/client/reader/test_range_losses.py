@@ -20,6 +20,8 @@ from tubemq_spark.errors import DataLossError, TubeMQConnectionError, TubeMQTime
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder
 from tubemq_spark.protocol.constants import Method
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 
 def lossy(broker, start, end, number=0, **more):
     recorder = LossRecorder()

@@ -4,11 +4,11 @@ import contextlib
 
 import pytest
 
-from tests.client.ranges import ROW, TOPIC, config_of, hurry, partition, values, values_of
+from tests.client.ranges import ROW, TOPIC, config_of, connections_of_process, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.sending import direct_sending
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
@@ -17,7 +17,7 @@ from tubemq_spark.offsets.loss import Loss, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.usefixtures("quick_retries")]
 
 COUNT = 24
 STEP = 4
@@ -50,8 +50,8 @@ def batches(server, start=0, end=COUNT * ROW, on_loss=fail_on_loss, token=0, **c
     work = RangeRequest(
         OffsetRange(partition(), start, end), Route(Endpoint.parse(server.broker), token), own_store=False
     )
-    with ChannelPool() as pool:
-        yield from read_range(config_of(server, **changes), pool, work, on_loss, hurry)
+    with connections_of_process() as connections:
+        yield from read_in_thread(config_of(server, **changes), connections, work, on_loss)
 
 
 def read(server, *bounds, **more):

@@ -1,12 +1,16 @@
 """Reading from a broker that goes away in the middle: it is waited for, and the others are read meanwhile."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from tests.client.ranges import ROW, TOPIC, hurry, values, values_of
+from tests.client.ranges import ROW, TOPIC, connections_of_process, values, values_of
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.producer.sending import direct_sending
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
@@ -15,6 +19,8 @@ from tubemq_spark.offsets.loss import fail_on_loss
 
 COUNT = 24
 AWAY, THERE = 2, 3
+
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 @pytest.fixture(params=[1, 2], ids=["own store", "shared store"])
@@ -31,16 +37,16 @@ def server(partitions):
 
 @pytest.fixture
 def reader(server, partitions):
-    with ChannelPool() as pool:
-        yield Reader(server, pool, partitions)
+    with ChannelPool() as pool, connections_of_process() as connections:
+        yield Reader(server, pool, connections, partitions)
 
 
 class Reader:
     """Reads the first partition of a broker, which has every value or every second one."""
 
-    def __init__(self, server, pool, partitions):
+    def __init__(self, server, pool, connections, partitions):
         self._server = server
-        self._pool = pool
+        self._connections = connections
         self._partitions = partitions
         with Producer(direct_sending(self._config(), pool)) as producer:
             for broker in (AWAY, THERE):
@@ -51,51 +57,47 @@ class Reader:
     def _config(self, **changes):
         return ClientConfig((Endpoint.parse(self._server.master),), "etl", **changes).validate()
 
-    def batches(self, broker, wait=hurry, **changes):
+    def batches(self, broker, **changes):
         work = RangeRequest(
             OffsetRange(TopicPartition(TOPIC, broker, 0), 0, COUNT * ROW),
             Route(Endpoint.parse(self._server.brokers[broker]), 0),
             own_store=self._partitions == 1,
         )
-        return read_range(self._config(**changes), self._pool, work, fail_on_loss, wait)
+        return read_in_thread(self._config(**changes), self._connections, work, fail_on_loss)
 
     def read(self, broker, **how):
         return [value for batch in self.batches(broker, **how) for value in values_of(batch)]
 
 
-class Patient:
-    """Waits, and does something the tenth time."""
+@pytest.fixture
+def waited(monkeypatch):
+    """Set when a reader waits the third time."""
+    event, waits, next_pause_s = threading.Event(), [], Patience.next_pause_s
 
-    def __init__(self, then):
-        self._left = 10
-        self._then = then
+    def counted(*of):
+        waits.append(of)
+        if len(waits) == 3:
+            event.set()
+        return next_pause_s(*of)
 
-    def check(self):
-        pass
-
-    def pause(self, seconds):
-        hurry.pause(seconds)
-        self._left -= 1
-        if self._left == 0:
-            self._then()
+    monkeypatch.setattr(Patience, "next_pause_s", counted)
+    return event
 
 
 @pytest.mark.parametrize("how", ["stop_broker", "freeze_broker"])
 @pytest.mark.parametrize("read_before", [0, 1, 3])
-def test_a_reader_waits_for_its_broker_and_goes_on_by_itself(server, reader, how, read_before):
-    others = []
-
-    def other_brokers_first():
-        others.extend(reader.read(THERE))
-        server.faults.start_broker(AWAY)
-
-    reading = reader.batches(AWAY, wait=Patient(other_brokers_first), rpc_timeout_ms=500)
+def test_a_reader_waits_for_its_broker_and_goes_on_by_itself(server, reader, waited, how, read_before):
+    reading = reader.batches(AWAY, rpc_timeout_ms=100)
     found = [value for _ in range(read_before) for value in values_of(next(reading))]
     getattr(server.faults, how)(AWAY)
-    found += [value for batch in reading for value in values_of(batch)]
+    with ThreadPoolExecutor(1) as thread:
+        rest = thread.submit(lambda: [value for batch in reading for value in values_of(batch)])
+        assert waited.wait(10)
+        assert reader.read(THERE) == reader.truth
+        server.faults.start_broker(AWAY)
+        found += rest.result()
 
     assert found == reader.truth
-    assert others == reader.truth
 
 
 def test_a_broker_that_is_away_for_good_is_named(server, reader):

@@ -1,6 +1,6 @@
 """What a reader asks, what its batches tell, and what happens when nothing moves."""
 
-import functools
+import asyncio
 import itertools
 import pickle
 import time
@@ -16,18 +16,17 @@ from tests.client.ranges import (
     batches,
     broker_of,
     config,
-    hurry,
     partition,
     read,
-    request,
     values,
     values_of,
 )
 from tests.client.reader.test_patience import Time
+from tubemq_spark.client.broker import cursor
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader import range_reader
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.patience import Patience
-from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.errors import (
     LocalProtocolError,
     OffsetFormatError,
@@ -35,19 +34,19 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Sleep
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.retry import Pace
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
 
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
 
 def test_an_empty_range_asks_no_broker():
     nobody = RangeRequest(OffsetRange(partition(), 280, 280), Route(Endpoint("127.0.0.1", 1), TOKEN))
-    with ChannelPool() as pool:
-        assert (
-            list(read_range(ClientConfig((nobody.route.endpoint,), "etl"), pool, nobody, fail_on_loss)) == []
-        )
+    settings = ClientConfig((nobody.route.endpoint,), "etl")
+    assert list(read_in_thread(settings, Connections(), nobody, fail_on_loss)) == []
 
 
 @pytest.mark.parametrize(
@@ -61,8 +60,8 @@ def test_an_empty_range_asks_no_broker():
 )
 def test_a_range_that_is_none_is_refused_at_once(start, end, error):
     nobody = RangeRequest(OffsetRange(partition(), start, end), Route(Endpoint("127.0.0.1", 1), TOKEN))
-    with ChannelPool() as pool, pytest.raises(error):
-        read_range(ClientConfig((nobody.route.endpoint,), "etl"), pool, nobody, fail_on_loss)
+    with pytest.raises(error):
+        read_in_thread(ClientConfig((nobody.route.endpoint,), "etl"), Connections(), nobody, fail_on_loss)
 
 
 def test_a_request_travels_to_a_task():
@@ -106,12 +105,10 @@ def test_a_reader_sees_what_is_in_memory_whatever_the_cluster_s_default():
 def test_a_broker_that_comes_back_elsewhere_is_found():
     with broker_of() as gone:
         pass
-    with broker_of() as broker, ChannelPool() as pool:
-        work = request(gone, 0, 280)
-        settings = config(broker, fetch_timeout_ms=60_000)
-        found = read_range(settings, pool, work, fail_on_loss, hurry, lambda _: broker.endpoint)
+    with broker_of() as broker:
+        found = read(gone, 0, 280, locate=lambda _: broker.endpoint, fetch_timeout_ms=60_000)
 
-        assert [value for batch in found for value in values_of(batch)] == values(0, 10)
+        assert found == values(0, 10)
 
 
 def test_the_users_group_is_never_touched():
@@ -174,18 +171,17 @@ def test_a_batch_that_goes_beyond_the_end_is_cut_by_reading_from_the_end_when_it
         assert broker.leases() == []
 
 
-def test_flow_control_is_obeyed():
-    waited = []
-    with broker_of() as broker, ChannelPool() as pool:
+def test_flow_control_is_obeyed(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(asyncio, "sleep", time.sleep)
+    with broker_of() as broker:
         broker.fault_of_method[Method.GET_MESSAGE] = [
             model.refuse(452, wait_ms=7_000),
             model.refuse(452, wait_ms=-1),
         ]
-        settings = config(broker, fetch_timeout_ms=1_000)
-        found = list(read_range(settings, pool, request(broker, 0, 280), fail_on_loss, Sleep(waited.append)))
+        assert len(read(broker, 0, 280, fetch_timeout_ms=1_000)) == 10
 
-    assert sum(len(batch.columns) for batch in found) == 10
-    assert waited == [7.0, 0.1]
+    assert time.sleeps == [7.0, cursor._LEAST_PAUSE_MS / 1000]
 
 
 def test_a_broker_that_brings_nothing_is_given_up_after_a_while():
@@ -235,22 +231,22 @@ def test_passing_over_records_of_other_partitions_is_progress(monkeypatch):
     """The broker refuses for a while before each step, and all together for longer than a reader waits."""
     time = Time()
     began = time.now
-    monkeypatch.setattr(range_reader, "Patience", functools.partial(Patience, clock=time.clock))
+    monkeypatch.setattr(range_reader, "Patience", lambda *of: Patience(*of[:2], time.clock))
+    monkeypatch.setattr(asyncio, "sleep", time.sleep)
+    monkeypatch.setattr(Pace, "after_ms", lambda *_: 500)
     store = Store()
     store.append(0, values(0, 12))
-    with ModelBroker({STORE: store}, 2, Limits(memory_entries=3)) as broker, ChannelPool() as pool:
+    with ModelBroker({STORE: store}, 2, Limits(memory_entries=3)) as broker:
         broker.fault_of_method[Method.GET_MESSAGE] = [*[model.refuse(503)] * 6, model.nothing] * 4
-        work = request(broker, 0, 12 * ROW, number=1)
-        settings = config(broker, fetch_timeout_ms=3_000)
 
-        assert list(read_range(settings, pool, work, fail_on_loss, time, lambda _: broker.endpoint)) == []
+        assert read(broker, 0, 12 * ROW, number=1, fetch_timeout_ms=3_000) == []
 
     assert time.now > began + 3
 
 
 def test_the_callers_time_is_no_standstill(monkeypatch):
     time = Time()
-    monkeypatch.setattr(range_reader, "Patience", functools.partial(Patience, clock=time.clock))
+    monkeypatch.setattr(range_reader, "Patience", lambda *of: Patience(*of[:2], time.clock))
     with broker_of(9, limits=Limits(memory_entries=3)) as broker:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.refuse(503)]
         found = []
