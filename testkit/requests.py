@@ -1,7 +1,6 @@
 """What this process asks of servers over its connections, and how long the answers are."""
 
 import collections
-from typing import Any
 
 import pytest
 
@@ -29,13 +28,14 @@ class Requests:
             service: ServiceType,
             method: Method,
             request: bytes,
-            *how: Any,
+            timeout_ms: int,
+            during: str,
         ) -> None:
             self.counts[method] += 1
             if method is Method.GET_MESSAGE:
                 fetch = broker_pb2.GetMessageRequestC2B.FromString(request)
                 self.fetched.append((fetch.topicName, fetch.partitionId))
-            send(connection, call, service, method, request, *how)
+            send(connection, call, service, method, request, timeout_ms, during)
 
         def counted_body(call: Call, during: str) -> bytes | memoryview:
             answer = body(call, during)
