@@ -29,7 +29,7 @@ from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription, require_topic_names
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
-from tubemq_spark.model import Endpoint, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Interruptible, Wait
@@ -389,7 +389,7 @@ class TubeMQClient:
         bounds = self.bounds(layout).complete()
         for partition in layout.partitions:
             offsets = OffsetRange(partition, *bounds[partition.store_id])
-            yield from self.range_batches(layout, offsets, on_loss, wait)
+            yield from self.range_batches(self.request(layout, offsets), on_loss, wait)
 
     def read_range(
         self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
@@ -402,21 +402,32 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQError: as ``read``.
         """
-        return _one_by_one(self.range_batches(layout, offsets, on_loss, self._until_closed))
+        return _one_by_one(self.range_batches(self.request(layout, offsets), on_loss, self._until_closed))
 
-    def range_batches(
-        self, layout: TopicsLayout, offsets: OffsetRange, on_loss: LossPolicy, wait: Wait
-    ) -> Generator[Iterator[Record], None, None]:
-        """Yield what ``read_range`` yields, batch by batch; as ``batches``, not for users."""
+    def request(self, layout: TopicsLayout, offsets: OffsetRange) -> RangeRequest:
+        """Return what to read of a layout's partition; as ``batches``, not for users.
+
+        Raises:
+            OptionError: the layout does not list the partition.
+        """
         if offsets.partition not in layout.partitions:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
         alone = offsets.partition.store_id in layout.alone_in_store and not self._config.message_types
-        request = layout.request(offsets, own_store=alone)
+        return layout.request(offsets, own_store=alone)
+
+    def range_batches(
+        self, request: RangeRequest, on_loss: LossPolicy, wait: Wait
+    ) -> Generator[Iterator[Record], None, None]:
+        """Yield what ``read_range`` yields, batch by batch; as ``batches``, not for users."""
         if self._remote is not None:
             fetched = self._remote.read_range(request, on_loss, wait)
         else:
             fetched = read_in_thread(self._config, self._pool.connections, request, on_loss, wait)
-        return _in_batches(fetched, exact_offsets=alone)
+        return _in_batches(fetched, exact_offsets=request.own_store)
+
+    def direct_config(self) -> ClientConfig | None:
+        """Return the settings of a client that goes through no gateway; as ``batches``, not for users."""
+        return self._config if self._remote is None else None
 
     def read_arrow(
         self,

@@ -10,12 +10,12 @@ from tests.client.aio.consuming import client_of
 from tests.client.aio.running import coroutine, until
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached
-from tubemq_spark.client.aio.reading import Reading
+from tubemq_spark.client.aio.reading import Reading, items_of_thread
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange
-from tubemq_spark.offsets.loss import LossRecorder
+from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
 from tubemq_spark.protocol.constants import Method
 
 
@@ -85,7 +85,7 @@ class Source:
 @contextlib.asynccontextmanager
 async def reading():
     workers, source = Workers(), Source()
-    one = Reading(workers, source.begin)
+    one = Reading(items_of_thread(workers, source.begin), fail_on_loss)
     try:
         yield source, one, one.records()
     finally:

@@ -1,4 +1,4 @@
-"""The entry to TubeMQ for coroutines: a ``TubeMQClient``, and the threads for what cannot but block."""
+"""The entry to TubeMQ for coroutines: reads in their loop, and threads for what cannot but block."""
 
 import asyncio
 import functools
@@ -9,16 +9,24 @@ from typing import Self
 from tubemq_spark.client.aio.admin import AsyncMasterAdmin
 from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer, consumer_home
 from tubemq_spark.client.aio.producer import AsyncProducer
-from tubemq_spark.client.aio.reading import Batches, Reading
+from tubemq_spark.client.aio.reading import (
+    Batches,
+    Items,
+    Reading,
+    items_of_thread,
+    range_items,
+    topic_items,
+)
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP
 from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.reader.records import Record
-from tubemq_spark.client.subscription import BoundStart
+from tubemq_spark.client.subscription import BoundStart, require_topic_names
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.model import OffsetRange, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import Wait
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -34,6 +42,7 @@ class AsyncTubeMQClient:
     def __init__(self, client: TubeMQClient) -> None:
         """Take over a client, with its settings; ``connect`` and ``from_url`` make one."""
         self._client = client
+        self._connections = Connections()
         self._workers = Workers()
         self._open: weakref.WeakSet[AsyncProducer | AsyncGroupConsumer | AsyncAssignedConsumer | Reading] = (
             weakref.WeakSet()
@@ -93,6 +102,7 @@ class AsyncTubeMQClient:
         try:
             outcomes = await asyncio.gather(*closing, return_exceptions=True)
         finally:
+            await self._connections.close()
             await self._workers.end(self._client.close)
             self._workers.close()
         for outcome in outcomes:
@@ -222,18 +232,21 @@ class AsyncTubeMQClient:
     def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> AsyncGenerator[Record, None]:
         """Yield all records that topics hold now, one partition after the other and each in its order.
 
-        A thread reads one batch ahead. To stop early, leave it inside
+        One batch is read ahead. To stop early, leave it inside
         ``async with contextlib.aclosing(client.read(...)) as records``: then leases are given back at once.
 
         Args:
             topics: the topics' names.
             on_loss: what to do about records that are gone or damaged; by default it is an error. It is
-                called in another thread.
+                called in the event loop; through a gateway in another thread.
 
         Raises:
             TubeMQError: as ``TubeMQClient.read``.
         """
-        return self._reading(lambda wait: self._client.batches(topics, on_loss, wait))
+        require_topic_names(topics)
+        config = self._client.direct_config()
+        items = None if config is None else topic_items(config, self._connections, topics)
+        return self._reading(items, lambda wait: self._client.batches(topics, on_loss, wait), on_loss)
 
     def read_range(
         self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
@@ -243,7 +256,10 @@ class AsyncTubeMQClient:
         Raises:
             TubeMQError: as ``TubeMQClient.read_range``.
         """
-        return self._reading(lambda wait: self._client.range_batches(layout, offsets, on_loss, wait))
+        request = self._client.request(layout, offsets)
+        config = self._client.direct_config()
+        items = None if config is None else range_items(config, self._connections, request)
+        return self._reading(items, lambda wait: self._client.range_batches(request, on_loss, wait), on_loss)
 
     def admin(self, web_address: str, *, token: str | None = None) -> AsyncMasterAdmin:
         """Return the administration of a cluster, whose calls are awaited; see ``MasterAdmin``.
@@ -253,7 +269,10 @@ class AsyncTubeMQClient:
         """
         return AsyncMasterAdmin(self._client.admin(web_address, token=token), self._workers)
 
-    def _reading(self, begin: Callable[[Wait], Batches]) -> AsyncGenerator[Record, None]:
-        reading = Reading(self._workers, begin)
+    def _reading(
+        self, items: Items | None, begin: Callable[[Wait], Batches], on_loss: LossPolicy
+    ) -> AsyncGenerator[Record, None]:
+        """Return the records of what is read in this loop, or, through gateways, by threads."""
+        reading = Reading(items or items_of_thread(self._workers, begin), on_loss)
         self._open.add(reading)
         return reading.records()
