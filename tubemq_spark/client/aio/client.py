@@ -14,17 +14,21 @@ from tubemq_spark.client.aio.reading import (
     Items,
     Reading,
     items_of_thread,
+    layout_of,
     range_items,
     topic_items,
 )
 from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP
+from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.subscription import BoundStart, require_topic_names
 from tubemq_spark.client.tubemq import TubeMQClient
+from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import Wait
@@ -214,7 +218,9 @@ class AsyncTubeMQClient:
             RpcError: the master refuses this client.
             TubeMQConnectionError: no master answered.
         """
-        return await self._workers.run(functools.partial(self._client.publishable, topic))
+        if (config := self._direct_config()) is None:
+            return await self._workers.run(functools.partial(self._client.publishable, topic))
+        return await publishable(config, self._connections, topic)
 
     async def layout(self, *topics: str) -> TopicsLayout:
         """Return where the partitions of topics are.
@@ -223,11 +229,16 @@ class AsyncTubeMQClient:
             RpcError: a topic does not exist (431), or the group may not read it (450, 455).
             TubeMQConnectionError: no master answered.
         """
-        return await self._workers.run(functools.partial(self._client.layout, *topics))
+        if (config := self._direct_config()) is None:
+            return await self._workers.run(functools.partial(self._client.layout, *topics))
+        require_topic_names(topics)
+        return await layout_of(config, self._connections, topics)
 
     async def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
-        return await self._workers.run(functools.partial(self._client.bounds, layout))
+        if (config := self._direct_config()) is None:
+            return await self._workers.run(functools.partial(self._client.bounds, layout))
+        return await store_bounds(config, self._connections, layout.stores, layout.visit_token)
 
     def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> AsyncGenerator[Record, None]:
         """Yield all records that topics hold now, one partition after the other and each in its order.
@@ -269,10 +280,21 @@ class AsyncTubeMQClient:
         """
         return AsyncMasterAdmin(self._client.admin(web_address, token=token), self._workers)
 
+    def _direct_config(self) -> ClientConfig | None:
+        """Return the settings; None when the way leads through gateways.
+
+        Raises:
+            TubeMQConnectionError: the client is closed.
+        """
+        if self._workers.closed:
+            raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
+        return self._client.direct_config()
+
     def _reading(
         self, items: Items | None, begin: Callable[[Wait], Batches], on_loss: LossPolicy
     ) -> AsyncGenerator[Record, None]:
         """Return the records of what is read in this loop, or, through gateways, by threads."""
-        reading = Reading(items or items_of_thread(self._workers, begin), on_loss)
+        items = items or items_of_thread(self._workers, begin)
+        reading = Reading(items, on_loss, closed=self._workers.closed)
         self._open.add(reading)
         return reading.records()

@@ -29,7 +29,7 @@ from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.reader.range_reader import read_range, require_sound
 from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.model import OffsetRange, RangeRequest
+from tubemq_spark.model import OffsetRange, RangeRequest, TopicsLayout
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord
@@ -42,13 +42,13 @@ Batches: TypeAlias = Generator[Iterator[Record], None, None]
 class Reading:
     """What one coroutine reads."""
 
-    def __init__(self, items: Items, on_loss: LossPolicy) -> None:
-        """Ask nothing."""
+    def __init__(self, items: Items, on_loss: LossPolicy, *, closed: bool = False) -> None:
+        """Ask nothing; what is ``closed`` from the start refuses to."""
         self._items = items
         self._on_loss = on_loss
         self._ahead: asyncio.Queue[Iterable[Record] | LossRecord | None] = asyncio.Queue(1)
         self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closed = closed
 
     async def records(self) -> AsyncGenerator[Record, None]:
         """Yield the records.
@@ -99,13 +99,18 @@ class Reading:
             raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
 
 
+async def layout_of(config: ClientConfig, connections: Connections, topics: Iterable[str]) -> TopicsLayout:
+    """Return where the partitions of topics are; see ``topics_layout``."""
+    return await topics_layout(config, connections, topics, web=lambda: usual_web_servers(config.masters))
+
+
 async def topic_items(config: ClientConfig, connections: Connections, topics: Iterable[str]) -> Items:
     """Yield all records that topics hold now, one partition after the other and each in its order.
 
     Raises:
         TubeMQError: as ``topics_layout``, ``StoreBounds.complete`` and ``read_range``.
     """
-    layout = await topics_layout(config, connections, topics, web=lambda: usual_web_servers(config.masters))
+    layout = await layout_of(config, connections, topics)
     bounds = (await store_bounds(config, connections, layout.stores, layout.visit_token)).complete()
     for partition in layout.partitions:
         alone = partition.store_id in layout.alone_in_store and not config.message_types
@@ -138,8 +143,6 @@ async def items_of_thread(workers: Workers, begin: Callable[[Wait], Batches]) ->
         workers: the threads.
         begin: makes the generator, which waits as it is told.
     """
-    if workers.closed:
-        raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
     wait = Interruptible(_StoppedError)
     batches = begin(wait)
     following: Future[list[Record] | None] | None = None
