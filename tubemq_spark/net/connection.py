@@ -229,6 +229,11 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection, and fail the calls in flight; ``ended`` is set when the socket is closed."""
         self._lose(because)
 
+    def close_soon(self) -> None:
+        """Close the connection from any thread, as soon as its loop runs."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and its sockets are collected
+            self._loop.call_soon_threadsafe(self.close)
+
     def abandon(self) -> None:
         """Drop the socket without telling the peer: in a forked child it belongs to the parent."""
         self.lost_because = self.lost_because or "it belongs to the parent process"

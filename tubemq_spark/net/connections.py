@@ -19,7 +19,9 @@ import collections
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncGenerator, Iterable
+import warnings
+import weakref
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
@@ -51,7 +53,10 @@ class _Shared:
 
 
 class Connections:
-    """The connections of one owner."""
+    """The connections of one owner.
+
+    What its owner drops without closing it is collected, and its connections end, with a warning.
+    """
 
     def __init__(
         self, connect_timeout_ms: int = DEFAULT_CONNECT_TIMEOUT_MS, look_up: LookUp = look_up
@@ -66,6 +71,7 @@ class Connections:
         """Those in use."""
         self._swept_at: float | None = None
         self.closed = False
+        weakref.finalize(self, _hang_up, self._shared, self._kept).atexit = False
 
     def shared(self) -> list[Connection]:
         """Return the shared connections that are open."""
@@ -309,6 +315,17 @@ def _take_error(attempt: "asyncio.Task[Connection]") -> None:
     """Take the error of an attempt for which all that waited have given up: it is told to those that wait."""
     if not attempt.cancelled():
         attempt.exception()
+
+
+def _hang_up(shared: Mapping[Peer, _Shared], kept: Iterable[tuple[float, Peer, Connection]]) -> None:
+    """End connections without waiting: the garbage collector calls this anywhere."""
+    candidates = [each.connection for each in shared.values()] + [connection for _, _, connection in kept]
+    still_open = [each for each in candidates if each is not None and not each.closed]
+    for connection in still_open:
+        connection.close_soon()
+    if still_open:
+        peers = ", ".join(sorted(str(connection.endpoint) for connection in still_open))
+        warnings.warn(f"connections to {peers} were not closed", ResourceWarning, stacklevel=2)
 
 
 def _closed(endpoint: Endpoint) -> TubeMQConnectionError:

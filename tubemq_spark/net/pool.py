@@ -7,7 +7,6 @@ so in a thread of its own, or is called by that thread and must return at once.
 import atexit
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -157,14 +156,12 @@ class StartedChannel:
 class ChannelPool:
     """The connections of one owner, for threads; ``connections`` are the same ones for coroutines.
 
-    A pool that its user drops without closing it is collected, and its connections end, with a warning. In a
-    forked child the pools are empty: connections stay with the parent.
+    In a forked child the pools are empty: connections stay with the parent.
     """
 
     def __init__(self, connect_timeout_ms: int = DEFAULT_CONNECT_TIMEOUT_MS) -> None:
         self.connections = Connections(connect_timeout_ms)
         self._connect_timeout_ms = connect_timeout_ms
-        weakref.finalize(self, _hang_up, self.connections).atexit = False
         _pools.add(self)
 
     @property
@@ -204,15 +201,6 @@ class ChannelPool:
         """Close all connections; the pool opens no others."""
         if not self.connections.closed:
             loop.run(self.connections.close())
-
-
-def _hang_up(connections: Connections) -> None:
-    """End the connections of a dropped pool without waiting: the garbage collector calls this anywhere."""
-    still_open = connections.shared()
-    if not connections.closed and still_open:
-        peers = ", ".join(sorted(str(connection.endpoint) for connection in still_open))
-        loop.call_soon(connections.hang_up)
-        warnings.warn(f"connections to {peers} were not closed", ResourceWarning, stacklevel=2)
 
 
 _pools: "weakref.WeakSet[ChannelPool]" = weakref.WeakSet()
