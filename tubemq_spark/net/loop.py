@@ -162,6 +162,11 @@ def call_soon(callback: Callable[..., object], *arguments: object) -> None:
     _thread().loop.call_soon_threadsafe(callback, *arguments)
 
 
+def has_begun() -> bool:
+    """Return whether this process has its loop already, which the first caller that needs it starts."""
+    return _running is not None
+
+
 def in_loop() -> bool:
     """Return whether this is the thread of the process's loop."""
     return _running is not None and _running.thread is threading.current_thread()

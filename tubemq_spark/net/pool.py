@@ -199,7 +199,9 @@ class ChannelPool:
 
     def close(self) -> None:
         """Close all connections; the pool opens no others."""
-        if not self.connections.closed:
+        if not loop.has_begun():
+            self.connections.hang_up()  # none was opened; a process that ends can start no loop any more
+        elif not self.connections.closed:
             loop.run(self.connections.close())
 
 
