@@ -58,7 +58,8 @@ from tubemq_spark.protocol.fetch_columns import FetchedBatch
 logger = logging.getLogger(__name__)
 
 _LOCATE_EVERY: Final = 10
-"""After so many pauses, which take about 7 s, the master is asked where the broker is."""
+"""After so many pauses, which take about 7 s, the master is asked where the broker is, and a broker that has
+nothing to read, where the log ends."""
 
 
 async def read_range(
@@ -302,6 +303,9 @@ class _RangeReader:
         else:
             trouble = "the broker has nothing to read there"
             await asyncio.sleep(self._patience.next_pause_s(trouble, self._position))
+            if self._patience.pauses % _LOCATE_EVERY == 0:
+                # The broker may have restarted between two requests of a step, which took its lease again.
+                self._placed = False
 
 
 def _ordinals_by_record(step: Step) -> dict[tuple[int, bytes], int]:
