@@ -1,14 +1,16 @@
 """A cluster in a simulated world: two masters and some brokers, each on a host of its own."""
 
 import collections
+import dataclasses
 from typing import Final
 
 import simloom
 
+from simulation import chance
 from simulation.master import Directory, MasterModel
 from simulation.scene import Scene
 from simulation.server import Server
-from testkit.broker_model import BrokerModel, Limits, Store
+from testkit.broker_model import BrokerModel, Held, Limits, Store
 from tubemq_spark.model import Endpoint, StoreId
 from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT, DEFAULT_MASTER_PORT
 
@@ -28,12 +30,18 @@ class Broker:
         self.server = Server(world, f"broker{broker_id}", DEFAULT_BROKER_PORT, self.model)
         self._world = world
         self._moves = 0
+        self.flaws_percent = 0
+        """How many of the records are stored so that they are damaged, or cannot be read."""
+        self._flaws: dict[tuple[int, int], dict[str, bool]] = {}
+        """By store and number of the entry: what is stored again after a crash is as before."""
 
     def append(self, store: int, count: int) -> None:
         """Store records, in turn over the store's partitions; each value is the number of its entry."""
         log = self.model.stores[StoreId(TOPIC, self.id, store)]
         for number in range(len(log.entries), len(log.entries) + count):
             log.append(number % self.model.partitions, [b"%d" % number])
+            flaw = self._flaws.setdefault((store, number), self._draw_flaw())
+            log.entries[-1] = dataclasses.replace(log.entries[-1], **flaw)
 
     def flush(self) -> None:
         """Write to disk what is in memory only."""
@@ -47,6 +55,17 @@ class Broker:
         self._moves += 1
         self.server = Server(self._world, f"broker{self.id}-{self._moves}", DEFAULT_BROKER_PORT, self.model)
 
+    def flawed(self, store: int, kind: str) -> set[int]:
+        """Return which entries of a store were never "sound", or never "readable"."""
+        return {
+            number for (of_store, number), flaw in self._flaws.items() if of_store == store and kind in flaw
+        }
+
+    def _draw_flaw(self) -> dict[str, bool]:
+        if not chance.happens(self.flaws_percent):
+            return {}
+        return {"sound": False} if chance.happens(50) else {"readable": False}
+
 
 class _LoggedModel(BrokerModel):
     """A broker that remembers which entries a crash took."""
@@ -54,6 +73,12 @@ class _LoggedModel(BrokerModel):
     def __init__(self, logs: dict[StoreId, Store], partitions: int, limits: Limits, broker_id: int) -> None:
         super().__init__(logs, partitions, limits, broker_id)
         self.lost: collections.defaultdict[StoreId, set[int]] = collections.defaultdict(set)
+
+    def live_leases(self, now: float) -> list[Held]:
+        """Return what is held, and has not timed out."""
+        self.now = now
+        self.end_silent_leases()
+        return [key for key in self.leases() if not self.holdings[key].timed_out]
 
     def crash(self, *, gracefully: bool = False) -> None:
         if not gracefully:

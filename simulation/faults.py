@@ -7,6 +7,7 @@ from google.protobuf.message import Message
 
 from simulation import chance
 from simulation.server import Exchange, Fault, RaisedError
+from testkit.broker_model import BrokerModel
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import broker_pb2, master_pb2
 
@@ -55,6 +56,15 @@ def refuse_after(*codes: int) -> Fault:
         exchange.answer(refusal(exchange.request.method, chance.one_of(codes)))
 
     return fault
+
+
+def forget_in_flight(exchange: Exchange) -> None:
+    """Drop what was fetched last before the request is carried out, as an administrator's change does."""
+    model = exchange.server.model
+    assert isinstance(model, BrokerModel)
+    for holding in model.holdings.values():
+        holding.in_flight = 0
+    exchange.answer(exchange.carry_out())
 
 
 def swallow(exchange: Exchange) -> None:

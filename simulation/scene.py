@@ -51,11 +51,12 @@ class Scene:
         self.world.net.set_link_latency(self.client, server.host, least_s, most_s)
         self.world.net.set_link_latency(server.host, self.client, least_s, most_s)
 
-    def nothing_is_left(self) -> None:
+    async def nothing_is_left(self) -> None:
         """Assert that no task of the client is left, and no connection."""
         here = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not here and _is_the_clients(task)]
         assert not tasks, f"tasks are left: {tasks}"
+        await asyncio.sleep(0.001)  # a transport that was closed tells its protocol a turn later
         # What a closed end still had to send through a cut is dropped, so servers may never know of it.
         transports = self.world.net._live_transports.values()  # noqa: SLF001
         left = [transport for transport in transports if transport.owner is self.client]

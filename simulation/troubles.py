@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Final, TypeVar
+
+import simloom
 
 from simulation import chance
 from simulation.faults import LOST, WRONG
@@ -11,7 +13,7 @@ from simulation.scene import Scene
 from simulation.server import Fault, Server
 
 AnyScene = TypeVar("AnyScene", bound=Scene)
-Trouble = Callable[[AnyScene], Awaitable[None]]
+Trouble = Callable[[AnyScene], Coroutine[None, None, None]]
 
 
 async def last() -> None:
@@ -106,7 +108,9 @@ async def inflict(scene: AnyScene, kinds: Sequence[Trouble[AnyScene]]) -> AsyncG
         async with asyncio.TaskGroup() as group:
             while True:
                 await asyncio.sleep(chance.between(0.0, chance.one_of((0.3, 3.0, 10.0))))
-                group.create_task(_named(chance.one_of(kinds), scene))
+                trouble = chance.one_of(kinds)
+                simloom.reached(trouble.__qualname__.partition(".")[0])
+                group.create_task(trouble(scene))
 
     beginning = asyncio.create_task(begin())
     try:
@@ -116,10 +120,6 @@ async def inflict(scene: AnyScene, kinds: Sequence[Trouble[AnyScene]]) -> AsyncG
         with contextlib.suppress(asyncio.CancelledError):
             await beginning
         scene.heal()
-
-
-async def _named(trouble: Trouble[AnyScene], scene: AnyScene) -> None:
-    await trouble(scene)
 
 
 async def _cut(scene: Scene, server: Server, *, towards: bool, back: bool) -> None:

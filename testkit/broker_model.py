@@ -119,9 +119,7 @@ class BrokerModel:
 
     def answer(self, method: Method, body: bytes | memoryview) -> Message:
         """Do what a request asks and return the answer."""
-        for holding in self.holdings.values():
-            if holding.owner is not None and self.now - holding.renewed_at >= _LEASE_S:
-                holding.time_out()
+        self.end_silent_leases()
         methods: dict[Method, tuple[type[Message], Callable[[Any], Message]]] = {
             Method.PARTITION_REGISTER: (broker_pb2.RegisterRequestC2B, self._register_or_unregister),
             Method.PARTITION_HEARTBEAT: (broker_pb2.HeartBeatRequestC2B, self._heartbeat),
@@ -134,6 +132,12 @@ class BrokerModel:
     def leases(self) -> list[Held]:
         """Return what is held now."""
         return [key for key, holding in self.holdings.items() if holding.owner is not None]
+
+    def end_silent_leases(self) -> None:
+        """End the leases whose holders were silent for too long."""
+        for holding in self.holdings.values():
+            if self.now - holding.renewed_at >= _LEASE_S:
+                holding.time_out()
 
     def time_out_leases(self) -> None:
         """End all leases, as 30 s without requests do."""

@@ -6,5 +6,9 @@ from typing import Final
 import simloom
 
 from simulation.scenarios.connections import connections
+from simulation.scenarios.reader import reader
 
-SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {"connections": connections}
+SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
+    "connections": connections,
+    "reader": reader,
+}

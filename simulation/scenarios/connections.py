@@ -68,7 +68,7 @@ async def connections(world: simloom.World) -> None:
     for server in scene.servers:
         await callers.until_answered(server.endpoint)
     await owner.close()
-    scene.nothing_is_left()
+    await scene.nothing_is_left()
 
 
 class _Callers:

@@ -1,0 +1,104 @@
+"""What goes wrong in a cluster of TubeMQ, besides what may happen to any server."""
+
+from collections.abc import Collection
+from typing import Final
+
+from simulation import chance
+from simulation.cluster import Broker, Cluster
+from simulation.faults import NONSENSE, forget_in_flight, refuse, refuse_after
+from simulation.server import Server
+from simulation.troubles import Trouble, last
+from tubemq_spark.protocol.errcodes import ErrCode, lookup
+
+TRANSIENT_CODES: Final = tuple(
+    code for code in ErrCode if lookup(code).retriable and code != ErrCode.NOT_READY
+)
+FATAL_CODES: Final = (ErrCode.BAD_REQUEST, ErrCode.CONSUME_GROUP_FORBIDDEN, ErrCode.CONSUME_CONTENT_FORBIDDEN)
+
+
+async def end_leases(cluster: Cluster) -> None:
+    """End all leases of a broker, as if their holders had been silent."""
+    _any(cluster).model.time_out_leases()
+
+
+async def lose_memory(cluster: Cluster) -> None:
+    """Let a broker lose what was not flushed, store something else and run again, all at once."""
+    broker = _any(cluster)
+    if not broker.server.host.crashed:
+        broker.server.crash()
+        broker.append(0, chance.below(20))
+        broker.server.restart()
+
+
+async def move_broker(cluster: Cluster) -> None:
+    """Let a broker come back under another address."""
+    cluster.move(_any(cluster))
+
+
+async def expire(cluster: Cluster) -> None:
+    """Remove the oldest records of a store from the disk."""
+    log = chance.one_of(list(_any(cluster).model.stores.values()))
+    log.first += chance.below(1 + (log.flushed - log.first) // 3)
+
+
+async def store_more(cluster: Cluster) -> None:
+    """Store records, and flush some of them."""
+    broker = _any(cluster)
+    if chance.happens(50):
+        broker.flush()
+    broker.append(0, chance.below(20))
+
+
+async def change_leader(cluster: Cluster) -> None:
+    """Let the other master lead, which knows no clients."""
+    leader = chance.one_of(cluster.masters)
+    if cluster.directory.leader != leader.host.name:
+        leader.model.crash()
+        cluster.directory.leader = leader.host.name
+
+
+async def forget_clients(cluster: Cluster) -> None:
+    """Let a master forget its clients, as when it restarts."""
+    chance.one_of(cluster.masters).model.crash()
+
+
+async def answer_nonsense(cluster: Cluster) -> None:
+    """Let the second master answer what no client understands; if both did, no client would ask again."""
+    server = cluster.masters[1]
+    server.faults, server.fault_percent = NONSENSE, 100
+    await last()
+    server.faults, server.fault_percent = (), 0
+
+
+async def change_token(cluster: Cluster) -> None:
+    """Make all visit tokens too old."""
+    cluster.change_token()
+
+
+def refuse_reading(codes: Collection[int]) -> Trouble[Cluster]:
+    """Return the trouble that a broker refuses some requests, with one of some codes."""
+
+    async def trouble(cluster: Cluster) -> None:
+        server: Server = _any(cluster).server
+        code = chance.one_of(tuple(codes))
+        server.faults = (refuse(code), refuse_after(code), forget_in_flight)
+        server.fault_percent = chance.one_of((10, 60))
+        await last()
+        server.faults, server.fault_percent = (), 0
+
+    return trouble
+
+
+OF_BROKERS: Final[tuple[Trouble[Cluster], ...]] = (
+    end_leases,
+    lose_memory,
+    move_broker,
+    expire,
+    store_more,
+    refuse_reading(TRANSIENT_CODES),
+)
+OF_MASTERS: Final[tuple[Trouble[Cluster], ...]] = (change_leader, forget_clients, answer_nonsense)
+
+
+def _any(cluster: Cluster) -> Broker:
+    return chance.one_of(cluster.brokers)
