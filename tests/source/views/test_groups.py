@@ -45,11 +45,11 @@ def test_the_groups_view_shows_the_consumer_and_the_rows_in_flight(view, server,
     with ChannelPool() as channels:
         config = ClientConfig((Endpoint.parse(server.master),), "billing")
         session = BrokerSession(channels.get(Endpoint.parse(server.brokers[1])), config, UNDEFINED)
-        session.register(claim, 28)
+        session.start_register(claim, 28).result()
         assert session.start_fetch(claim).result().count == 2
         wait_until(lambda: view("groups", tubemq_group="billing"))
         (row,) = view("groups", tubemq_group="billing")
-        session.unregister(claim)
+        session.start_unregister(claim).result()
 
     assert picked(row, "rows", "rowsInFlight", "offset", "consumer") == (2, 2, 28, "client-7")
 

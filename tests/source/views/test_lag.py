@@ -240,7 +240,7 @@ def test_messages_whose_data_is_gone_before_the_index_are_expired(
     send("plain", 1, 0, *"abcde")
     asked = []
 
-    def first_readable(*args):
+    async def first_readable(*args):
         asked.append(args)
         return 84
 
