@@ -206,7 +206,9 @@ def iterate(
     finally:
         if not filling.done():
             filling.stop()
-            wait_for_all([filling])
+            # The collector may close it in any thread; the loop's own cannot wait.
+            if not in_loop():
+                wait_for_all([filling])
         del filling
 
 

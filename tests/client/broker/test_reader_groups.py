@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import threading
 
 import pytest
 
@@ -20,6 +21,8 @@ from tests.client.ranges import (
     request,
     values_of,
 )
+from tests.waiting import wait_until
+from tubemq_spark.client.broker import lease
 from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.errors import (
@@ -28,6 +31,7 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Route
+from tubemq_spark.net import loop
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method, OpType
@@ -112,6 +116,36 @@ def test_an_abandoned_reader_waits_for_no_fetch():
 
         (connection,) = connections.shared()
         assert not connection.in_use
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["fetching", "idle"])
+def test_an_abandoned_reader_waits_for_no_broker_that_is_frozen(monkeypatch, reads):
+    monkeypatch.setattr(lease, "_RELEASE_TIMEOUT_MS", 600_000)
+    with broker_of(40, limits=SMALL) as broker, connections_of_process() as connections:
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.swallow]
+        broker.fault_of_method[Method.PARTITION_REGISTER] = [model.nothing, model.swallow]
+        settings, work = config(broker, rpc_timeout_ms=600_000), request(broker, 0, 40 * ROW)
+        reading = read_in_thread(settings, connections, work, fail_on_loss, ahead=3 if reads else 0)
+        next(reading)
+        closing = threading.Thread(target=reading.close)
+        closing.start()
+        closing.join(10)
+        assert not closing.is_alive()
+
+        asked = [exchange.parse(broker_pb2.RegisterRequestC2B) for _, exchange in broker.requests[-1:]]
+        assert [request.opType for request in asked] == [OpType.UNREGISTER]
+
+
+def test_a_reader_that_the_loop_s_own_thread_collects_gives_its_lease_back():
+    with broker_of(40, limits=SMALL) as broker, connections_of_process() as connections:
+        reading = read_in_thread(config(broker), connections, request(broker, 0, 40 * ROW), fail_on_loss)
+        next(reading)
+        cycle = [reading]
+        cycle.append(cycle)
+        del reading, cycle
+        loop.call_soon(gc.collect)
+
+        wait_until(lambda: not broker.leases())
 
 
 def test_a_reader_that_nobody_keeps_gives_its_lease_back():

@@ -12,6 +12,7 @@ Invariants:
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 from typing import Self
@@ -27,6 +28,7 @@ from tubemq_spark.net.call import Channel
 from tubemq_spark.net.connection import Connection
 from tubemq_spark.net.connections import Connections, Private
 from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.loop import CHECK_S
 from tubemq_spark.net.retry import FREE_READER_GROUP, Backoff
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -70,9 +72,14 @@ class ReaderGroupHolder(LeaseHolder):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._lease is not None and not self._lease.session.channel.closed:
-            await self._lease.release()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._lease is None or self._lease.session.channel.closed:
+            return
+        # Who ends early does not wait for a broker that is frozen: it has been asked.
+        ends_early = kind is not None and not issubclass(kind, Exception)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_S if ends_early else None):
+                await self._lease.release()
 
     async def acquire(self, offset: int) -> Position:
         """Register the partition at an offset, under a new name; the lease before it is released.
