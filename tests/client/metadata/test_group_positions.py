@@ -1,15 +1,17 @@
 import contextlib
+import dataclasses
 import socket
 
 import pytest
 
-from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store, swallow_answer
+from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store, swallow, swallow_answer
 from tests.client.ranges import connections_of_process
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.group_positions import group_positions, move_group
 from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net import loop
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 
 ROW = 28
@@ -60,6 +62,26 @@ def test_a_broker_that_is_away_moves_no_group_and_keeps_no_other_from_it(broker)
         assert loop.run(group_positions(settings, connections, layout)) == {PARTITION: 3 * ROW}
         with pytest.raises(TubeMQConnectionError):
             loop.run(group_positions(settings, connections, wider))
+
+
+def test_a_question_that_is_given_up_leaves_no_call_in_flight(broker):
+    """Also none that was not awaited: a connection with calls in flight is never closed for being idle."""
+    broker.partitions = 2
+    broker.fault_of_method[Method.PARTITION_REGISTER] = [swallow] * 4
+    with connected(broker) as (settings, connections, layout):
+        patient = dataclasses.replace(settings, rpc_timeout_ms=600_000)
+        both = TopicsLayout(
+            {**layout.partitions, TopicPartition("demo", BROKER_ID, 1): broker.endpoint}, TOKEN
+        )
+
+        def give_up():
+            if len(broker.requests) == 2:
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            loop.run(group_positions(patient, connections, both), Sleep(check=give_up))
+        (connection,) = connections.shared()
+        assert not connection.in_use
 
 
 def test_a_lease_that_may_have_been_given_is_given_up(broker):

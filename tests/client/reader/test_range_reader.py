@@ -257,6 +257,19 @@ def test_the_callers_time_is_no_standstill(monkeypatch):
         assert found == values(0, 9)
 
 
+def test_the_time_of_a_loss_policy_is_no_standstill(monkeypatch):
+    time = Time()
+    monkeypatch.setattr(range_reader, "Patience", lambda *of: Patience(*of[:2], time.clock))
+    with broker_of(9, flushed=9, limits=SMALL) as broker:
+        broker.stores[STORE].first = 4
+        broker.fault_of_method[Method.GET_MESSAGE] = [model.refuse(503)]
+
+        def take_long(_):
+            time.now += 6
+
+        assert read(broker, 0, 9 * ROW, on_loss=take_long, fetch_timeout_ms=5_000) == values(4, 9)
+
+
 def test_a_lease_lost_while_the_caller_worked_is_taken_again():
     with broker_of(12, flushed=12, limits=SMALL) as broker:
         found = []

@@ -95,18 +95,22 @@ async def _register_with(
             registers[partition] = session.start_register(claims[partition], offsets[partition])
         except TubeMQError as error:
             failures[partition] = error
-    releases: list[Started[None]] = []
-    try:
-        positions = await _answers(registers, failures)
-    finally:
-        # Also after an error: the broker may have carried the request out. A lease that is not given up ends
-        # by itself; the position is set all the same.
-        for partition in registers:
+    with contextlib.ExitStack() as stack:
+        for register in registers.values():
+            stack.callback(register.forget)
+        releases: list[Started[None]] = []
+        try:
+            positions = await _answers(registers, failures)
+        finally:
+            # Also after an error: the broker may have carried the request out. A lease that is not given up
+            # ends by itself; the position is set all the same.
+            for partition in registers:
+                with contextlib.suppress(TubeMQError):
+                    releases.append(sessions[partition].start_unregister(claims[partition]))
+                    stack.callback(releases[-1].forget)
+        for release in releases:
             with contextlib.suppress(TubeMQError):
-                releases.append(sessions[partition].start_unregister(claims[partition]))
-    for release in releases:
-        with contextlib.suppress(TubeMQError):
-            await release
+                await release
     return positions, failures
 
 

@@ -163,9 +163,10 @@ class _RangeReader:
                 await self._recover(error)
             while self._losses:
                 yield self._losses.popleft()
+                # The caller's time does not count.
+                self._patience.restart()
             if fetched is not None:
                 yield fetched
-                # The caller's time does not count.
                 self._patience.restart()
 
     async def _advance(self) -> FetchedBatch | None:
