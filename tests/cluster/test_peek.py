@@ -27,7 +27,8 @@ def test_a_look_waits_no_longer_than_its_patience():
     span = OffsetRange(FIRST, 28, 84)
     waiting_at_most(None, span).pause(0)
     waiting_at_most(86_400_000, span).check()
-    over = waiting_at_most(0, span)
+    waiting_at_most(0, span).check()
+    over = waiting_at_most(-1_000, span)
     for wait in (over.check, lambda: over.pause(86_400)):
         with pytest.raises(TubeMQTimeoutError, match="TUBEMQ_NO_PROGRESS"):
             wait()

@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
+from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQTimeoutError
@@ -12,6 +13,9 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+_GRACE_S: Final = 0.1
+"""How much longer a look may take than a reader has patience: one that gives up by itself knows why."""
 
 
 @contextlib.contextmanager
@@ -41,8 +45,8 @@ def waiting_at_most(patience_ms: int | None, range_: OffsetRange) -> Sleep:
     """Return a wait that raises ``TUBEMQ_NO_PROGRESS`` so long from now on; None for no limit."""
     deadline = Deadline.after_ms(math.inf if patience_ms is None else patience_ms, time.monotonic)
 
-    def check() -> None:
-        if deadline.expired:
+    def check(late_s: float = _GRACE_S) -> None:
+        if time.monotonic() - deadline.at >= late_s:
             raise TubeMQTimeoutError(
                 "TUBEMQ_NO_PROGRESS",
                 partition=range_.partition,
@@ -53,7 +57,7 @@ def waiting_at_most(patience_ms: int | None, range_: OffsetRange) -> Sleep:
             )
 
     def pause(seconds: float) -> None:
-        check()
+        check(0.0)
         time.sleep(min(seconds, deadline.remaining()))
 
     return Sleep(pause, check)
