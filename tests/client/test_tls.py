@@ -282,11 +282,11 @@ def test_channels_with_and_without_a_certificate_are_not_shared(mutual, authorit
     anna, bert = (trusting(authority, authority.issue(name)) for name in ("anna", "bert"))
     endpoint = Endpoint.parse(mutual.master)
     with ChannelPool() as pool:
-        channel = pool.get(endpoint, 5_000, anna)
-        assert pool.get(endpoint, 5_000, anna) is channel
-        assert pool.get(endpoint, 5_000, bert) is not channel
-        assert pool.connected(endpoint, anna) is channel
-        assert pool.connected(endpoint) is None
+        connection = pool.get(endpoint, 5_000, anna).connection
+        assert pool.get(endpoint, 5_000, anna).connection is connection
+        assert pool.get(endpoint, 5_000, bert).connection is not connection
+        assert pool.connections.connected(endpoint, anna) is connection
+        assert pool.connections.connected(endpoint) is None
 
 
 def test_threads_share_a_channel(one_way, authority):

@@ -1,19 +1,20 @@
 """A server that was reached once is found again while its name cannot be resolved."""
 
+import asyncio
 import contextlib
 import logging
 import socket
 
 import pytest
 
-from tests.net.test_channel import call, echo, ok
+from tests.net.test_connection import call, echo, ok, start
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
+from tubemq_spark.net.connection import connect
 from tubemq_spark.net.pipeline import Pipelines
-from tubemq_spark.net.pool import RpcChannel
 
 NAMED = Endpoint("master.test", 8715)
 
@@ -34,9 +35,21 @@ def names(monkeypatch):
     return known
 
 
+def reach(endpoint):
+    """Connect to a server and call it; return what it answers."""
+
+    async def ask():
+        connection = await connect(endpoint, 60_000)
+        answer = await call(connection)
+        connection.close()
+        await connection.ended.wait()
+        return answer
+
+    return asyncio.run(ask())
+
+
 def answers():
-    with RpcChannel.connect(NAMED, 1_000) as channel:
-        return call(channel) == ok("me")
+    return reach(NAMED) == ok("me")
 
 
 def test_the_last_address_counts_while_the_resolver_fails(names, caplog):
@@ -66,10 +79,10 @@ def test_a_name_that_was_never_reached_is_an_error(names):
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         names[NAMED.host] = Endpoint(*nobody.getsockname())
     with pytest.raises(TubeMQConnectionError, match="Connection refused"):
-        RpcChannel.connect(NAMED, 1_000)
+        reach(NAMED)
     names.clear()
     with pytest.raises(TubeMQConnectionError, match="Temporary failure in name resolution"):
-        RpcChannel.connect(NAMED, 1_000)
+        reach(NAMED)
 
 
 def test_senders_and_callers_know_the_same_addresses(names):
@@ -106,9 +119,16 @@ def test_a_server_may_have_an_ipv6_address():
         pytest.skip(f"this host has no IPv6: {error}")
     with listening:
         endpoint = Endpoint.parse(f"tubemq://[::1]:{listening.getsockname()[1]}")
-        with addresses.connect(endpoint, 5) as connected, listening.accept()[0] as accepted:
-            connected.sendall(b"x")
-            assert accepted.recv(1) == b"x"
+
+        async def ask():
+            connection = await connect(endpoint, 60_000)
+            start(connection)
+            accepted, _ = await asyncio.to_thread(listening.accept)
+            with accepted:
+                assert await asyncio.to_thread(accepted.recv, 1)
+            await connection.ended.wait()
+
+        asyncio.run(ask())
 
 
 def test_a_name_may_begin_with_a_digit(monkeypatch):
@@ -125,5 +145,5 @@ def test_a_name_may_begin_with_a_digit(monkeypatch):
 
 def test_a_name_may_have_no_address(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [])
-    with pytest.raises(OSError, match="the name has no address"):
-        addresses.connect(NAMED, 1)
+    with pytest.raises(TubeMQConnectionError, match="the name has no address"):
+        reach(NAMED)

@@ -46,7 +46,8 @@ def addresses_of(endpoint: Endpoint) -> list[Address]:
         logger.warning("%s cannot be resolved (%s); trying its last address %s", endpoint, error, last[3][0])
         return [last]
     addresses = [(family, kind, protocol, address) for family, kind, protocol, _, address in answers]
-    return sorted(addresses, key=lambda address: address != last)
+    # Only where it leads to: an event loop chooses the protocol itself.
+    return sorted(addresses, key=lambda address: last is None or address[3] != last[3])
 
 
 def is_address(host: str) -> bool:

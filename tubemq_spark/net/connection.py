@@ -180,8 +180,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def traffic(self) -> Traffic:
         """What it was used for so far."""
-        age_s = self._loop.time() - self._opened_at
-        return Traffic(self._requests, self._rpc.frame_count, age_s, self.silent_s)
+        now = self._loop.time()
+        frames = self._rpc.frame_count
+        return Traffic(self._requests, frames, now - self._opened_at, now - self._heard_at)
 
     def start(
         self,
@@ -223,7 +224,10 @@ class Connection(asyncio.BufferedProtocol):
         self.forget(call)
         self._silent_timeouts += 1
         if self._silent_timeouts >= self._most_silent_timeouts:
-            self._lose(f"{self._silent_timeouts} calls in a row were not answered")
+            count = self._silent_timeouts
+            self._lose(
+                "a call was not answered" if count == 1 else f"{count} calls in a row were not answered"
+            )
 
     def close(self, because: str = "it was closed") -> None:
         """Close the connection, and fail the calls in flight; ``ended`` is set when the socket is closed."""
@@ -238,11 +242,9 @@ class Connection(asyncio.BufferedProtocol):
         """Drop the socket without telling the peer: in a forked child it belongs to the parent."""
         self.lost_because = self.lost_because or "it belongs to the parent process"
         connected = self._transport.get_extra_info("socket")
-        with contextlib.suppress(OSError):
-            nothing = os.open(os.devnull, os.O_RDWR)
+        with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:  # noqa: PTH123 (a descriptor)
             # The number stays taken, so that what closes it later closes nothing else.
-            os.dup2(nothing, connected.fileno())
-            os.close(nothing)
+            os.dup2(nothing.fileno(), connected.fileno())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Use a transport."""
@@ -344,21 +346,30 @@ async def connect(
         TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
         OptionError: a file of ``tls`` cannot be used.
     """
-    loop = asyncio.get_running_loop()
-    ends_at = loop.time() + timeout_ms / 1000
-    connection = Connection(endpoint, tls, silent_timeouts)
+    ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
+
+    def protocol() -> asyncio.BaseProtocol:
+        # TLS puts itself between the two.
+        return asyncio.Protocol() if tls is not None else Connection(endpoint, None, silent_timeouts)
+
+    context = None
     try:
         async with asyncio.timeout_at(ends_at):
-            transport = await _first_that_answers(
-                endpoint, connection if tls is None else asyncio.Protocol(), await look_up(endpoint), ends_at
-            )
+            candidates = await look_up(endpoint)
+            if tls is not None:
+                # Before there is a peer whose bytes would have to wait.
+                context = await in_thread(tls.context, f"tubemq-tls-{endpoint.host}")
+            transport = await _first_that_answers(endpoint, protocol, candidates, ends_at)
     except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left to resolve the name
         raise TubeMQConnectionError(
             "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=_words_of(error)
         ) from error
-    if tls is not None:
-        connection.connection_made(transport)
-        await _shake_hands(connection, transport, tls, ends_at)
+    if tls is None or context is None:
+        return cast("Connection", transport.get_protocol())
+    connection = Connection(endpoint, tls, silent_timeouts)
+    # The peer's first bytes may come with the last ones of its handshake.
+    connection.connection_made(transport)
+    await _shake_hands(connection, transport, tls, context, ends_at)
     return connection
 
 
@@ -371,7 +382,10 @@ def _words_of(error: Exception) -> object:
 
 
 async def _first_that_answers(
-    endpoint: Endpoint, protocol: asyncio.BaseProtocol, candidates: list[Address], ends_at: float
+    endpoint: Endpoint,
+    protocol: Callable[[], asyncio.BaseProtocol],
+    candidates: list[Address],
+    ends_at: float,
 ) -> asyncio.Transport:
     """Connect to the first address that takes it; each has an equal part of the time that is left."""
     loop = asyncio.get_running_loop()
@@ -380,9 +394,7 @@ async def _first_that_answers(
         host, port, *_ = address
         try:
             async with asyncio.timeout((ends_at - loop.time()) / left):
-                transport, _ = await loop.create_connection(
-                    lambda: protocol, host, port, family=family, proto=number
-                )
+                transport, _ = await loop.create_connection(protocol, host, port, family=family, proto=number)
         except OSError as error:
             last_error = error
         else:
@@ -392,33 +404,36 @@ async def _first_that_answers(
 
 
 async def _shake_hands(
-    connection: Connection, transport: asyncio.Transport, tls: TlsConfig, ends_at: float
+    connection: Connection,
+    transport: asyncio.Transport,
+    tls: TlsConfig,
+    context: ssl.SSLContext,
+    ends_at: float,
 ) -> None:
     """Agree on TLS with a server that was reached.
 
     Raises:
-        OptionError: a file of the settings cannot be used.
         TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
         TubeMQConnectionError: there was no answer in time, or the connection ended.
     """
-    loop, endpoint = asyncio.get_running_loop(), connection.endpoint
+    endpoint = connection.endpoint
     try:
-        context = await in_thread(tls.context, f"tubemq-tls-{endpoint.host}")
         async with asyncio.timeout_at(ends_at):
-            encrypted = await loop.start_tls(
+            encrypted = await asyncio.get_running_loop().start_tls(
                 transport,
                 connection,
                 context,
                 server_hostname=tls.name_of(endpoint.host),
                 ssl_shutdown_timeout=_GOODBYE_S,
             )
-    except BaseException as error:
+        if encrypted is None:
+            raise ConnectionResetError
+    except OSError as error:
         transport.abort()
-        if isinstance(error, TubeMQError) or not isinstance(error, OSError):
-            raise
         raise await _why(error, endpoint, tls) from error
-    if encrypted is None:
-        raise handshake_broken_off("the peer closed it", endpoint)
+    except BaseException:
+        transport.abort()
+        raise
     connection.connection_made(encrypted)
 
 
@@ -427,5 +442,7 @@ async def _why(error: OSError, endpoint: Endpoint, tls: TlsConfig) -> TubeMQConn
         return handshake_error(error, endpoint, tls)
     if await in_thread(lambda: answers_in_the_clear(endpoint), f"tubemq-tls-{endpoint.host}"):
         return TlsError("TUBEMQ_TLS_NOT_SPOKEN", endpoint=endpoint, cause="it answers without it")
-    what = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+    # asyncio says nothing of a peer that closes it.
+    words = str(error) or "the peer closed it during the TLS handshake"
+    what = "no answer in time" if isinstance(error, TimeoutError) else words
     return handshake_broken_off(what, endpoint)

@@ -10,8 +10,8 @@ the next: Spark reuses its Python workers for many tasks, and each task reads fr
 ``_MOST_KEPT`` are kept, none that was lost, and none for longer than ``IDLE_LIMIT_S`` once another is given
 back.
 
-Everything here belongs to the thread of the loop, but for what is read only: ``connected``, ``shared`` and
-``failed_lately``.
+Everything here belongs to the thread of the loop, but for what is read only: ``connected``, ``shared``,
+``sweep_is_due`` and ``failed_lately``.
 """
 
 import asyncio
@@ -78,6 +78,11 @@ class Connections:
         connections = [shared.connection for shared in list(self._shared.values())]
         return [connection for connection in connections if connection is not None and not connection.closed]
 
+    @property
+    def sweep_is_due(self) -> bool:
+        """Whether the next who asks for a connection looks for those that are idle."""
+        return self._swept_at is None or time.monotonic() - self._swept_at >= _SWEEP_PERIOD_S
+
     def connected(self, endpoint: Endpoint, tls: TlsConfig | None = None) -> Connection | None:
         """Return the peer's shared connection if there is an open one."""
         shared = self._shared.get((endpoint, tls))
@@ -117,12 +122,12 @@ class Connections:
         if shared.attempt is None:
             shared.attempt = asyncio.create_task(self._attempt(shared, endpoint, timeout_ms, tls))
             shared.attempt.add_done_callback(_take_error)
-        # Who does not wait any longer takes nothing from the others.
-        attempt = asyncio.shield(shared.attempt)
+        attempt = shared.attempt
         try:
             # An attempt on TLS that failed looks why before it ends, and knows better.
             async with asyncio.timeout(timeout_ms / 1000 + (PROBE_S if tls else 0.0)):
-                return await attempt
+                # Who does not wait any longer takes nothing from the others.
+                return await asyncio.shield(attempt)
         except TimeoutError as error:
             raise TubeMQConnectionError(
                 "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause="timed out"
@@ -132,6 +137,9 @@ class Connections:
             if attempt.cancelled() and self._is_closed():
                 raise _closed(endpoint) from None
             raise
+        finally:
+            # Its error holds this frame.
+            del attempt
 
     async def to_all(
         self, endpoints: Iterable[Endpoint], timeout_ms: int, tls: TlsConfig | None
@@ -243,7 +251,7 @@ class Connections:
     ) -> Connection:
         try:
             shared.connection = await connect(endpoint, timeout_ms, tls, look_up=self._look_up)
-        except TubeMQError:
+        except TubeMQConnectionError:
             shared.failed_at = time.monotonic()
             raise
         else:
@@ -257,21 +265,20 @@ class Connections:
         return self.closed
 
     def _kept_to(self, peer: Peer) -> Connection | None:
-        """Take out the connection to a peer that was given back last, and still stands."""
-        for entry in reversed(self._kept):
-            if entry[1] == peer and not entry[2].closed:
+        """Take out the connection to a peer that was given back last, and still stands and is quiet."""
+        for entry in list(reversed(self._kept)):
+            if entry[1] == peer:
                 self._kept.remove(entry)
-                return entry[2]
+                if not (entry[2].closed or entry[2].in_use):
+                    return entry[2]
+                entry[2].close()
         return None
 
     def _sweep_when_due(self) -> None:
         """Close the shared connections that were idle too long, and forget those that are closed."""
-        now = asyncio.get_running_loop().time()
-        if self._swept_at is None:
-            self._swept_at = now
-        if now - self._swept_at < _SWEEP_PERIOD_S:
+        if not self.sweep_is_due:
             return
-        self._swept_at = now
+        self._swept_at = time.monotonic()
         for shared in self._shared.values():
             connection = shared.connection
             if connection is None:

@@ -13,7 +13,7 @@ Invariants:
 - A caller waits in its own thread, and only there a signal can interrupt it. Then its coroutine is cancelled,
   and waited for, but not for long.
 - A call from inside the loop's thread would wait for itself, and is refused.
-- A forked child has no loop. What belongs to the parent's loop is never used by it.
+- A forked child has no loop. What belongs to the parent's loop is never used by it, nor waited for.
 - ``iterate`` runs an asynchronous generator a few items ahead, and not further: its task waits for room. When
   the items are not wanted any more, the task is cancelled, and has ended before ``iterate`` has.
 """
@@ -25,8 +25,8 @@ import os
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from concurrent.futures import CancelledError, Future, wait as wait_for_all
-from typing import Any, Final, Generic, TypeVar
+from concurrent.futures import CancelledError
+from typing import Any, Final, Generic, Self, TypeVar
 
 from tubemq_spark.errors import LocalProtocolError
 from tubemq_spark.net.retry import SLEEP, Wait
@@ -39,6 +39,7 @@ CHECK_S: Final = 0.1
 _CANCEL_S: Final = 1.0
 """How long an interrupted caller waits for the end of its coroutine."""
 _EXIT_S: Final = 1.0
+"""How long the tasks that are left at the exit are waited for."""
 
 _lock = threading.Lock()
 _running: "_LoopThread | None" = None
@@ -60,60 +61,172 @@ class _LoopThread:
             self.loop.close()
             raise
 
-    def submit(self, coroutine: Coroutine[Any, Any, Result]) -> "Submitted[Result]":
-        submitted: Submitted[Result] = Submitted(self)
-        self.loop.call_soon_threadsafe(self._begin, coroutine, submitted)
-        return submitted
+    def post(self, callback: Callable[..., object], *arguments: object) -> None:
+        """Call a function in the loop.
+
+        Raises:
+            LocalProtocolError: the loop has ended.
+        """
+        try:
+            self.loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError as error:
+            raise _ended() from error
 
     def stop(self) -> None:
         """Cancel the tasks that are left, and end the thread."""
-        self.loop.call_soon_threadsafe(self._cancel_all)
-        self.thread.join(_EXIT_S)
+        self.post(self._begin_to_end)
+        self.thread.join(2 * _EXIT_S)
+
+    def begin(self, coroutine: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+        """Return the task of a coroutine, in the loop's thread; the caller takes its outcome."""
+        task = self.loop.create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
         self.loop.close()
 
-    def _begin(self, coroutine: Coroutine[Any, Any, Result], submitted: "Submitted[Result]") -> None:
-        task = submitted.task = self.loop.create_task(coroutine)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(submitted.settle)
+    def _begin_to_end(self) -> None:
+        self._ending = self.loop.create_task(self._end())
 
-    def _cancel_all(self) -> None:
-        for task in asyncio.all_tasks():
+    async def _end(self) -> None:
+        left = asyncio.all_tasks() - {self._ending}
+        for task in left:
             task.cancel()
-        # One turn later they have seen it; what still goes on is not waited for.
-        self.loop.call_later(0.0, self.loop.stop)
+        if left:
+            await asyncio.wait(left, timeout=_EXIT_S)
+        self.loop.stop()
 
 
-class Submitted(Future[Result]):
-    """What a coroutine in the process's loop returns."""
+class Submitted(Generic[Result]):
+    """A coroutine on its way to the process's loop or in it, and what it returns.
 
-    def __init__(self, owner: _LoopThread) -> None:
-        super().__init__()
-        self._owner = owner
-        self.task: asyncio.Task[Result] | None = None
-        self.set_running_or_notify_cancel()
+    An interrupt may hit a thread that waits in any line, so it shares no lock with the loop that it could be
+    made to keep: ``_unsettled`` is held from the start, and released by the loop.
+    """
 
-    def settle(self, task: "asyncio.Task[Result]") -> None:
-        """Take over what became of the task; called in the loop's thread."""
-        self.task = None
-        if task.cancelled():
-            self.set_exception(CancelledError())
-        elif (error := task.exception()) is not None:
-            self.set_exception(error)
-        else:
-            self.set_result(task.result())
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self._coroutine = coroutine
+        self._owner: _LoopThread | None = None
+        self._task: asyncio.Task[Result] | None = None
+        self._error: BaseException | None = None
+        self._value: Result
+        self._unsettled = threading.Lock()
+        self._unsettled.acquire()
+        # At most one; the thread that pops it calls it, so it is called once.
+        self._listeners: list[Callable[[], object]] = []
+
+    def begin(self) -> Self:
+        """Hand the coroutine to the loop, once, and return at once.
+
+        Raises:
+            LocalProtocolError: the process is about to exit.
+        """
+        # What interrupts the next lines is followed by ``stop``, which needs the owner.
+        self._owner = owner = _thread()
+        owner.post(self._begin)
+        return self
+
+    def done(self) -> bool:
+        """Return whether the coroutine has ended."""
+        return not self._unsettled.locked()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the coroutine has ended; return whether it has in time.
+
+        Raises:
+            LocalProtocolError: this is the loop's thread, or a child of the process that has begun it.
+        """
+        if not self._unsettled.acquire(blocking=False):
+            if in_loop():
+                raise _waits_for_itself()
+            if self._owner is not _running:
+                what = "what was begun in the parent process, or before this one exits, was waited for"
+                raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
+            if not self._unsettled.acquire(timeout=-1 if seconds is None else max(seconds, 0)):
+                return False
+        self._unsettled.release()
+        return True
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        """Return what the coroutine returns, or raise what it raises.
+
+        Raises:
+            TimeoutError: it has not ended in time.
+            LocalProtocolError: as ``wait``.
+        """
+        if not self.wait(timeout_s):
+            raise TimeoutError
+        if self._error is None:
+            return self._value
+        try:
+            raise self._error
+        finally:
+            # Its error holds this frame.
+            del self
+
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Call a function once when the coroutine has ended, in the loop's thread or here.
+
+        It must return at once and raise nothing. May be used once.
+        """
+        self._listeners.append(listener)
+        if self.done():
+            self._tell()
 
     def stop(self) -> None:
         """Cancel the coroutine, and return at once."""
-        self._owner.loop.call_soon_threadsafe(self._cancel)
+        if self._owner is None:
+            self._cancel()
+        elif self._owner is _running:
+            with contextlib.suppress(LocalProtocolError):
+                self._owner.post(self._cancel)
+
+    def end(self, seconds: float | None = None) -> None:
+        """Cancel the coroutine if it has not ended, and wait for its end where that is possible.
+
+        The garbage collector may call this in the loop's thread, or in a child of the process.
+        """
+        if self.done():
+            return
+        self.stop()
+        if self._owner is _running and not in_loop():
+            self.wait(seconds)
+
+    def _begin(self) -> None:
+        if self._owner is not None and not self.done():
+            self._task = self._owner.begin(self._coroutine)
+            self._task.add_done_callback(self._settle)
 
     def _cancel(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
+        if self._task is not None:
+            self._task.cancel()
+        elif not self.done():
+            self._coroutine.close()
+            self._error = CancelledError()
+            self._mark_done()
+
+    def _settle(self, task: "asyncio.Task[Result]") -> None:
+        self._task = None
+        if task.cancelled():
+            self._error = CancelledError()
+        elif (error := task.exception()) is not None:
+            self._error = error
+        else:
+            self._value = task.result()
+        self._mark_done()
+
+    def _mark_done(self) -> None:
+        self._unsettled.release()
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._listeners:
+            with contextlib.suppress(IndexError):  # the other one was first
+                self._listeners.pop()()
 
 
 def submit(coroutine: Coroutine[Any, Any, Result]) -> Submitted[Result]:
@@ -122,10 +235,11 @@ def submit(coroutine: Coroutine[Any, Any, Result]) -> Submitted[Result]:
     Raises:
         LocalProtocolError: the process is about to exit.
     """
+    submitted = Submitted(coroutine)
     try:
-        return _thread().submit(coroutine)
+        return submitted.begin()
     except BaseException:
-        coroutine.close()
+        submitted.stop()
         raise
 
 
@@ -139,18 +253,16 @@ def run(coroutine: Coroutine[Any, Any, Result], wait: Wait = SLEEP) -> Result:
     Raises:
         LocalProtocolError: this is the loop's thread, where the coroutine is to be awaited instead.
     """
-    if in_loop():
-        coroutine.close()
-        raise LocalProtocolError(
-            "TUBEMQ_PROTOCOL_MISUSE", what="a blocking call was made in the thread of the event loop"
-        )
-    submitted = submit(coroutine)
+    submitted = Submitted(coroutine)
     try:
-        return _result(submitted, wait)
+        if in_loop():
+            raise _waits_for_itself()
+        submitted.begin()
+        while not submitted.wait(None if wait is SLEEP else CHECK_S):
+            wait.check()
+        return submitted.result()
     except BaseException:
-        if not submitted.done():
-            submitted.stop()
-            wait_for_all([submitted], _CANCEL_S)
+        submitted.end(_CANCEL_S)
         raise
     finally:
         # Its error holds this frame.
@@ -158,8 +270,12 @@ def run(coroutine: Coroutine[Any, Any, Result], wait: Wait = SLEEP) -> Result:
 
 
 def call_soon(callback: Callable[..., object], *arguments: object) -> None:
-    """Call a function in the process's loop, from any thread; it must return at once."""
-    _thread().loop.call_soon_threadsafe(callback, *arguments)
+    """Call a function in the process's loop, from any thread; it must return at once.
+
+    Raises:
+        LocalProtocolError: the process is about to exit.
+    """
+    _thread().post(callback, *arguments)
 
 
 def has_begun() -> bool:
@@ -189,13 +305,20 @@ def iterate(
         ahead: how many items it may be ahead.
         wait: its ``check`` is called several times per second while no item is there; what it raises ends it.
         idle: yielded each time when no item has come for a tenth of a second; None: nothing is.
+
+    Raises:
+        LocalProtocolError: as ``run``, or a child of the process that has begun it goes on with it.
     """
     handover: _Handover[Item] = _Handover(ahead)
-    filling = submit(handover.fill(items))
+    filling = Submitted(handover.fill(items))
     try:
+        if in_loop():
+            raise _waits_for_itself()
+        filling.begin()
         while True:
             handover.ask()
             while (item := handover.get(CHECK_S)) is None:
+                filling.wait(0)
                 wait.check()
                 if idle is not None:
                     yield idle
@@ -204,11 +327,7 @@ def iterate(
                 return
             yield item
     finally:
-        if not filling.done():
-            filling.stop()
-            # The collector may close it in any thread; the loop's own cannot wait.
-            if not in_loop():
-                wait_for_all([filling])
+        filling.end()
         del filling
 
 
@@ -303,24 +422,20 @@ def _thread() -> _LoopThread:
         return running
     with _lock:
         if _has_ended:
-            what = "a call was made while the process exits"
-            raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
+            raise _ended()
         if _running is None:
             _running = _LoopThread()
         return _running
 
 
-def _result(submitted: Submitted[Result], wait: Wait) -> Result:
-    if wait is SLEEP:
-        return submitted.result()
-    while True:
-        try:
-            return submitted.result(CHECK_S)
-        except TimeoutError:
-            # The coroutine may have raised one itself.
-            if submitted.done():
-                raise
-            wait.check()
+def _ended() -> LocalProtocolError:
+    what = "a call was made while the process exits"
+    return LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
+
+
+def _waits_for_itself() -> LocalProtocolError:
+    what = "a blocking call was made in the thread of the event loop"
+    return LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
 
 
 def _after_fork_in_child() -> None:

@@ -9,7 +9,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Final, Self
 
 from google.protobuf.message import Message as ProtobufMessage
@@ -42,8 +41,12 @@ class ThreadCall(Call):
         return not self._unsettled.locked()
 
     def _wait_at_most(self, seconds: float) -> bool:
-        if not self._unsettled.acquire(timeout=seconds):
-            return False
+        if not self._unsettled.acquire(blocking=False):
+            if loop.in_loop():
+                what = "a blocking call was made in the thread of the event loop"
+                raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
+            if not self._unsettled.acquire(timeout=seconds):
+                return False
         self._unsettled.release()
         return True
 
@@ -97,6 +100,7 @@ class RpcChannel:
         See ``Channel.start``.
         """
         body = rpc.serialize_message(request)
+        rpc.require_time(timeout_ms)  # or this thread waits no longer than that for the loop to say so
         if self.closed:
             raise lost(self.endpoint, during, self.connection.lost_because)
         call = ThreadCall(self, timeout_ms, wait)
@@ -125,9 +129,9 @@ class RpcChannel:
 class StartedChannel:
     """A peer's channel for one who waits no longer than some time, also for the resolver of names."""
 
-    def __init__(self, endpoint: Endpoint, future: "Future[Connection]", timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, coming: loop.Submitted[Connection], timeout_s: float) -> None:
         self._endpoint = endpoint
-        self._future = future
+        self._coming = coming
         self._deadline = Deadline.after_ms(timeout_s * 1000)
 
     @property
@@ -137,7 +141,7 @@ class StartedChannel:
 
     def when_done(self, listener: Callable[[], object]) -> None:
         """Call a function when ``result`` will not wait any more, in any thread."""
-        self._future.add_done_callback(lambda _: listener())
+        self._coming.when_done(listener)
 
     def result(self) -> RpcChannel:
         """Wait for the channel.
@@ -145,12 +149,9 @@ class StartedChannel:
         Raises:
             TubeMQError: as ``ChannelPool.get``.
         """
-        try:
-            return RpcChannel(self._future.result(self.remaining_s))
-        except TimeoutError as error:
-            raise TubeMQConnectionError(
-                "TUBEMQ_CONNECT_FAILED", endpoint=self._endpoint, cause="timed out"
-            ) from error
+        if not self._coming.wait(self.remaining_s):
+            raise TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=self._endpoint, cause="timed out")
+        return RpcChannel(self._coming.result())
 
 
 class ChannelPool:
@@ -183,7 +184,10 @@ class ChannelPool:
         Raises:
             TubeMQError: as ``Connections.get``.
         """
-        return RpcChannel(loop.run(self.connections.get(endpoint, connect_timeout_ms, tls)))
+        connection = None if self.connections.sweep_is_due else self.connections.connected(endpoint, tls)
+        if connection is None:
+            connection = loop.run(self.connections.get(endpoint, connect_timeout_ms, tls))
+        return RpcChannel(connection)
 
     def start(
         self, endpoint: Endpoint, timeout_ms: int | None = None, tls: TlsConfig | None = None
@@ -200,7 +204,8 @@ class ChannelPool:
     def close(self) -> None:
         """Close all connections; the pool opens no others."""
         if not loop.has_begun():
-            self.connections.hang_up()  # none was opened; a process that ends can start no loop any more
+            # None was opened, or the process exits; a loop could not be started then.
+            self.connections.closed = True
         elif not self.connections.closed:
             loop.run(self.connections.close())
 

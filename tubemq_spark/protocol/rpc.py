@@ -68,18 +68,26 @@ class Failure(NamedTuple):
         return self.exception_name.rpartition(".")[2]  # com.tencent., com.apache., org.apache.inlong.
 
 
+def require_time(timeout_ms: int) -> None:
+    """Check the time-out of a request.
+
+    RpcProtocol.handleRequest and NettyRequestContext.write drop an answer once `timeout` has passed; without
+    one, or with 0, the request is carried out and its answer always dropped.
+
+    Raises:
+        LocalProtocolError: it is not positive.
+    """
+    if timeout_ms <= 0:
+        raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a request with time-out {timeout_ms} ms")
+
+
 def encode_request(request: Request) -> bytes:
     """Return the stream of a request.
 
     Raises:
         LocalProtocolError: the time-out is not positive (a server would never answer).
     """
-    # RpcProtocol.handleRequest and NettyRequestContext.write drop an answer once `timeout` has passed;
-    # without one, or with 0, the request is carried out and its answer always dropped.
-    if request.timeout_ms <= 0:
-        raise LocalProtocolError(
-            "TUBEMQ_PROTOCOL_MISUSE", what=f"a request with time-out {request.timeout_ms} ms"
-        )
+    require_time(request.timeout_ms)
     _, service, method, timeout_ms, body, version = request
     return _request_head(service, method, timeout_ms, len(body), version) + body
 

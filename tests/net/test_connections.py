@@ -1,0 +1,342 @@
+"""Which connections there are: shared, private and kept ones, and attempts that fail or are given up."""
+
+import asyncio
+import contextlib
+import socket
+import time
+
+import pytest
+
+from tests.net.test_connection import call, echo, in_a_loop, ok, silent, start
+from tests.rpc_server import RpcServer
+from tubemq_spark.errors import OptionError, TubeMQConnectionError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net import addresses, connections as connections_module
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.tls import TlsConfig
+
+PATIENT_MS = 60_000
+
+
+@contextlib.asynccontextmanager
+async def opened(**how):
+    connections = Connections(PATIENT_MS, **how)
+    try:
+        yield connections
+    finally:
+        await connections.close()
+
+
+def gone():
+    """Return an endpoint where there is no server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return Endpoint(*listener.getsockname())
+
+
+class Resolver:
+    """Looks up names when it is released, and counts how often it was asked."""
+
+    def __init__(self):
+        self.asked, self.released, self.count = asyncio.Event(), asyncio.Event(), 0
+
+    async def __call__(self, endpoint):
+        self.count += 1
+        self.asked.set()
+        await self.released.wait()
+        return addresses.addresses_of(endpoint)
+
+
+class Later:
+    """Moves the clock of the loop and of the process on."""
+
+    def __init__(self, patch):
+        self._offset, self._monotonic = 0.0, time.monotonic
+        patch.setattr(time, "monotonic", lambda: self._monotonic() + self._offset)
+
+    def __call__(self, seconds):
+        self._offset += seconds
+
+
+@pytest.fixture
+def later(monkeypatch):
+    return Later(monkeypatch)
+
+
+@in_a_loop
+async def test_a_peer_has_one_connection():
+    with RpcServer(echo) as first, RpcServer(echo) as second:
+        async with opened() as connections:
+            connection = await connections.get(first.endpoint)
+            assert await connections.get(first.endpoint) is connection
+            assert connections.connected(first.endpoint) is connection
+            assert connections.connected(second.endpoint) is None
+            assert connections.connected(first.endpoint, TlsConfig()) is None
+            other = await connections.get(second.endpoint)
+            assert other is not connection
+            assert connections.shared() == [connection, other]
+            assert await call(connection) == ok("me")
+
+
+@in_a_loop
+async def test_a_lost_connection_is_replaced():
+    with RpcServer(echo) as server:
+        async with opened() as connections:
+            lost = await connections.get(server.endpoint)
+            lost.close()
+            assert connections.connected(server.endpoint) is None
+            assert await call(await connections.get(server.endpoint)) == ok("me")
+
+
+@in_a_loop
+async def test_all_that_ask_together_wait_for_one_attempt_and_one_that_leaves_takes_nothing_from_others():
+    resolver = Resolver()
+    with RpcServer(echo) as server:
+        async with opened(look_up=resolver) as connections:
+            asking = [asyncio.create_task(connections.get(server.endpoint)) for _ in range(4)]
+            await resolver.asked.wait()
+            asking[0].cancel()
+            await asyncio.wait(asking[:1])
+            assert asking[0].cancelled()
+            with pytest.raises(TubeMQConnectionError, match="timed out"):
+                await connections.get(server.endpoint, 10)
+            resolver.released.set()
+            assert len({id(await task) for task in asking[1:]}) == 1
+            assert resolver.count == 1
+            assert len(server.accepted) <= 1
+
+
+@in_a_loop
+async def test_all_that_ask_together_for_a_peer_that_is_away_fail_together():
+    resolver = Resolver()
+    async with opened(look_up=resolver) as connections:
+        endpoint = gone()
+        asking = [asyncio.create_task(connections.get(endpoint)) for _ in range(4)]
+        await resolver.asked.wait()
+        resolver.released.set()
+        errors = await asyncio.gather(*asking, return_exceptions=True)
+        assert ["refused" in str(error) for error in errors] == [True] * 4
+        assert resolver.count == 1
+        with pytest.raises(TubeMQConnectionError):
+            await connections.get(endpoint)
+        assert resolver.count == 2
+
+
+@in_a_loop
+async def test_an_attempt_that_fails_when_all_have_left_complains_to_no_one():
+    resolver = Resolver()
+    async with opened(look_up=resolver) as connections:
+        endpoint = gone()
+        asking = asyncio.create_task(connections.get(endpoint))
+        await resolver.asked.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        (shared,) = connections._shared.values()
+        attempt = shared.attempt
+        resolver.released.set()
+        await asyncio.wait([attempt])
+        assert connections.failed_lately(endpoint, None, 60)
+
+
+@in_a_loop
+async def test_an_unreachable_peer_keeps_no_other_waiting():
+    resolver = Resolver()
+
+    async def look_up(endpoint):
+        return await resolver(endpoint) if endpoint.host == "slow" else addresses.addresses_of(endpoint)
+
+    slow = Endpoint("slow", 1)
+    with RpcServer(echo) as server:
+        async with opened(look_up=look_up) as connections:
+            asking = asyncio.create_task(connections.to_all([slow, server.endpoint], PATIENT_MS, None))
+            await resolver.asked.wait()
+            assert await call(await connections.get(server.endpoint)) == ok("me")
+            assert not asking.done()
+            asking.cancel()
+            await asyncio.wait([asking])
+
+
+@in_a_loop
+async def test_many_are_connected_to_at_once_and_those_that_are_away_are_named():
+    with RpcServer(echo) as first, RpcServer(echo) as second:
+        away = gone()
+        async with opened() as connections:
+            connected = await connections.get(first.endpoint)
+            found, errors = await connections.to_all(
+                [first.endpoint, second.endpoint, away], PATIENT_MS, None
+            )
+            assert found.keys() == {first.endpoint, second.endpoint}
+            assert found[first.endpoint] is connected
+            assert errors.keys() == {away}
+            assert "refused" in str(errors[away])
+
+
+@in_a_loop
+async def test_a_peer_that_was_not_reached_is_known_for_a_while(later):
+    async with opened() as connections:
+        with RpcServer(echo) as server:
+            assert not connections.failed_lately(server.endpoint, None, 10), "it was not asked for"
+            connection = await connections.get(server.endpoint)
+            assert not connections.failed_lately(server.endpoint, None, 10)
+        await connection.ended.wait()
+        with pytest.raises(TubeMQConnectionError):
+            await connections.get(server.endpoint)
+        assert connections.failed_lately(server.endpoint, None, 10)
+        later(11)
+        assert not connections.failed_lately(server.endpoint, None, 10)
+        with RpcServer(echo, server.endpoint.port) as again:
+            await connections.get(again.endpoint)
+            assert not connections.failed_lately(server.endpoint, None, 60)
+
+
+@in_a_loop
+async def test_a_wrong_setting_says_nothing_of_the_peer(tmp_path):
+    tls = TlsConfig(str(tmp_path / "gone.pem"))
+    with RpcServer(echo) as server:
+        async with opened() as connections:
+            with pytest.raises(OptionError):
+                await connections.get(server.endpoint, tls=tls)
+            assert not connections.failed_lately(server.endpoint, tls, 60)
+
+
+@in_a_loop
+async def test_those_that_are_idle_are_closed_when_any_is_asked_for(later):
+    with RpcServer(echo) as first, RpcServer(echo) as second:
+        async with opened() as connections:
+            idle, other = await connections.get(first.endpoint), await connections.get(second.endpoint)
+            later(179)
+            await call(other)  # and so it was heard just now
+            assert await connections.get(second.endpoint) is other
+            assert not idle.closed
+            later(2)
+            assert await connections.get(second.endpoint) is other
+            assert not idle.closed, "it was looked at a moment ago"
+            later(20)
+            assert await connections.get(second.endpoint) is other
+            assert idle.lost_because == "it was idle for 180 s"
+            assert connections.shared() == [other]
+            assert await call(await connections.get(first.endpoint)) == ok("me")
+
+
+@in_a_loop
+async def test_one_with_a_call_in_flight_is_not_idle(later):
+    with RpcServer(silent) as server:
+        async with opened() as connections:
+            connection = await connections.get(server.endpoint)
+            start(connection, timeout_ms=600_000_000)
+            later(500)
+            assert await connections.get(server.endpoint) is connection
+
+
+@in_a_loop
+async def test_closing_is_for_good_and_ends_attempts():
+    resolver = Resolver()
+
+    async def look_up(endpoint):
+        return await resolver(endpoint) if endpoint.host == "slow" else addresses.addresses_of(endpoint)
+
+    with RpcServer(echo) as server:
+        async with opened(look_up=look_up) as connections:
+            connection = await connections.get(server.endpoint)
+            coming = asyncio.create_task(connections.get(Endpoint("slow", 1)))
+            await resolver.asked.wait()
+            await connections.close()
+            assert connection.ended.is_set()
+            for late in (
+                coming,
+                connections.get(server.endpoint),
+                connections.take((server.endpoint, None), PATIENT_MS),
+            ):
+                with pytest.raises(TubeMQConnectionError, match="pool of connections is closed"):
+                    await late
+
+
+@in_a_loop
+async def test_a_private_connection_that_is_made_while_all_are_closed_is_closed():
+    resolver = Resolver()
+    with RpcServer(echo) as server:
+        connections = Connections(PATIENT_MS, resolver)
+        taking = asyncio.create_task(connections.take((server.endpoint, None), PATIENT_MS))
+        await resolver.asked.wait()
+        await connections.close()
+        resolver.released.set()
+        with pytest.raises(TubeMQConnectionError, match="pool of connections is closed"):
+            await taking
+
+
+def private(connections):
+    return connections.private(PATIENT_MS, None)
+
+
+@in_a_loop
+async def test_one_user_after_the_other_has_the_same_private_connection():
+    with RpcServer(echo) as server:
+        async with opened() as connections:
+            async with private(connections) as first:
+                connection = await first.to(server.endpoint)
+                assert await first.to(server.endpoint) is connection
+                assert connections.shared() == []
+            async with private(connections) as second:
+                assert await second.to(server.endpoint) is connection
+                assert await call(connection) == ok("me")
+                assert await connections.get(server.endpoint) is not connection
+
+
+@in_a_loop
+async def test_users_at_the_same_time_and_of_other_peers_have_different_ones():
+    with RpcServer(echo) as server, RpcServer(echo) as other:
+        async with opened() as connections, private(connections) as first, private(connections) as second:
+            mine = await first.to(server.endpoint)
+            assert await second.to(server.endpoint) is not mine
+            assert (await first.to(other.endpoint)).endpoint == other.endpoint
+            assert await first.to(server.endpoint) is mine
+
+
+@in_a_loop
+async def test_a_private_connection_that_was_lost_is_replaced():
+    with RpcServer(echo) as server:
+        async with opened() as connections:
+            async with private(connections) as user:
+                (await user.to(server.endpoint)).close()
+                kept = await user.to(server.endpoint)
+                assert await call(kept) == ok("me")
+            async with private(connections) as first, private(connections) as second:
+                both = [await user.to(server.endpoint) for user in (first, second)]
+                for connection in both:
+                    await call(connection)
+            server.drop_connections()
+            for connection in both:
+                await connection.ended.wait()
+            async with private(connections) as user:
+                assert await user.to(server.endpoint) is not kept
+                assert await call(await user.to(server.endpoint)) == ok("me")
+
+
+@in_a_loop
+async def test_a_private_connection_with_a_call_in_flight_serves_no_other():
+    with RpcServer(echo) as server:
+        async with opened() as connections:
+            async with private(connections) as user:
+                first = await user.to(server.endpoint)
+                start(first)
+            assert first.closed
+            async with private(connections) as user:
+                assert await user.to(server.endpoint) is not first
+
+
+@in_a_loop
+async def test_few_private_connections_are_kept_and_none_for_long(later):
+    most = connections_module._MOST_KEPT
+    with RpcServer(echo) as server:
+        async with opened() as connections:
+            async with contextlib.AsyncExitStack() as users:
+                made = [
+                    await (await users.enter_async_context(private(connections))).to(server.endpoint)
+                    for _ in range(most + 2)
+                ]
+            assert sum(connection.closed for connection in made) == 2
+            later(connections_module.IDLE_LIMIT_S + 1)
+            async with private(connections) as user:
+                last = await user.to(server.endpoint)
+            assert [connection for connection in made if not connection.closed] == [last]
+            connections.close_kept()
+            assert last.closed
