@@ -5,6 +5,7 @@ import concurrent.futures.thread
 import contextlib
 import gc
 import inspect
+import logging
 import os
 import stat
 import threading
@@ -163,6 +164,36 @@ def nothing_left_behind():
         time.sleep(0.01)
         left = left_behind(threads, sockets)
     assert not any(left), f"left behind: {left}"
+
+
+class Complaints(logging.Handler):
+    """What asyncio says of tasks whose outcome is not taken, or whose end is not waited for."""
+
+    def __init__(self):
+        super().__init__(logging.ERROR)
+        self.records = []
+
+    def emit(self, record):
+        text = record.getMessage()
+        if "never retrieved" in text or "was destroyed but it is pending" in text:
+            self.records.append(text)
+
+
+@pytest.fixture(scope="session")
+def complaints():
+    handler = Complaints()
+    logging.getLogger("asyncio").addHandler(handler)
+    yield handler.records
+    logging.getLogger("asyncio").removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def every_task_has_an_owner(complaints):
+    """Fail a test in which asyncio complains; what is collected late is held against the next one."""
+    yield
+    said = complaints[:]
+    complaints.clear()
+    assert not said, "\n".join(said)
 
 
 @pytest.fixture(autouse=True)
