@@ -1,128 +1,37 @@
-"""A thread fetches ahead of Spark, hands over what it has before it waits, and ends with whoever reads."""
+"""A task hands over what it has before it waits for its broker, fetches ahead, and ends with its reader."""
 
+import contextlib
 import threading
+import time
 import zoneinfo
 
 import pyarrow as pa
 import pytest
-from tubemq_spark.net.kept_channels import KeptChannels, process_channels
 
+from testkit.requests import Requests
 from tests.source.rows import PARTITION, fetched
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.cluster.config import ClusterConfig
+from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
+from tubemq_spark.errors import RpcError
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.source import task
 from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.schema import arrow_schema, default_schema
-from tubemq_spark.source.task import _Account, _ahead, _Feed, _Reading
+from tubemq_spark.source.task import _Account, _record_batches
 from tubemq_spark.spark.worker import spare_collector
 from tubemq_spark.testing.client import TopicClient
 
 WAIT_SECONDS = 10
 SCHEMA = default_schema(include_attributes=False)
-
-
-def running():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("tubemq-read-")]
-
-
-def ahead(batches):
-    def read(feed):
-        for batch in batches:
-            feed.put(batch)
-
-    return _ahead(read, name="tubemq-read-test")
-
-
-def test_rows_read_ahead_come_in_their_order():
-    assert list(ahead(iter(range(100)))) == list(range(100))
-    assert running() == []
-
-
-def test_no_thread_runs_before_the_first_row_is_asked_for():
-    reading = ahead(iter(range(3)))
-
-    assert running() == []
-    assert list(reading) == [0, 1, 2]
-
-
-def test_an_error_comes_behind_the_rows_before_it():
-    error = TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="here", cause="test")
-
-    def failing():
-        yield 1
-        yield 2
-        raise error
-
-    reading = ahead(failing())
-    assert [next(reading), next(reading)] == [1, 2]
-    with pytest.raises(TubeMQConnectionError) as raised:
-        next(reading)
-
-    assert raised.value is error
-    assert running() == []
-
-
-def test_closing_a_reading_stops_its_thread():
-    """LIMIT and cancelled jobs close the generator."""
-
-    def endless():
-        while True:
-            yield 0
-
-    reading = ahead(endless())
-    next(reading)
-    assert [thread.daemon for thread in running()] == [True]
-    reading.close()
-
-    assert running() == []
-
-
-def test_the_thread_goes_only_a_little_ahead():
-    produced, blocked = [], threading.Event()
-
-    def counting():
-        for number in range(100):
-            produced.append(number)
-            if number == 3:
-                blocked.set()
-            yield number
-
-    reading = ahead(counting())
-    assert next(reading) == 0
-    # One is read, two wait in the queue, one is in the thread's hand.
-    assert blocked.wait(WAIT_SECONDS)
-    assert produced == [0, 1, 2, 3]
-    assert next(reading) == 1
-    reading.close()
-
-
-def test_closing_a_reading_does_not_wait_for_a_broker():
-    """What waits (for a lease, or for a broker that is away) is told."""
-    waiting = threading.Event()
-
-    def patient(feed):
-        feed.put(1)
-        waiting.set()
-        feed.pause(10 * WAIT_SECONDS)
-
-    reading = _ahead(patient, name="tubemq-read-test")
-    assert next(reading) == 1
-    assert waiting.wait(WAIT_SECONDS)
-    reading.close()
-
-    assert running() == []
-
-
-def test_a_wait_that_is_not_cut_short_ends():
-    def patient(feed):
-        feed.pause(0.001)
-        feed.put(1)
-
-    assert list(_ahead(patient, name="tubemq-read-test")) == [1]
 
 
 class Clock:
@@ -139,110 +48,77 @@ def clock():
 
 
 @pytest.fixture
-def feed():
-    return _Feed()
-
-
-@pytest.fixture
-def reading(feed, clock):
-    return _Reading(BatchBuilder(arrow_schema(SCHEMA), zoneinfo.ZoneInfo("UTC")), feed, clock)
-
-
-def run(reading, *ranges):
-    for fetched_batches in ranges:
-        reading.add_range(fetched_batches, exact_offsets=True)
-    reading.finish()
+def batches():
+    return BatchBuilder(arrow_schema(SCHEMA), zoneinfo.ZoneInfo("UTC"))
 
 
 def rows(*values):
     return fetched([(value, None) for value in values])
 
 
-def handed_over(feed):
+NOTHING = FetchedBatch.empty(PARTITION, 0)
+"""What a cluster tells when it waits for its broker."""
+
+
+def handed_over(builder, *ranges, clock=time.monotonic):
+    """Return the values of each record batch that comes of some ranges."""
     found = []
-    while not feed._items.empty():
-        found.append(feed.get().column("value").to_pylist())
-    return found
+    for fetches in ranges:
+        found += _record_batches(builder, iter(fetches), exact_offsets=True, clock=clock)
+    return [batch.column("value").to_pylist() for batch in [*found, *builder.finish()]]
 
 
-def test_quick_fetches_are_put_together(reading, feed):
-    run(reading, iter([rows(b"a"), rows(b"b"), rows(b"c")]))
-
-    assert handed_over(feed) == [[b"a", b"b", b"c"]]
-
-
-def test_small_ranges_are_put_together(reading, feed):
-    run(reading, iter([rows(b"a")]), iter([]), iter([rows(b"b"), rows(b"c")]))
-
-    assert handed_over(feed) == [[b"a", b"b", b"c"]]
+def test_quick_fetches_are_put_together(batches, clock):
+    fetches = [rows(b"a"), rows(b"b"), rows(b"c")]
+    assert handed_over(batches, fetches, clock=clock) == [[b"a", b"b", b"c"]]
 
 
-def test_a_reader_that_has_to_wait_hands_over_what_it_has(reading, feed):
-    def broker():
-        yield rows(b"a")
-        yield rows(b"b")
-        reading.check()
-        yield rows(b"c")
-
-    run(reading, broker())
-
-    assert handed_over(feed) == [[b"a", b"b"], [b"c"]]
+def test_small_ranges_are_put_together(batches, clock):
+    ranges = [rows(b"a")], [], [rows(b"b"), rows(b"c")]
+    assert handed_over(batches, *ranges, clock=clock) == [[b"a", b"b", b"c"]]
 
 
-def test_rows_that_come_slowly_do_not_wait_for_a_full_batch(reading, feed, clock):
+def test_a_reader_that_has_to_wait_hands_over_what_it_has(batches, clock):
+    fetches = [NOTHING, rows(b"a"), rows(b"b"), NOTHING, NOTHING, rows(b"c")]
+    assert handed_over(batches, fetches, clock=clock) == [[b"a", b"b"], [b"c"]]
+
+
+def test_rows_that_come_slowly_do_not_wait_for_a_full_batch(batches, clock):
     def broker():
         for value in (b"a", b"b", b"c", b"d", b"e"):
             clock.now += 0.04
             yield rows(value)
 
-    run(reading, broker())
-
-    assert handed_over(feed) == [[b"a", b"b", b"c", b"d"], [b"e"]]
+    assert handed_over(batches, broker(), clock=clock) == [[b"a", b"b", b"c", b"d"], [b"e"]]
 
 
-def test_a_reader_that_has_to_wait_does_not_wait_for_spark_as_well(reading, feed):
-    """While Spark is busy there is no hurry, and the reader's time-outs go on."""
-
-    def broker():
-        for value in (b"a", b"b", b"c", b"d"):
-            yield rows(value)
-            reading.check()
-        assert handed_over(feed) == [[b"a"], [b"b"]]
-
-    run(reading, broker())
-
-    assert handed_over(feed) == [[b"c", b"d"]]
-
-
-def test_a_task_says_in_one_line_what_it_did_and_waited_for(feed, clock, caplog):
+def test_a_task_says_in_one_line_what_it_did_and_waited_for(batches, clock, caplog):
     """Every second is somewhere: at the broker, at Spark, or in the task's own work."""
     range_ = OffsetRange(PARTITION, 0, 28)
     request = RangeRequest(range_, Route(Endpoint("broker", 1), 0), own_store=True)
     account = _Account([request, request], clock)
-    reading = _Reading(BatchBuilder(arrow_schema(SCHEMA), zoneinfo.ZoneInfo("UTC")), feed, clock, account)
-    put = feed.put
-
-    def busy_spark(batch):
-        clock.now += 5
-        put(batch)
 
     def broker():
-        for value in (b"a", b"bc"):
+        for fetch in (rows(b"a", b"a"), NOTHING, rows(b"bc", b"bc")):
             clock.now += 1
-            yield rows(value, value)
+            yield fetch
         clock.now += 0.5
 
-    feed.put = busy_spark
-    reading.add_range(broker(), exact_offsets=True)
-    clock.now += 10
-    reading.finish()
+    def task():
+        yield from _record_batches(batches, account.fetched(broker()), exact_offsets=True, clock=clock)
+        clock.now += 10
+        yield from batches.finish()
+
+    nbytes = 0
+    for batch in account.handed_over(task()):
+        nbytes += batch.nbytes
+        clock.now += 5
     with caplog.at_level("INFO", "tubemq_spark.source.task"):
         account.log()
-    nbytes = feed.get().nbytes
     (line,) = caplog.messages
     assert line == (
         f"{range_} and 1 more: 4 rows, {nbytes} bytes, 2 fetches; "
-        "2.500 s waiting for the broker, 5.000 s for Spark, of 17.500 s"
+        "3.500 s waiting for the broker, 10.000 s for Spark, of 23.500 s"
     )
 
 
@@ -280,6 +156,12 @@ def server():
         yield server
 
 
+def reading(server):
+    reader = TubeMQDataSource({"tubemq.master.servers": server.master, "subscribe": "demo"}).reader(SCHEMA)
+    (partition,) = reader.partitions()
+    return reader.read(partition)
+
+
 def test_a_frozen_broker_holds_back_no_row_and_no_cancelled_job(server):
     """The rows that are there come before the answer that does not, and who stops reading does not wait."""
     options = {"tubemq.master.servers": server.master, "subscribe": "demo", "tubemq.rpcTimeoutMs": "600000"}
@@ -294,7 +176,67 @@ def test_a_frozen_broker_holds_back_no_row_and_no_cancelled_job(server):
         closing.join(WAIT_SECONDS)
         assert not closing.is_alive()
         held.release()
-    assert running() == []
+
+
+def test_closing_a_reading_gives_its_lease_back(server):
+    """LIMIT and cancelled jobs close the generator."""
+    rows = reading(server)
+    next(rows)
+    rows.close()
+    assert server.faults.forget_leases() == 0
+
+
+def test_nothing_is_asked_before_the_first_row_is(server, monkeypatch):
+    requests = Requests(monkeypatch)
+    rows = reading(server)
+    asked = requests.counts.total()
+    rows.close()
+    assert requests.counts.total() == asked
+
+
+def cluster_of(server):
+    return open_cluster(ClusterConfig(ClientConfig((Endpoint.parse(server.master),), "etl")), for_task=True)
+
+
+def whole(layout, topic, count):
+    return layout.request(OffsetRange(TopicPartition(topic, 1, 0), 0, 28 * count), own_store=True)
+
+
+def test_an_error_comes_behind_the_batches_before_it(server):
+    server.faults.answer(Method.GET_MESSAGE, ErrCode.BAD_REQUEST, "never", skip=2)
+    cluster, found = cluster_of(server), []
+    request = whole(cluster.layout(["demo"]), "demo", 10)
+    with pytest.raises(RpcError, match="never"):
+        found.extend(batch.columns.ordinals.tolist() for batch in cluster.read_range(request, fail_on_loss))
+    assert found == [[0, 1, 2, 3]]
+    assert server.faults.forget_leases() == 0
+
+
+def test_an_error_reaches_spark(server):
+    server.faults.answer(Method.GET_MESSAGE, ErrCode.BAD_REQUEST, "never", skip=1)
+    with pytest.raises(RpcError, match="never"):
+        list(reading(server))
+    assert server.faults.forget_leases() == 0
+
+
+def test_a_task_goes_only_a_little_ahead(monkeypatch):
+    """Two batches wait for Spark, one is being confirmed, and one is on its way."""
+    with EmbeddedTubeMQ(
+        topics={"demo": (1, 1), "other": (1, 1)}, settings=EmbeddedSettings(max_entries=4)
+    ) as server:
+        with TopicClient(server.master, "etl") as client:
+            for topic in ("demo", "other"):
+                client.send(topic, *(b"%d" % number for number in range(100)))
+        cluster = cluster_of(server)
+        layout = cluster.layout(["demo", "other"])
+        requests = Requests(monkeypatch)
+
+        with contextlib.closing(cluster.read_range(whole(layout, "demo", 100), fail_on_loss)) as ahead:
+            next(ahead)
+            # Meanwhile the same loop reads all of another topic.
+            others = cluster.read_range(whole(layout, "other", 100), fail_on_loss)
+            assert sum(len(batch.columns) for batch in others) == 100
+            assert 1 < requests.fetched.count(("demo", 0)) <= 5
 
 
 def test_the_ranges_of_a_task_are_read_one_after_the_other():
@@ -326,10 +268,15 @@ def test_a_task_prepares_its_process_for_many_large_pieces(server):
     assert [function.cache_info().hits for function in prepared] == [count + 1 for count in hits]
 
 
-def test_a_task_reads_over_a_channel_that_serves_the_next_task(monkeypatch):
-    """The driver's looks into many partitions share one channel per broker."""
-    taken, take = [], KeptChannels.take
-    monkeypatch.setattr(KeptChannels, "take", lambda *of: taken.append(take(*of)) or taken[-1])
+def test_a_task_reads_over_a_connection_that_serves_the_next_task(monkeypatch):
+    """The driver's looks into many partitions share one connection per broker."""
+    taken, take = [], Connections.take
+
+    async def noted(*of):
+        taken.append(await take(*of))
+        return taken[-1]
+
+    monkeypatch.setattr(Connections, "take", noted)
     with EmbeddedTubeMQ(topics={"demo": (3, 1)}) as server:
         with TopicClient(server.master, "etl") as client:
             client.send("demo", *(b"%d" % number for number in range(30)))
@@ -342,4 +289,3 @@ def test_a_task_reads_over_a_channel_that_serves_the_next_task(monkeypatch):
         for _ in range(2):
             assert sum(batch.num_rows for part in partitions for batch in reader.read(part)) == 30
         assert len(set(taken)) == 1
-        process_channels().close()
