@@ -1,7 +1,8 @@
 """A reader that looks into no message: it fetches and confirms, for the bound of what a server gives."""
 
+import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,8 +12,8 @@ from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import Endpoint, Route, TopicPartition
-from tubemq_spark.net.call import Call
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.connection import Connection, PendingCall
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -43,20 +44,23 @@ def only_partition(config: ClientConfig, topic: str) -> OnlyPartition:
     return OnlyPartition(partition, endpoint, layout.visit_token, end)
 
 
-@contextlib.contextmanager
-def fetching(config: ClientConfig, topic: str) -> Iterator[tuple[Callable[[], Call], Callable[[], int], int]]:
-    """Lease a topic's only partition from its start.
+@contextlib.asynccontextmanager
+async def fetching(
+    config: ClientConfig, found: OnlyPartition
+) -> AsyncIterator[tuple[Callable[[], PendingCall], Callable[[], Awaitable[int]]]]:
+    """Lease a partition from its start.
 
-    Gives what starts a fetch, which confirms the one before; what commits it and returns the position; and
-    where the topic ends.
+    Gives what starts a fetch, which confirms the one before, and what commits it and returns the position.
     """
-    found = only_partition(config, topic)
-    pool = ChannelPool(config.connect_timeout_ms)
+    connections = Connections(config.connect_timeout_ms)
     route = Route(found.endpoint, found.visit_token)
-    holder = ReaderGroupHolder(config, pool, found.partition, route, query_priority=MEMORY_TOO)
-    with contextlib.closing(pool), holder:
-        holder.acquire(0)
+    holder = ReaderGroupHolder(config, connections, found.partition, route, query_priority=MEMORY_TOO)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(connections.close)
+        await stack.enter_async_context(holder)
+        await holder.acquire(0)
         session, claim = holder.lease.session, holder.lease.claim
+        connection: Connection = await connections.get(found.endpoint)
         request = pb.GetMessageRequestC2B(
             clientId=claim.client_id,
             groupName=claim.group,
@@ -65,8 +69,8 @@ def fetching(config: ClientConfig, topic: str) -> Iterator[tuple[Callable[[], Ca
             lastPackConsumed=True,
         )
 
-        def start() -> Call:
-            return session.channel.start(
+        def start() -> PendingCall:
+            return connection.start(
                 ServiceType.BROKER_READ,
                 Method.GET_MESSAGE,
                 request,
@@ -74,7 +78,16 @@ def fetching(config: ClientConfig, topic: str) -> Iterator[tuple[Callable[[], Ca
                 during="reading",
             )
 
-        yield start, lambda: session.start_commit(claim, consumed=True).result().current, found.end
+        async def commit() -> int:
+            return (await session.start_commit(claim, consumed=True)).current
+
+        yield start, commit
+
+
+async def body_of(call: PendingCall) -> bytes | memoryview:
+    """Return the answer to a fetch."""
+    await call
+    return call.body("reading")
 
 
 def fetch_all(config: ClientConfig, topic: str) -> int:
@@ -83,9 +96,13 @@ def fetch_all(config: ClientConfig, topic: str) -> int:
     Raises:
         RuntimeError: the broker refused for another reason than the topic's end.
     """
+    return asyncio.run(_fetch_all(config, only_partition(config, topic)))
+
+
+async def _fetch_all(config: ClientConfig, found: OnlyPartition) -> int:
     total = 0
-    with fetching(config, topic) as (start, _, _end):
-        while not _is_end(body := start().body("reading")):
+    async with fetching(config, found) as (start, _):
+        while not _is_end(body := await body_of(start())):
             total += len(body)
     return total
 

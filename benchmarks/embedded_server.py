@@ -8,6 +8,7 @@ The server is a process of its own; one producer or one reader in this process u
 """
 
 import argparse
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -26,13 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.bare_fetch import fetching, only_partition
+from benchmarks.bare_fetch import body_of, fetching, only_partition
 from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.rig.produce import client_config
 from integration_tests.rig.server_process import ServerProcess
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
@@ -111,25 +112,35 @@ class Bench:
 
     def fetch_all(self, topic: str, size: int) -> float:
         """Fetch and commit in turn; return MB of values a second."""
-        with fetching(self.config, topic) as (start, commit, end):
-            position, began = 0, time.perf_counter()
-            while position < end:
-                start().body("reading")
-                position = commit()
-            return end // INDEX_ENTRY_BYTES * size / (time.perf_counter() - began) / 1e6
+        found = only_partition(self.config, topic)
+
+        async def fetch() -> float:
+            async with fetching(self.config, found) as (start, commit):
+                position, began = 0, time.perf_counter()
+                while position < found.end:
+                    await body_of(start())
+                    position = await commit()
+                return time.perf_counter() - began
+
+        return found.end // INDEX_ENTRY_BYTES * size / asyncio.run(fetch()) / 1e6
 
     def fetch_ahead(self, topic: str, size: int) -> float:
         """Have the next fetch under way, which confirms the one before; return MB of values a second.
 
         A connection's requests are served in turn here; the Java broker may serve them in another order.
         """
-        with fetching(self.config, topic) as (start, _, end):
-            began = time.perf_counter()
-            current, following = start(), start()
-            while len(current.body("reading")) > size:  # the answer at the end carries no message
-                current, following = following, start()
-            following.forget()
-            return end // INDEX_ENTRY_BYTES * size / (time.perf_counter() - began) / 1e6
+        found = only_partition(self.config, topic)
+
+        async def fetch() -> float:
+            async with fetching(self.config, found) as (start, _):
+                began = time.perf_counter()
+                current, following = start(), start()
+                while len(await body_of(current)) > size:  # the answer at the end carries no message
+                    current, following = following, start()
+                following.forget()
+                return time.perf_counter() - began
+
+        return found.end // INDEX_ENTRY_BYTES * size / asyncio.run(fetch()) / 1e6
 
     def read_all(self, topic: str, size: int) -> float:
         """Read as the source does, checks and all; return MB of values a second."""
@@ -139,7 +150,8 @@ class Bench:
         pool = ChannelPool(self.config.connect_timeout_ms)
         with contextlib.closing(pool):
             start = time.perf_counter()
-            rows = sum(len(batch.columns) for batch in read_range(self.config, pool, work, fail_on_loss))
+            read = read_in_thread(self.config, pool.connections, work, fail_on_loss)
+            rows = sum(len(batch.columns) for batch in read)
             return rows * size / (time.perf_counter() - start) / 1e6
 
 

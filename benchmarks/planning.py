@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
-from tubemq_spark.net.pool import RpcChannel
+from tubemq_spark.net.connection import Connection
 from tubemq_spark.options import OptionSet
 from tubemq_spark.source import planner
 from tubemq_spark.source.stream_driver import StreamDriver
@@ -136,14 +136,14 @@ def server_process(stores: int) -> Iterator[str]:
 def idle(stores: int, seconds: float) -> dict[str, float]:
     """Return what an idle stream of so many stores costs the driver, asked as often as Spark asks."""
     requests = 0
-    start_call = RpcChannel.start
+    send = Connection.send
 
-    def counted(*arguments: object, **named: object) -> object:
+    def counted(*arguments: object) -> None:
         nonlocal requests
         requests += 1
-        return start_call(*arguments, **named)  # type: ignore[arg-type]
+        send(*arguments)  # type: ignore[arg-type]
 
-    RpcChannel.start = counted  # type: ignore[method-assign]
+    Connection.send = counted  # type: ignore[method-assign, assignment]
     with server_process(stores) as master:
         options = {"tubemq.master.servers": master, "subscribe": TOPIC}
         driver = StreamDriver(OptionSet.parse(options).for_stream_read(), ["value"])

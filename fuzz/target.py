@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from tubemq_spark.net.channel import RpcChannel
 
 from fuzz import credentials
 from fuzz.corpus import TOPICS
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.pool import ChannelPool, RpcChannel
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
@@ -152,11 +152,11 @@ class Target:
             brokerCheckSum=-1,
             hostName="127.0.0.1",
         )
-        with RpcChannel.connect(self.addresses["master"], timeout_ms) as channel:
+        with ChannelPool(timeout_ms) as pool:
             # As late as possible: it counts for 20 s. A server that does not demand logins ignores it.
             proof = auth.authenticate_info(credentials.USER, credentials.PASSWORD, int(time.time() * 1000), 7)
             register.authInfo.authInfo.CopyFrom(proof)
-            answer = channel.call(
+            answer = pool.get(self.addresses["master"]).call(
                 ServiceType.MASTER,
                 Method.PRODUCER_REGISTER,
                 register,
@@ -167,7 +167,8 @@ class Target:
         if not answer.success:
             raise BrokenError(f"the master refused a valid request: {answer}")
         self._visit_token = answer.authorizedInfo.visitAuthorizedToken
-        with RpcChannel.connect(self.addresses["broker"], timeout_ms) as channel:
+        with ChannelPool(timeout_ms) as pool:
+            channel = pool.get(self.addresses["broker"])
             for topic, (stores, partitions) in TOPICS.items():
                 for store in range(stores):
                     self._send(channel, topic, 10_000 * store + partitions - 1, timeout_ms)

@@ -25,7 +25,7 @@ from integration_tests.rig.servers import USER, partitions
 from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import RpcChannel
+from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import master_pb2
@@ -162,8 +162,8 @@ def register(wanted, **more):
         **more,
     )
     timeout_ms = int(WAIT_S * 1000)
-    with RpcChannel.connect(Endpoint.parse(wanted.master), timeout_ms) as channel:
-        return channel.call(
+    with ChannelPool(timeout_ms) as pool:
+        return pool.get(Endpoint.parse(wanted.master)).call(
             ServiceType.MASTER,
             Method.CONSUMER_REGISTER,
             request,

@@ -192,13 +192,13 @@ def refuses_commits(log, work):
     """Tell whether the broker has heard that the topic is closed."""
     session = session_at(work)
     claim = Claim(work.range.partition, "it_group_r00", "it_group_closed-1")
-    session.register(claim, work.range.start)
+    session.start_register(claim, work.range.start).result()
     try:
         session.start_commit(claim, consumed=True).result()
     except RpcError as error:
         return error.code == ErrCode.FORBIDDEN
     finally:
-        session.unregister(claim)
+        session.start_unregister(claim).result()
     return False
 
 
@@ -240,11 +240,11 @@ def reads_memory(log, total):
     for work in log.cuts(random.Random(1), pieces=1):
         session = session_at(work)
         claim = Claim(work.range.partition, "it_group_r00", "it_group_memory-1")
-        session.register(claim, work.range.start)
+        session.start_register(claim, work.range.start).result()
         fetched = session.start_fetch(claim).result()
         seen += fetched.count
         while fetched.count:
             fetched = session.start_fetch(claim, consumed=True).result()
             seen += fetched.count
-        session.unregister(claim)
+        session.start_unregister(claim).result()
     return seen == total

@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 from google.protobuf.message import Message
 
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import RpcChannel
+from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2
 
@@ -20,7 +20,8 @@ class RawClient:
         self.client = client
         self._topic = topic
         self._consumer = {"clientId": client, "groupName": group, "topicName": topic, "partitionId": 0}
-        self._channel = RpcChannel.connect(Endpoint.parse(broker), _TIMEOUT_MS)
+        self._pool = ChannelPool(_TIMEOUT_MS)
+        self._channel = self._pool.get(Endpoint.parse(broker))
 
     def __enter__(self) -> Self:
         return self
@@ -28,7 +29,7 @@ class RawClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._channel.close()
+        self._pool.close()
 
     def send(self, data: bytes = b"x") -> Any:
         """Send a message."""
