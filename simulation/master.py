@@ -32,6 +32,15 @@ class Directory:
     """The host of the master that answers; the others are on standby."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A request of a client to a master."""
+
+    at: float
+    method: Method
+    client_id: str
+
+
 class MasterModel:
     """One master; its clients are only in its memory."""
 
@@ -39,6 +48,8 @@ class MasterModel:
         self.now = 0.0
         self.heard: dict[str, float] = {}
         """The known clients, each with the time of its last request."""
+        self.requests: list[Request] = []
+        """Those that were answered, or refused because another master leads."""
         self._name = name
         self._directory = directory
 
@@ -48,8 +59,6 @@ class MasterModel:
 
     def answer(self, method: Method, body: bytes | memoryview) -> Message:
         """Do what a request asks and return the answer, or raise ``RaisedError``."""
-        if self._directory.leader != self._name:
-            raise RaisedError("corerpc.exception.StandbyException", f"{self._name} is not master now.")
         methods: dict[Method, tuple[type[Message], Callable[[Any], Message]]] = {
             Method.PRODUCER_REGISTER: (master_pb2.RegisterRequestP2M, self._register_producer),
             Method.PRODUCER_HEARTBEAT: (master_pb2.HeartRequestP2M, self._renew_producer),
@@ -60,7 +69,11 @@ class MasterModel:
             Method.CONSUMER_CLOSE: (master_pb2.CloseRequestC2M, self._close_consumer),
         }
         request_type, carry_out = methods[method]
-        return carry_out(rpc.parse_message(request_type, body))
+        request: Any = rpc.parse_message(request_type, body)
+        self.requests.append(Request(self.now, method, request.clientId))
+        if self._directory.leader != self._name:
+            raise RaisedError("corerpc.exception.StandbyException", f"{self._name} is not master now.")
+        return carry_out(request)
 
     def knows(self, client_id: str) -> bool:
         """Return whether a client is registered and was heard lately."""

@@ -21,6 +21,8 @@ class Scene:
     def __init__(self, world: simloom.World) -> None:
         self.world = world
         self.client = world.host("client")
+        self.exposed: list[Server] | None = None
+        """The servers that may have troubles; None: all."""
         self.names_fail = False
         """Whether no name can be looked up at present."""
 
@@ -28,6 +30,10 @@ class Scene:
     def servers(self) -> list[Server]:
         """All servers that should answer."""
         raise NotImplementedError
+
+    def any_server(self) -> Server:
+        """Return a server that may have troubles."""
+        return chance.one_of(self.servers if self.exposed is None else self.exposed)
 
     async def look_up(self, endpoint: Endpoint) -> list[tuple[int, int, int, tuple[str, int]]]:
         """Return the addresses behind a name: its host, after a while."""

@@ -23,7 +23,7 @@ async def last() -> None:
 
 async def freeze(scene: Scene) -> None:
     """Stop a server's process, and let it go on."""
-    server = chance.one_of(scene.servers)
+    server = scene.any_server()
     server.freeze()
     await last()
     server.thaw()
@@ -31,7 +31,7 @@ async def freeze(scene: Scene) -> None:
 
 async def crash(scene: Scene) -> None:
     """Cut a server's power; it comes back."""
-    server = chance.one_of(scene.servers)
+    server = scene.any_server()
     if not server.host.crashed:
         server.crash()
         await last()
@@ -40,17 +40,17 @@ async def crash(scene: Scene) -> None:
 
 async def drop_connections(scene: Scene) -> None:
     """End the connections of a server in good order."""
-    chance.one_of(scene.servers).drop_connections()
+    scene.any_server().drop_connections()
 
 
 async def reset_connections(scene: Scene) -> None:
     """End the connections of a server by force."""
-    scene.world.net.reset_connections(scene.client, chance.one_of(scene.servers).host)
+    scene.world.net.reset_connections(scene.client, scene.any_server().host)
 
 
 async def slow_down(scene: Scene) -> None:
     """Make the way to a server and back slow."""
-    server = chance.one_of(scene.servers)
+    server = scene.any_server()
     scene.set_delay(server, 0.1, chance.between(0.2, 8.0))
     await last()
     scene.set_delay(server, 0.0005, 0.02)
@@ -58,13 +58,13 @@ async def slow_down(scene: Scene) -> None:
 
 async def cut(scene: Scene) -> None:
     """Let nothing through between the client and a server."""
-    await _cut(scene, chance.one_of(scene.servers), towards=True, back=True)
+    await _cut(scene, scene.any_server(), towards=True, back=True)
 
 
 async def cut_one_way(scene: Scene) -> None:
     """Let nothing through to a server, or nothing back."""
     towards = chance.happens(50)
-    await _cut(scene, chance.one_of(scene.servers), towards=towards, back=not towards)
+    await _cut(scene, scene.any_server(), towards=towards, back=not towards)
 
 
 async def fail_names(scene: Scene) -> None:
@@ -78,7 +78,7 @@ def meet(faults: Sequence[Fault]) -> Trouble[Scene]:
     """Return the trouble that some requests to a server meet faults."""
 
     async def trouble(scene: Scene) -> None:
-        server = chance.one_of(scene.servers)
+        server = scene.any_server()
         server.faults, server.fault_percent = tuple(faults), chance.one_of((10, 40, 100))
         await last()
         server.faults, server.fault_percent = (), 0

@@ -4,15 +4,15 @@ import asyncio
 import functools
 import gc
 import itertools
+import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any
 from unittest import mock
 
 import simloom
 
-from simulation import chance
 from simulation.scenarios import SCENARIOS
-from tubemq_spark.client.master import session
+from tubemq_spark.client.master import identity, session
 from tubemq_spark.model import Endpoint
 
 _SETTINGS: dict[str, Any] = {
@@ -24,7 +24,11 @@ _SETTINGS: dict[str, Any] = {
 
 def run(scenario: str, seed: int) -> simloom.RunResult:
     """Run a scenario in the universe of a seed, and return what became of it."""
-    with mock.patch.object(session, "_speaks_tls", _speaks_no_tls):
+    session._last_active.clear()  # noqa: SLF001 (it belongs to the process)
+    with (
+        mock.patch.object(session, "_speaks_tls", _speaks_no_tls),
+        mock.patch.object(identity, "_unique", _client_name),
+    ):
         return simloom.run(_main(scenario), seed=seed, raise_on_error=False, **_SETTINGS)
 
 
@@ -34,9 +38,13 @@ def spare_the_collector() -> None:
     gc.freeze()
 
 
+def _client_name() -> str:
+    """Return a name that only the seed decides: usually the host and the process have a part in it."""
+    return f"client-{secrets.randbelow(1 << 31)}"
+
+
 async def _speaks_no_tls(master: Endpoint) -> bool:  # noqa: ARG001
     """Return what a probe of a server's port returns, which is made in a thread on a socket of its own."""
-    await asyncio.sleep(chance.between(0.0, 3.0))
     return False
 
 

@@ -6,9 +6,11 @@ from typing import Final
 import simloom
 
 from simulation.scenarios.connections import connections
+from simulation.scenarios.masters import masters
 from simulation.scenarios.reader import reader
 
 SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
     "connections": connections,
+    "masters": masters,
     "reader": reader,
 }
