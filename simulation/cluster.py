@@ -15,6 +15,8 @@ from tubemq_spark.model import Endpoint, StoreId
 from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT, DEFAULT_MASTER_PORT
 
 TOPIC: Final = "demo"
+_TOKEN_S: Final = 10.0
+"""How long a visit token is handed out; TubeMQ's masters do it for minutes."""
 
 
 class Broker:
@@ -95,6 +97,7 @@ class Cluster(Scene):
     ) -> None:
         super().__init__(world)
         self.directory = Directory()
+        self._tokens_changed_at = 0.0
         self.masters = [self._master(world, f"master{number}") for number in (1, 2)]
         self.directory.leader = "master1"
         self.brokers = [Broker(world, number, stores, partitions) for number in range(1, brokers + 1)]
@@ -122,10 +125,13 @@ class Cluster(Scene):
         self.note_moves()
 
     def change_token(self) -> None:
-        """Hand out another visit token from now on, and take no other."""
+        """Hand out another visit token from now on; brokers take that, and the one before for a while."""
+        if self.world.time < self._tokens_changed_at + _TOKEN_S:
+            return
+        self._tokens_changed_at = self.world.time
         self.directory.token += 1
         for broker in self.brokers:
-            broker.model.valid_tokens = {self.directory.token}
+            broker.model.valid_tokens = {self.directory.token, self.directory.token - 1}
 
     def _master(self, world: simloom.World, name: str) -> Server:
         return Server(world, name, DEFAULT_MASTER_PORT, MasterModel(name, self.directory))

@@ -5,7 +5,7 @@ from typing import Final
 
 from simulation import chance
 from simulation.cluster import Broker, Cluster
-from simulation.faults import NONSENSE, forget_in_flight, refuse, refuse_after
+from simulation.faults import NONSENSE, expire_first, forget_in_flight, refuse, refuse_after
 from simulation.server import Server
 from simulation.troubles import Trouble, last
 from tubemq_spark.protocol.errcodes import ErrCode, lookup
@@ -71,7 +71,7 @@ async def answer_nonsense(cluster: Cluster) -> None:
 
 
 async def change_token(cluster: Cluster) -> None:
-    """Make all visit tokens too old."""
+    """Make the oldest visit tokens invalid."""
     cluster.change_token()
 
 
@@ -81,7 +81,7 @@ def refuse_reading(codes: Collection[int]) -> Trouble[Cluster]:
     async def trouble(cluster: Cluster) -> None:
         server: Server = _any(cluster).server
         code = chance.one_of(tuple(codes))
-        server.faults = (refuse(code), refuse_after(code), forget_in_flight)
+        server.faults = (refuse(code), refuse_after(code), forget_in_flight, expire_first)
         server.fault_percent = chance.one_of((10, 60))
         await last()
         server.faults, server.fault_percent = (), 0

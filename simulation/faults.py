@@ -67,6 +67,15 @@ def forget_in_flight(exchange: Exchange) -> None:
     exchange.answer(exchange.carry_out())
 
 
+def expire_first(exchange: Exchange) -> None:
+    """Remove the oldest records of each store before the request is carried out."""
+    model = exchange.server.model
+    assert isinstance(model, BrokerModel)
+    for store in model.stores.values():
+        store.first += chance.below(1 + (store.flushed - store.first) // 3)
+    exchange.answer(exchange.carry_out())
+
+
 def swallow(exchange: Exchange) -> None:
     """Neither carry the request out nor answer."""
 

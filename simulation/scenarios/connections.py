@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 _CONNECT_S: Final = 3.0
 _CALLERS: Final = 6
 _CALLS: Final = 12
+_LATEST_ANSWER_S: Final = 20.0
 
 
 class _Echo:
@@ -67,6 +68,8 @@ async def connections(world: simloom.World) -> None:
         await callers.run()
     for server in scene.servers:
         await callers.until_answered(server.endpoint)
+    await asyncio.sleep(_LATEST_ANSWER_S)
+    assert not any(connection.in_use for connection in owner.shared()), "a call is left in flight"
     await owner.close()
     await scene.nothing_is_left()
 

@@ -99,7 +99,7 @@ class _Reading:
         self.error: TubeMQError | None = None
         broker = cluster.brokers[0]
         (log,) = broker.model.stores.values()
-        first = chance.below(len(log.entries))
+        first = log.first if chance.happens(30) else chance.below(len(log.entries))
         self._end = first + 1 + chance.below(len(log.entries) - first)
         self._first = first
         self._partition = TopicPartition(TOPIC, broker.id, chance.below(broker.model.partitions))
@@ -110,6 +110,7 @@ class _Reading:
             cluster.master_addresses,
             "etl",
             rpc_timeout_ms=2_000,
+            reader_groups=("etl_a", "etl_b", "etl_c", "etl_d"),
             connect_timeout_ms=1_000,
             fetch_timeout_ms=int(fetch_timeout_s * 1000),
             lease_wait_ms=chance.one_of((1_000, 45_000)),
