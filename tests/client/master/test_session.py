@@ -26,9 +26,10 @@ from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.master.session import MasterCaller
 from tubemq_spark.client.subscription import Subscription
-from tubemq_spark.errors import RpcError, TubeMQConnectionError
+from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.loop import run
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.loop import run, submit
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, Status
@@ -192,6 +193,15 @@ def test_troubles_that_pass_are_tried_again(connections):
             pass
     assert not answers
     assert all(after - before >= 0.02 for before, after in itertools.pairwise(asked_at))
+
+
+def test_a_deadline_ends_attempts_and_the_pauses_between_them(connections):
+    never_ms = 3_600_000
+    with ScriptedMaster(balance_register=registered(503)) as master:
+        config = config_for(master, rpc_timeout_ms=never_ms, register_retry_ms=never_ms)
+        opening = submit(balance(config, connections).open(Deadline.after_ms(100)))
+        with pytest.raises(TubeMQError):
+            opening.result(20)
 
 
 def test_the_last_trouble_is_told_when_they_do_not_pass(connections):
