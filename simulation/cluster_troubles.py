@@ -6,6 +6,7 @@ from typing import Final
 from simulation import chance
 from simulation.cluster import Broker, Cluster
 from simulation.faults import NONSENSE, expire_first, forget_in_flight, refuse, refuse_after
+from simulation.master import MasterModel
 from simulation.server import Server
 from simulation.troubles import Trouble, last
 from tubemq_spark.protocol.errcodes import ErrCode, lookup
@@ -87,6 +88,16 @@ def refuse_reading(codes: Collection[int]) -> Trouble[Cluster]:
         server.faults, server.fault_percent = (), 0
 
     return trouble
+
+
+async def refuse_sessions(cluster: Cluster) -> None:
+    """Let a master refuse some requests, with any code but those of success."""
+    server = cluster.any_server()
+    if isinstance(server.model, MasterModel):
+        codes = [code for code in ErrCode if code not in {ErrCode.SUCCESS, ErrCode.NOT_READY}]
+        server.faults, server.fault_percent = (refuse(*codes),), chance.one_of((10, 60, 100))
+        await last()
+        server.faults, server.fault_percent = (), 0
 
 
 OF_BROKERS: Final[tuple[Trouble[Cluster], ...]] = (

@@ -86,7 +86,7 @@ def meet(faults: Sequence[Fault]) -> Trouble[Scene]:
     return trouble
 
 
-OF_ANY_SERVER: Final[tuple[Trouble[Scene], ...]] = (
+OF_SERVERS_ONLY: Final[tuple[Trouble[Scene], ...]] = (
     freeze,
     crash,
     drop_connections,
@@ -94,10 +94,11 @@ OF_ANY_SERVER: Final[tuple[Trouble[Scene], ...]] = (
     slow_down,
     cut,
     cut_one_way,
-    fail_names,
     meet(LOST),
     meet(WRONG),
 )
+"""What concerns no other server."""
+OF_ANY_SERVER: Final = (*OF_SERVERS_ONLY, fail_names)
 
 
 @contextlib.asynccontextmanager

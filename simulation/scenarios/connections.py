@@ -1,8 +1,8 @@
 """Many callers of three servers over shared and private connections, while servers and the network fail.
 
 Laws: connecting and calls end within their time; no call gets another's answer; a caller that is cancelled
-ends at once; all that need a peer at first share one connection; when all is well again calls are answered;
-closing leaves nothing.
+ends at once; all that need a peer at first share one connection; a bad server delays no call to another one;
+when all is well again calls are answered; closing leaves nothing.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 _CONNECT_S: Final = 3.0
 _CALLERS: Final = 6
 _CALLS: Final = 12
+_WAY_AND_BACK_S: Final = 0.045
 _LATEST_ANSWER_S: Final = 20.0
 
 
@@ -64,6 +65,11 @@ async def connections(world: simloom.World) -> None:
     callers = _Callers(owner, scene)
     await asyncio.gather(*(callers.call(server.endpoint) for server in scene.servers for _ in range(4)))
     assert [len(server.peers) for server in scene.servers] == [1, 1, 1]
+    *good, bad = scene.servers
+    scene.exposed = [bad]
+    async with troubles.inflict(scene, troubles.OF_SERVERS_ONLY):
+        await callers.beside(bad.endpoint, [server.endpoint for server in good])
+    scene.exposed = None
     async with troubles.inflict(scene, troubles.OF_ANY_SERVER):
         await callers.run()
     for server in scene.servers:
@@ -92,6 +98,18 @@ class _Callers:
         for task in tasks[2:]:
             await task
 
+    async def beside(self, bad: Endpoint, good: list[Endpoint]) -> None:
+        """Call servers that are well, while many others call one that is not."""
+        others = [asyncio.create_task(self._repeat(bad)) for _ in range(4)]
+        for _ in range(_CALLS):
+            await asyncio.sleep(chance.between(0.0, 2.0))
+            assert await _within(_WAY_AND_BACK_S, self.call(chance.one_of(good))), (
+                "no answer from a good server"
+            )
+        for other in others:
+            other.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     async def until_answered(self, endpoint: Endpoint) -> None:
         """Call until there is an answer; connections that were lost unnoticed may cost some calls."""
         async with asyncio.timeout(GRACE_S):
@@ -106,6 +124,11 @@ class _Callers:
         except TubeMQError:
             return False
         return True
+
+    async def _repeat(self, endpoint: Endpoint) -> None:
+        while True:
+            await self.call(endpoint)
+            await asyncio.sleep(chance.between(0.0, 1.0))
 
     async def _shared(self) -> None:
         for _ in range(_CALLS):

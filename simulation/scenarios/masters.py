@@ -16,7 +16,7 @@ import simloom
 
 from simulation import chance, troubles
 from simulation.cluster import TOPIC, Cluster
-from simulation.cluster_troubles import OF_MASTERS, answer_nonsense
+from simulation.cluster_troubles import OF_MASTERS, answer_nonsense, move_broker, refuse_sessions
 from simulation.master import MasterModel
 from simulation.server import Server
 from tubemq_spark.client.config import ClientConfig
@@ -58,7 +58,9 @@ async def masters(world: simloom.World) -> None:
         await session.open()
     await _with_one_bad_master(cluster, sessions)
     callers = [asyncio.create_task(_call(session)) for session in sessions]
-    async with troubles.inflict(cluster, (*troubles.OF_ANY_SERVER, *OF_MASTERS)):
+    async with troubles.inflict(
+        cluster, (*troubles.OF_ANY_SERVER, *OF_MASTERS, refuse_sessions, move_broker)
+    ):
         await asyncio.sleep(chance.between(1.0, 60.0))
     for caller in callers:
         caller.cancel()
@@ -76,7 +78,7 @@ async def _with_one_bad_master(cluster: Cluster, sessions: list[Session]) -> Non
     good, bad = cluster.masters if chance.happens(50) else reversed(cluster.masters)
     cluster.directory.leader = good.host.name
     cluster.exposed = [bad]
-    kinds = [trouble for trouble in troubles.OF_ANY_SERVER if trouble is not troubles.fail_names]
+    kinds = list(troubles.OF_SERVERS_ONLY)
     if bad is cluster.masters[1]:
         kinds.append(answer_nonsense)
     began = cluster.world.time

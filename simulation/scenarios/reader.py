@@ -117,6 +117,9 @@ class _Reading:
         ).validate()
         self._numbers: list[int] = []
         self._losses: list[LossRecord] = []
+        self._taken_for: dict[int, int] = {}
+        """Entries without data for each of which a later one was taken: when retention has removed what comes
+        behind an answer, it cannot be known which entries the broker had passed over in it."""
 
     async def run(self) -> None:
         """Read the range; note an error."""
@@ -163,11 +166,14 @@ class _Reading:
                 # A log may end before what was read of it, and there some may be lost for other reasons.
                 unread = gone.difference(self._numbers)
                 least, most = len(unread - truth[Loss.CORRUPT] - unreadable), len(unread)
+                most += len(self._taken_for)
                 assert (loss.rows is None) is not self._own_store, loss
                 assert loss.rows is None or least <= loss.rows <= most, (
                     f"{loss} is not {least} to {most} rows"
                 )
-        missing = mine.difference(self._numbers)
+        assert unreadable.issuperset(self._taken_for), self._taken_for
+        assert truth[Loss.EXPIRED].issuperset(self._taken_for.values()), self._taken_for
+        missing = mine.difference(self._numbers, self._taken_for)
         if self.error is not None:
             assert isinstance(self.error, RpcError), self.error
             assert self.error.parameters.get("code") in FATAL_CODES, self.error
@@ -188,5 +194,9 @@ class _Reading:
         columns = item.columns
         numbers = [int(columns.message(row).value) for row in range(len(columns))]
         first, behind = item.start // INDEX_ENTRY_BYTES, item.next // INDEX_ENTRY_BYTES
-        assert all(first <= number < behind for number in numbers), f"{numbers} from {first} to {behind}"
+        if any(number >= behind for number in numbers):
+            beyond = [number for number in numbers if number >= behind]
+            passed_over = sorted(set(range(first, behind)).difference(numbers))
+            self._taken_for.update(zip(passed_over, beyond, strict=True))
+        assert all(first <= number for number in numbers), f"{numbers} from {first} to {behind}"
         self._numbers += numbers
