@@ -6,7 +6,7 @@ import gc
 import itertools
 import secrets
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import simloom
@@ -15,6 +15,8 @@ from simulation.scenarios import SCENARIOS
 from tubemq_spark.client.master import identity, session
 from tubemq_spark.model import Endpoint
 
+_LONGEST_S: Final = 3_600.0
+"""A universe that lasts longer has something that does not end."""
 _SETTINGS: dict[str, Any] = {
     "virtual_time": True,
     "seed_randomness": True,
@@ -67,6 +69,7 @@ def _main(scenario: str) -> Callable[[simloom.World], Coroutine[Any, Any, None]]
         numbers = itertools.count()
         loop = asyncio.get_running_loop()
         loop.set_task_factory(lambda loop, coro, **more: _Task(next(numbers), coro, loop=loop, **more))
-        await world.host("client").spawn(functools.partial(SCENARIOS[scenario], world), name="client")
+        async with asyncio.timeout(_LONGEST_S):
+            await world.host("client").spawn(functools.partial(SCENARIOS[scenario], world), name="client")
 
     return main

@@ -7,10 +7,12 @@ import simloom
 
 from simulation.scenarios.connections import connections
 from simulation.scenarios.masters import masters
+from simulation.scenarios.questions import questions
 from simulation.scenarios.reader import reader
 
 SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
     "connections": connections,
     "masters": masters,
+    "questions": questions,
     "reader": reader,
 }

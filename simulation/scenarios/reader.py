@@ -197,6 +197,7 @@ class _Reading:
         if any(number >= behind for number in numbers):
             beyond = [number for number in numbers if number >= behind]
             passed_over = sorted(set(range(first, behind)).difference(numbers))
-            self._taken_for.update(zip(passed_over, beyond, strict=True))
+            assert len(beyond) <= len(passed_over), f"{numbers} from {first} to {behind}"
+            self._taken_for.update(zip(passed_over, beyond, strict=False))
         assert all(first <= number for number in numbers), f"{numbers} from {first} to {behind}"
         self._numbers += numbers
