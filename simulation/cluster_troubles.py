@@ -11,8 +11,10 @@ from simulation.server import Server
 from simulation.troubles import Trouble, last
 from tubemq_spark.protocol.errcodes import ErrCode, lookup
 
-TRANSIENT_CODES: Final = tuple(
-    code for code in ErrCode if lookup(code).retriable and code != ErrCode.NOT_READY
+TRANSIENT_CODES: Final = (
+    *(code for code in ErrCode if lookup(code).retriable and code != ErrCode.NOT_READY),
+    # Usual answers of a broker that has read nothing, or more than it says.
+    *(ErrCode.NOT_FOUND,) * 8,
 )
 FATAL_CODES: Final = (ErrCode.BAD_REQUEST, ErrCode.CONSUME_GROUP_FORBIDDEN, ErrCode.CONSUME_CONTENT_FORBIDDEN)
 
