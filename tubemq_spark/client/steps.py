@@ -18,6 +18,7 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from tubemq_spark.net import loop
 from tubemq_spark.net.call import Call
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import SLEEP, Wait
@@ -130,6 +131,20 @@ class AtMost:
 def wait_for(awaited: Awaited[Value]) -> Steps[Value]:
     """Wait for one thing in a rule, with ``yield from``."""
     return (yield awaited)  # type: ignore[no-any-return]
+
+
+def in_loop(coroutine: Coroutine[Any, Any, Value]) -> "Future[Value]":
+    """Begin a coroutine in the process's loop, and return what a rule waits for."""
+    submitted, outcome = loop.submit(coroutine), Future[Value]()
+
+    def settle() -> None:
+        try:
+            outcome.set_result(submitted.result())
+        except BaseException as error:  # noqa: BLE001 (the rule decides)
+            outcome.set_exception(error)
+
+    submitted.when_done(settle)
+    return outcome
 
 
 def advance(steps: Steps[Value], awaited: Awaited[Any] | None) -> Awaited[Any]:
