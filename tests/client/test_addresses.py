@@ -122,10 +122,10 @@ def test_a_thread_that_cannot_be_started_refuses_one_message(server, monkeypatch
         assert producer.send("demo", b"x").result(SECONDS)
 
 
-@pytest.mark.parametrize("way", ["connect", "reader"])
-def test_a_thread_that_cannot_be_started_is_the_trouble_of_one_attempt_to_connect(server, monkeypatch, way):
-    config = dataclasses.replace(config_of(server), register_attempts=2, register_retry_ms=10)
-    exhausted = without_threads(monkeypatch, f"tubemq-{way}")
+def test_a_thread_that_cannot_be_started_is_the_trouble_of_one_attempt_to_connect(server, monkeypatch):
+    name = (Endpoint("localhost", Endpoint.parse(server.master).port),)
+    config = dataclasses.replace(config_of(server), masters=name, register_attempts=2, register_retry_ms=10)
+    exhausted = without_threads(monkeypatch, "tubemq-look-up")
     with TubeMQClient(config) as client:
         with pytest.raises(TubeMQConnectionError, match="can't start new thread"):
             client.layout("demo")
