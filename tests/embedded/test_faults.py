@@ -12,7 +12,7 @@ from tubemq_spark.embedded.faults import refusal
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import RpcChannel
+from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -26,7 +26,7 @@ def channel(tubemq, closing):
 
 
 def dial(address, closing):
-    return closing.enter_context(RpcChannel.connect(Endpoint.parse(address), 3_000))
+    return closing.enter_context(ChannelPool()).get(Endpoint.parse(address), 3_000)
 
 
 def send(channel, data=b"x", timeout_ms=10_000):

@@ -9,7 +9,7 @@ from tubemq_spark.embedded.rpc_server import RpcServer
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Reply
-from tubemq_spark.net.pool import RpcChannel
+from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import master_pb2
@@ -46,8 +46,8 @@ def server(scheduler):
 
 def ask(server):
     request = master_pb2.CloseRequestP2M(clientId="c")
-    with RpcChannel.connect(Endpoint("127.0.0.1", server.port), 3_000) as channel:
-        answer = channel.call(
+    with ChannelPool() as pool:
+        answer = pool.get(Endpoint("127.0.0.1", server.port), 3_000).call(
             ServiceType.MASTER,
             Method.PRODUCER_CLOSE,
             request,
@@ -70,6 +70,6 @@ def test_tasks_run_until_it_is_closed(server, scheduler):
     assert server.ran.wait(TIMEOUT_S)
     port = server.port
     server.close()
-    with pytest.raises(TubeMQConnectionError):
-        RpcChannel.connect(Endpoint("127.0.0.1", port), 3_000)
+    with ChannelPool() as pool, pytest.raises(TubeMQConnectionError):
+        pool.get(Endpoint("127.0.0.1", port), 3_000)
     scheduler.close()  # Ends at once: there is no task left.

@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self, endpoint: Endpoint, tls: TlsConfig | None = None, silent_timeouts: int = _SILENT_TIMEOUTS
     ) -> None:
-        """Belong to a transport that is being made.
+        """Begin without a transport, which calls ``connection_made``.
 
         Args:
             endpoint: the peer.
