@@ -486,6 +486,21 @@ async def test_a_block_that_fails_closes_at_once(cluster):
 
 
 @coroutine
+async def test_a_block_tells_of_a_message_that_failed_before_its_end(cluster):
+    for broker in cluster.brokers:
+        broker.script = lambda *_: refuse(400, "not that")
+    async with client_of(cluster) as client:
+
+        async def send_and_wait():
+            async with client.producer() as producer:
+                await producer.send("demo", b"x")
+                await until(lambda: not producer.unacknowledged)
+
+        with pytest.raises(ProduceError, match="not that"):
+            await send_and_wait()
+
+
+@coroutine
 async def test_the_client_closes_its_producers(cluster):
     async with client_of(cluster) as client:
         producer = client.producer()

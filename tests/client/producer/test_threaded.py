@@ -408,6 +408,19 @@ def test_a_block_that_fails_closes_at_once(cluster):
         futures[0].result(0)
 
 
+def test_a_block_tells_of_a_message_that_failed_before_its_end(cluster):
+    for broker in cluster.brokers:
+        broker.script = lambda *_: refuse(400, "not that")
+
+    def send_and_wait():
+        with cluster.producer() as producer:
+            producer.send("demo", b"x")
+            wait_until(lambda: producer.failures)
+
+    with pytest.raises(ProduceError, match="not that"):
+        send_and_wait()
+
+
 def test_a_callback_that_raises_is_logged_and_harms_nobody(cluster, caplog):
     def fail(result, error):
         raise RuntimeError("of a user")

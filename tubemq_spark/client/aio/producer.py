@@ -88,8 +88,10 @@ class AsyncProducer:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            while error_type is None and self.unacknowledged:  # more than once, as others may send
-                await self.flush()
+            if error_type is None:
+                await self.flush()  # also for messages that have failed by now
+                while self.unacknowledged:  # others may have sent
+                    await self.flush()
         finally:
             await self.close()
 

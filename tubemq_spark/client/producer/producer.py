@@ -63,8 +63,10 @@ class Producer:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            while error_type is None and self.unacknowledged:  # more than once, as callbacks may send
-                self.flush()
+            if error_type is None:
+                self.flush()  # also for messages that have failed by now
+                while self.unacknowledged:  # callbacks may have sent
+                    self.flush()
         finally:
             self.close()
 
