@@ -332,5 +332,5 @@ def test_the_server_logs_who_did_not_agree_once(pair, caplog):
 
         wait_until(told)
     assert [record.levelname for record in told()] == ["WARNING"]
-    # asyncio sends no alert that says why.
     assert "127.0.0.1" in told()[0].message
+    assert "unknown ca" in told()[0].message

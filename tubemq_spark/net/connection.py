@@ -3,6 +3,7 @@
 =========  ==================================================================================================
 state      meaning
 =========  ==================================================================================================
+*shaking*  over TLS, from the first byte until both sides agree; ``agreed`` says so, or why not
 *open*     from ``connect``, which returns only when the connection stands
 *closed*   by us, by the peer, or by an error; ``lost_because`` says why. It never opens again
 =========  ==================================================================================================
@@ -16,6 +17,8 @@ Invariants:
   peer is gone.
 - Nothing refers to the receive buffer when the next byte is received: answers are cut out of it.
 - A call that was forgotten may still be answered: the answer is dropped when it comes.
+- TLS is a ``TlsSession`` between the transport and the buffer, and not asyncio's: that drops what TLS still
+  has to say when the two sides do not agree, and the server would not learn why.
 """
 
 import asyncio
@@ -43,6 +46,7 @@ from tubemq_spark.net.retry import Wait
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.net.tls_errors import handshake_broken_off, handshake_error, refusal
 from tubemq_spark.net.tls_probes import answers_in_the_clear
+from tubemq_spark.net.tls_session import TlsSession
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -52,8 +56,8 @@ logger = logging.getLogger(__name__)
 _FLUSH_S: Final = 0.1
 """After so long without a byte, what has come of a frame may be whole, and laid out in an unusual way."""
 _SILENT_TIMEOUTS: Final = 2
-_GOODBYE_S: Final = 1.0
-"""How long the peer is waited for when TLS ends."""
+_ENCRYPTED_BYTES: Final = 1 << 18
+"""Of TLS, so much is received at once."""
 
 _numbers: Final = itertools.count(1)
 
@@ -129,14 +133,19 @@ class Connection(asyncio.BufferedProtocol):
     """A connection to a peer; ``connect`` opens one."""
 
     def __init__(
-        self, endpoint: Endpoint, tls: TlsConfig | None = None, silent_timeouts: int = _SILENT_TIMEOUTS
+        self,
+        endpoint: Endpoint,
+        silent_timeouts: int = _SILENT_TIMEOUTS,
+        tls: TlsConfig | None = None,
+        context: ssl.SSLContext | None = None,
     ) -> None:
         """Begin without a transport, which calls ``connection_made``.
 
         Args:
             endpoint: the peer.
-            tls: how TLS is spoken, for the text of errors.
             silent_timeouts: after so many calls in a row that timed out the peer counts as gone.
+            tls: how TLS is spoken; None: it is not.
+            context: that of ``tls``.
         """
         keep_freed_memory()
         self.endpoint = endpoint
@@ -147,6 +156,14 @@ class Connection(asyncio.BufferedProtocol):
         self.ended = asyncio.Event()
         """Set when the socket is closed."""
         self._loop = asyncio.get_running_loop()
+        self._tls: TlsSession | None = None
+        if tls is not None and context is not None:
+            self._tls = TlsSession(context, name=tls.name_of(endpoint.host))
+            self._encrypted = memoryview(bytearray(_ENCRYPTED_BYTES))
+            self.agreed: asyncio.Future[None] = self._loop.create_future()
+            """Of TLS: done when both sides agree; its error is what was in the way."""
+            # Who connects may have been cancelled.
+            self.agreed.add_done_callback(lambda agreed: agreed.cancelled() or agreed.exception())
         self._opened_at = self._heard_at = self._loop.time()
         self._requests = 0
         self._rpc = RpcConnection(Role.CLIENT)
@@ -212,7 +229,8 @@ class Connection(asyncio.BufferedProtocol):
         call.serial_no = self._rpc.send_request(service, method, body, timeout_ms)
         self._calls[call.serial_no] = call
         self._requests += 1
-        self._transport.write(self._rpc.data_to_send())
+        data = self._rpc.data_to_send()
+        self._transport.write(data if self._tls is None else self._tls.encrypt(data))
 
     def forget(self, call: Call) -> None:
         """Drop the answer of a call if it arrives later."""
@@ -249,16 +267,27 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Use a transport."""
         self._transport = cast("asyncio.Transport", transport)
+        if self._tls is not None:
+            self._transport.write(self._tls.handshake(b""))
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return where the next bytes belong."""
-        return self._buffer.room
+        return self._buffer.room if self._tls is None else self._encrypted
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes that were received."""
         self._heard_at = self._loop.time()
         self._silent_timeouts = 0
-        data = self._buffer.add(nbytes)
+        if self._tls is None:
+            self._take(nbytes)
+        elif self._tls.established:
+            self._decrypt(self._tls, bytes(self._encrypted[:nbytes]))
+        else:
+            self._shake_hands(self._tls, bytes(self._encrypted[:nbytes]))
+
+    def _take(self, count: int) -> None:
+        """Take bytes that are in the buffer."""
+        data = self._buffer.add(count)
         if data is not None:
             self._deliver(data)
         elif self._flush_timer is None:
@@ -272,6 +301,33 @@ class Connection(asyncio.BufferedProtocol):
         """Note that the socket is closed."""
         self._lose(self._cause_of(exc))
         self.ended.set()
+
+    def _shake_hands(self, tls: TlsSession, received: bytes) -> None:
+        try:
+            self._transport.write(tls.handshake(received))
+        except ssl.SSLError as error:
+            self._transport.write(tls.last_words())
+            self._lose(error)
+            return
+        if tls.established and not self.agreed.done():
+            self.agreed.set_result(None)
+            # The peer's first bytes may have come with the last ones of its handshake.
+            self._decrypt(tls, b"")
+
+    def _decrypt(self, tls: TlsSession, received: bytes) -> None:
+        try:
+            plain = memoryview(tls.decrypt(received))
+        except ssl.SSLError as error:
+            self._lose(self._cause_of(error))
+            return
+        while plain and not self.closed:
+            room = self._buffer.room
+            part = plain[: len(room)]
+            room[: len(part)] = part
+            self._take(len(part))
+            plain = plain[len(part) :]
+        if tls.ended:
+            self._lose("the peer closed it")
 
     def _cause_of(self, error: Exception | None) -> Cause:
         if isinstance(error, ssl.SSLError) and self.tls is not None:
@@ -311,6 +367,8 @@ class Connection(asyncio.BufferedProtocol):
         logger.debug("connection %d to %s ended: %s (%s)", self.number, self.endpoint, cause, self.traffic)
         if self._flush_timer is not None:
             self._flush_timer.cancel()
+        if self._tls is not None:
+            self._end_tls(self._tls, cause)
         if self._transport.get_write_buffer_size():
             self._transport.abort()  # a peer that takes nothing would keep it open
         else:
@@ -319,6 +377,13 @@ class Connection(asyncio.BufferedProtocol):
         self._calls.clear()
         for call in calls:
             call.settle(cause)
+
+    def _end_tls(self, tls: TlsSession, cause: Cause) -> None:
+        if tls.established:
+            self._transport.write(tls.goodbye())
+        elif not self.agreed.done():
+            closed = ConnectionResetError("the peer closed it during the TLS handshake")
+            self.agreed.set_exception(cause if isinstance(cause, OSError) else closed)
 
 
 async def look_up(endpoint: Endpoint) -> list[Address]:
@@ -347,29 +412,22 @@ async def connect(
         OptionError: a file of ``tls`` cannot be used.
     """
     ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
-
-    def protocol() -> asyncio.BaseProtocol:
-        # TLS puts itself between the two.
-        return asyncio.Protocol() if tls is not None else Connection(endpoint, None, silent_timeouts)
-
-    context = None
     try:
         async with asyncio.timeout_at(ends_at):
             candidates = await look_up(endpoint)
+            context = None
             if tls is not None:
                 # Before there is a peer whose bytes would have to wait.
                 context = await in_thread(tls.context, f"tubemq-tls-{endpoint.host}")
-            transport = await _first_that_answers(endpoint, protocol, candidates, ends_at)
+            connection = await _first_that_answers(
+                lambda: Connection(endpoint, silent_timeouts, tls, context), endpoint, candidates, ends_at
+            )
     except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left to resolve the name
         raise TubeMQConnectionError(
             "TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=_words_of(error)
         ) from error
-    if tls is None or context is None:
-        return cast("Connection", transport.get_protocol())
-    connection = Connection(endpoint, tls, silent_timeouts)
-    # The peer's first bytes may come with the last ones of its handshake.
-    connection.connection_made(transport)
-    await _shake_hands(connection, transport, tls, context, ends_at)
+    if tls is not None:
+        await _agree(connection, tls, ends_at)
     return connection
 
 
@@ -382,11 +440,8 @@ def _words_of(error: Exception) -> object:
 
 
 async def _first_that_answers(
-    endpoint: Endpoint,
-    protocol: Callable[[], asyncio.BaseProtocol],
-    candidates: list[Address],
-    ends_at: float,
-) -> asyncio.Transport:
+    protocol: Callable[[], Connection], endpoint: Endpoint, candidates: list[Address], ends_at: float
+) -> Connection:
     """Connect to the first address that takes it; each has an equal part of the time that is left."""
     loop = asyncio.get_running_loop()
     last_error: OSError = OSError("the name has no address")
@@ -394,55 +449,40 @@ async def _first_that_answers(
         host, port, *_ = address
         try:
             async with asyncio.timeout((ends_at - loop.time()) / left):
-                transport, _ = await loop.create_connection(protocol, host, port, family=family, proto=number)
+                transport, connection = await loop.create_connection(
+                    protocol, host, port, family=family, proto=number
+                )
         except OSError as error:
             last_error = error
         else:
             addresses.note_reached(endpoint, transport.get_extra_info("socket"))
-            return transport
+            return connection
     raise last_error
 
 
-async def _shake_hands(
-    connection: Connection,
-    transport: asyncio.Transport,
-    tls: TlsConfig,
-    context: ssl.SSLContext,
-    ends_at: float,
-) -> None:
-    """Agree on TLS with a server that was reached.
+async def _agree(connection: Connection, tls: TlsConfig, ends_at: float) -> None:
+    """Wait until a server that was reached agrees on TLS.
 
     Raises:
         TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
         TubeMQConnectionError: there was no answer in time, or the connection ended.
     """
-    endpoint = connection.endpoint
     try:
         async with asyncio.timeout_at(ends_at):
-            encrypted = await asyncio.get_running_loop().start_tls(
-                transport,
-                connection,
-                context,
-                server_hostname=tls.name_of(endpoint.host),
-                ssl_shutdown_timeout=_GOODBYE_S,
-            )
-        if encrypted is None:
-            raise ConnectionResetError
+            await connection.agreed
     except OSError as error:
-        transport.abort()
-        raise await _why(error, endpoint, tls) from error
+        connection.close()
+        raise await _why(error, connection.endpoint, tls) from error
     except BaseException:
-        transport.abort()
+        connection.close()
         raise
-    connection.connection_made(encrypted)
 
 
 async def _why(error: OSError, endpoint: Endpoint, tls: TlsConfig) -> TubeMQConnectionError:
     if isinstance(error, ssl.SSLError):
         return handshake_error(error, endpoint, tls)
-    if await in_thread(lambda: answers_in_the_clear(endpoint), f"tubemq-tls-{endpoint.host}"):
-        return TlsError("TUBEMQ_TLS_NOT_SPOKEN", endpoint=endpoint, cause="it answers without it")
-    # asyncio says nothing of a peer that closes it.
-    words = str(error) or "the peer closed it during the TLS handshake"
-    what = "no answer in time" if isinstance(error, TimeoutError) else words
+    with contextlib.suppress(RuntimeError):  # no thread is left
+        if await in_thread(lambda: answers_in_the_clear(endpoint), f"tubemq-tls-{endpoint.host}"):
+            return TlsError("TUBEMQ_TLS_NOT_SPOKEN", endpoint=endpoint, cause="it answers without it")
+    what = "no answer in time" if isinstance(error, TimeoutError) else str(error)
     return handshake_broken_off(what, endpoint)
