@@ -77,6 +77,29 @@ def test_what_a_coroutine_raises_is_raised_and_keeps_nothing_alive():
         gc.enable()
 
 
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_what_would_end_a_program_ends_one_coroutine(error, caplog):
+    async def fail():
+        raise error
+
+    async def go_on():
+        await released
+
+    async def wait():
+        nonlocal released
+        released = asyncio.get_running_loop().create_future()
+        return released
+
+    released = loop.run(wait())
+    other = loop.submit(go_on())
+    with pytest.raises(error):
+        loop.run(fail())
+    assert not other.done()
+    loop.call_soon(released.set_result, None)
+    other.result(20)
+    assert "raised what ends others" in caplog.text
+
+
 def test_a_time_out_of_the_coroutine_is_not_that_of_the_caller():
     async def time_out():
         raise TimeoutError("its own")

@@ -13,6 +13,7 @@ Invariants:
 - A caller waits in its own thread, and only there a signal can interrupt it. Then its coroutine is cancelled,
   and waited for, but not for long.
 - A call from inside the loop's thread would wait for itself, and is refused.
+- The thread survives what a task or a callback raises, whatever it is.
 - A forked child has no loop. What belongs to the parent's loop is never used by it, nor waited for.
 - ``iterate`` runs an asynchronous generator a few items ahead, and not further: its task waits for room. When
   the items are not wanted any more, the task is cancelled, and has ended before ``iterate`` has.
@@ -21,6 +22,7 @@ Invariants:
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import queue
 import threading
@@ -30,6 +32,8 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from tubemq_spark.errors import LocalProtocolError
 from tubemq_spark.net.retry import SLEEP, Wait
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -54,6 +58,7 @@ class _LoopThread:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.tasks: set[asyncio.Task[Any]] = set()
+        self._ending: asyncio.Task[None] | None = None
         self.thread = threading.Thread(target=self._run, name="tubemq-loop", daemon=True)
         try:
             self.thread.start()
@@ -86,7 +91,11 @@ class _LoopThread:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while self._ending is None or not self._ending.done():
+            try:
+                self.loop.run_forever()
+            except BaseException:  # sys.exit() in a task: the thread is everyone's, and the caller is told
+                logger.warning("a task of the event loop raised what ends others", exc_info=True)
         self.loop.close()
 
     def _begin_to_end(self) -> None:
