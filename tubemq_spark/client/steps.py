@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tubemq_spark.net import loop
 from tubemq_spark.net.call import Call
+from tubemq_spark.net.connection import PendingCall
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import SLEEP, Wait
 
@@ -62,7 +63,7 @@ class Started(Generic[Value]):
         Raises:
             TubeMQError: as documented where the request was started.
         """
-        if self._pending.in_loop:
+        if isinstance(self._pending, PendingCall):
             yield from self._pending.__await__()
             return self.result()
         return (yield self)  # type: ignore[no-any-return]
@@ -133,7 +134,7 @@ def wait_for(awaited: Awaited[Value]) -> Steps[Value]:
     return (yield awaited)  # type: ignore[no-any-return]
 
 
-def in_loop(coroutine: Coroutine[Any, Any, Value]) -> "Future[Value]":
+def submit(coroutine: Coroutine[Any, Any, Value]) -> "Future[Value]":
     """Begin a coroutine in the process's loop, and return what a rule waits for."""
     submitted, outcome = loop.submit(coroutine), Future[Value]()
 

@@ -2,8 +2,8 @@
 
 import abc
 import contextlib
-from collections.abc import Callable, Generator
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
@@ -17,14 +17,11 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.deadline import Clock, Deadline
+from tubemq_spark.net.retry import CHECK_S, Wait
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
 from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS
-
-SLICE_S: Final = 0.1
-"""How often a wait for an answer checks whether the answer is still wanted."""
 
 AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
 Cause = str | OSError | TubeMQError
@@ -87,14 +84,13 @@ class CallOwner(Protocol):
 class Call(abc.ABC):
     """A call in flight; ask for its answer once, or forget it."""
 
-    in_loop: ClassVar[bool] = False
-    """Whether a coroutine awaits it before it asks for the answer; otherwise a thread waits there."""
-
-    def __init__(self, channel: CallOwner, timeout_ms: int, wait: Wait | None = None) -> None:
+    def __init__(
+        self, channel: CallOwner, timeout_ms: int, wait: Wait | None = None, clock: Clock | None = None
+    ) -> None:
         self._channel = channel
         self._wait = wait
         self._timeout_ms = timeout_ms
-        self._deadline = Deadline.after_ms(timeout_ms)
+        self._deadline = Deadline.after_ms(timeout_ms, clock)
         self._outcome: rpc.Response | rpc.Failure | Cause = ""
         # At most one; the thread that pops it calls it, so it is called once.
         self._listeners: list[Callable[[], object]] = []
@@ -104,10 +100,6 @@ class Call(abc.ABC):
     @abc.abstractmethod
     def done(self) -> bool:
         """Whether the answer has arrived, or the connection was lost."""
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        """Wait until this is ``done`` or its time is over, in a coroutine of the loop of ``in_loop``."""
-        raise NotImplementedError
 
     @property
     def remaining_s(self) -> float:
@@ -185,7 +177,7 @@ class Call(abc.ABC):
         if self._wait is None:
             return self._wait_at_most(self._deadline.remaining())
         try:
-            while not self._wait_at_most(min(SLICE_S, self._deadline.remaining())):
+            while not self._wait_at_most(min(CHECK_S, self._deadline.remaining())):
                 if self._deadline.expired:
                     return False
                 self._wait.check()

@@ -68,12 +68,9 @@ LookUp: TypeAlias = Callable[[Endpoint], Awaitable[list[Address]]]
 class PendingCall(Call):
     """A call in flight on a connection; ``await`` it, and then ask for its ``body``."""
 
-    in_loop = True
-
     def __init__(self, connection: "Connection", timeout_ms: int) -> None:
-        super().__init__(connection, timeout_ms)
         self._loop = asyncio.get_running_loop()
-        self._ends_at = self._loop.time() + timeout_ms / 1000
+        super().__init__(connection, timeout_ms, clock=self._loop.time)
         self._settled = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -87,7 +84,7 @@ class PendingCall(Call):
         if self._settled:
             return
         waiter = self._waiter = self._loop.create_future()
-        timer = self._loop.call_at(self._ends_at, self._wake)
+        timer = self._loop.call_at(self._deadline.at, self._wake)
         try:
             yield from waiter
         except BaseException:

@@ -31,15 +31,13 @@ from concurrent.futures import CancelledError
 from typing import Any, Final, Generic, Self, TypeVar
 
 from tubemq_spark.errors import LocalProtocolError
-from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.net.retry import CHECK_S, SLEEP, Wait
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
-CHECK_S: Final = 0.1
-"""How often a caller that waits looks whether its work is abandoned."""
 _CANCEL_S: Final = 1.0
 """How long an interrupted caller waits for the end of its coroutine."""
 _EXIT_S: Final = 1.0

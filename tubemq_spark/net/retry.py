@@ -53,6 +53,10 @@ MOVED_REST_MS: Final = 200
 """The same, when the position lies before the store's first record (301)."""
 
 
+CHECK_S: Final = 0.1
+"""How often who waits looks whether the work is abandoned."""
+
+
 class Wait(Protocol):
     """How a thread waits; what either method raises ends the work that waits."""
 

@@ -28,8 +28,7 @@ from tubemq_spark.net.call import Channel
 from tubemq_spark.net.connection import Connection
 from tubemq_spark.net.connections import Connections, Private
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.loop import CHECK_S
-from tubemq_spark.net.retry import FREE_READER_GROUP, Backoff
+from tubemq_spark.net.retry import CHECK_S, FREE_READER_GROUP, Backoff
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.errcodes import ErrCode
 

@@ -34,7 +34,7 @@ from tubemq_spark.client.broker.session import BrokerSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
 from tubemq_spark.client.consumer.state import ConsumerState, Life, is_taken
 from tubemq_spark.client.master.producers import is_token_refused
-from tubemq_spark.client.steps import Steps, in_loop, wait_for
+from tubemq_spark.client.steps import Steps, submit, wait_for
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.scheduler import Task, process_scheduler
@@ -125,7 +125,7 @@ class Upkeep:
             yield from self._stopping_others()
             yield from self._state.releasing_all()
         finally:
-            yield from wait_for(in_loop(self._reader.session.close()))
+            yield from wait_for(submit(self._reader.session.close()))
 
     def _keep_leases(self) -> None:
         """Begin a heartbeat to each broker, except those whose last one has not ended."""

@@ -21,8 +21,7 @@ from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.connections import AwayError, Gateways
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
-from tubemq_spark.net.loop import CHECK_S
-from tubemq_spark.net.retry import Interruptible, Wait
+from tubemq_spark.net.retry import CHECK_S, Interruptible, Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, range_events, values
