@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-from testkit.certificates import Authority
 from testkit.children import forks, in_child
 from tests.net.test_receive_buffer import in_chunks
 from tests.rpc_server import RpcServer
@@ -555,21 +554,6 @@ async def test_a_child_drops_the_socket_and_the_peer_hears_nothing():
             in_child(check)
             assert await call(connection) == ok("me")
             assert len(server.accepted) == 1
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def client_tls(authority):
-    return TlsConfig(str(authority.cert))
-
-
-@pytest.fixture(scope="module")
-def pair(authority):
-    return authority.issue("server")
 
 
 def listener(tls=None):

@@ -12,7 +12,6 @@ import types
 
 import pytest
 
-from testkit.certificates import Authority
 from tests.waiting import wait_until
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.net import listener as listener_module
@@ -31,17 +30,6 @@ class TlsListener(Listener):
     """One that ``dial`` connects to over TLS."""
 
     client_tls: ssl.SSLContext
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def server_tls(authority):
-    pair = authority.issue("server")
-    return ServerTls(str(pair.cert), str(pair.key))
 
 
 @pytest.fixture

@@ -14,11 +14,6 @@ from tubemq_spark.net.tls import ServerTls, TlsConfig, TlsVersion
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
 def pair(authority):
     return authority.issue("client")
 

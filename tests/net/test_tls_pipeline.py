@@ -21,19 +21,8 @@ HERE = "127.0.0.1"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
 def tls(authority):
     return TlsConfig(str(authority.cert))
-
-
-@pytest.fixture(scope="module")
-def server_tls(authority):
-    pair = authority.issue("server")
-    return ServerTls(str(pair.cert), str(pair.key))
 
 
 class Peer:

@@ -6,27 +6,9 @@ import ssl
 import pytest
 from hypothesis import given, strategies as st
 
-from testkit.certificates import Authority
-from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.net.tls_session import TlsSession
 
 HERE = "127.0.0.1"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    return Authority(tmp_path_factory.mktemp("ca"))
-
-
-@pytest.fixture(scope="module")
-def client_tls(authority):
-    return TlsConfig(str(authority.cert))
-
-
-@pytest.fixture(scope="module")
-def server_tls(authority):
-    pair = authority.issue("server")
-    return ServerTls(str(pair.cert), str(pair.key))
 
 
 def established(client_tls, server_tls):
