@@ -46,21 +46,21 @@ def only_partition(config: ClientConfig, topic: str) -> OnlyPartition:
 
 @contextlib.asynccontextmanager
 async def fetching(
-    config: ClientConfig, found: OnlyPartition
+    config: ClientConfig, only: OnlyPartition
 ) -> AsyncIterator[tuple[Callable[[], PendingCall], Callable[[], Awaitable[int]]]]:
     """Lease a partition from its start.
 
     Gives what starts a fetch, which confirms the one before, and what commits it and returns the position.
     """
     connections = Connections(config.connect_timeout_ms)
-    route = Route(found.endpoint, found.visit_token)
-    holder = ReaderGroupHolder(config, connections, found.partition, route, query_priority=MEMORY_TOO)
+    route = Route(only.endpoint, only.visit_token)
+    holder = ReaderGroupHolder(config, connections, only.partition, route, query_priority=MEMORY_TOO)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(connections.close)
         await stack.enter_async_context(holder)
         await holder.acquire(0)
         session, claim = holder.lease.session, holder.lease.claim
-        connection: Connection = await connections.get(found.endpoint)
+        connection: Connection = await connections.get(only.endpoint)
         request = pb.GetMessageRequestC2B(
             clientId=claim.client_id,
             groupName=claim.group,
@@ -99,9 +99,9 @@ def fetch_all(config: ClientConfig, topic: str) -> int:
     return asyncio.run(_fetch_all(config, only_partition(config, topic)))
 
 
-async def _fetch_all(config: ClientConfig, found: OnlyPartition) -> int:
+async def _fetch_all(config: ClientConfig, only: OnlyPartition) -> int:
     total = 0
-    async with fetching(config, found) as (start, _):
+    async with fetching(config, only) as (start, _):
         while not _is_end(body := await body_of(start())):
             total += len(body)
     return total

@@ -112,27 +112,27 @@ class Bench:
 
     def fetch_all(self, topic: str, size: int) -> float:
         """Fetch and commit in turn; return MB of values a second."""
-        found = only_partition(self.config, topic)
+        only = only_partition(self.config, topic)
 
         async def fetch() -> float:
-            async with fetching(self.config, found) as (start, commit):
+            async with fetching(self.config, only) as (start, commit):
                 position, began = 0, time.perf_counter()
-                while position < found.end:
+                while position < only.end:
                     await body_of(start())
                     position = await commit()
                 return time.perf_counter() - began
 
-        return found.end // INDEX_ENTRY_BYTES * size / asyncio.run(fetch()) / 1e6
+        return only.end // INDEX_ENTRY_BYTES * size / asyncio.run(fetch()) / 1e6
 
     def fetch_ahead(self, topic: str, size: int) -> float:
         """Have the next fetch under way, which confirms the one before; return MB of values a second.
 
         A connection's requests are served in turn here; the Java broker may serve them in another order.
         """
-        found = only_partition(self.config, topic)
+        only = only_partition(self.config, topic)
 
         async def fetch() -> float:
-            async with fetching(self.config, found) as (start, _):
+            async with fetching(self.config, only) as (start, _):
                 began = time.perf_counter()
                 current, following = start(), start()
                 while len(await body_of(current)) > size:  # the answer at the end carries no message
@@ -140,13 +140,13 @@ class Bench:
                 following.forget()
                 return time.perf_counter() - began
 
-        return found.end // INDEX_ENTRY_BYTES * size / asyncio.run(fetch()) / 1e6
+        return only.end // INDEX_ENTRY_BYTES * size / asyncio.run(fetch()) / 1e6
 
     def read_all(self, topic: str, size: int) -> float:
         """Read as the source does, checks and all; return MB of values a second."""
-        found = only_partition(self.config, topic)
-        asked = OffsetRange(found.partition, 0, found.end)
-        work = RangeRequest(asked, Route(found.endpoint, found.visit_token), own_store=True)
+        only = only_partition(self.config, topic)
+        asked = OffsetRange(only.partition, 0, only.end)
+        work = RangeRequest(asked, Route(only.endpoint, only.visit_token), own_store=True)
         pool = ChannelPool(self.config.connect_timeout_ms)
         with contextlib.closing(pool):
             start = time.perf_counter()

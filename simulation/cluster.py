@@ -120,7 +120,7 @@ class Cluster(Scene):
         self.directory.version += 1
 
     def move(self, broker: Broker) -> None:
-        """Let a broker run on another host, which the masters know at once."""
+        """Move a broker to another host, which the masters know at once."""
         broker.move()
         self.note_moves()
 

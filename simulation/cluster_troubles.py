@@ -25,7 +25,7 @@ async def end_leases(cluster: Cluster) -> None:
 
 
 async def lose_memory(cluster: Cluster) -> None:
-    """Let a broker lose what was not flushed, store something else and run again, all at once."""
+    """Restart a broker that has lost what was not flushed and stored something else, all at once."""
     broker = _any(cluster)
     if not broker.server.host.crashed:
         broker.server.crash()
@@ -34,7 +34,7 @@ async def lose_memory(cluster: Cluster) -> None:
 
 
 async def move_broker(cluster: Cluster) -> None:
-    """Let a broker come back under another address."""
+    """Move a broker to another address."""
     cluster.move(_any(cluster))
 
 
@@ -53,7 +53,7 @@ async def store_more(cluster: Cluster) -> None:
 
 
 async def change_leader(cluster: Cluster) -> None:
-    """Let the other master lead, which knows no clients."""
+    """Make the other master lead, which knows no clients."""
     leader = chance.one_of(cluster.masters)
     if cluster.directory.leader != leader.host.name:
         leader.model.crash()
@@ -61,12 +61,12 @@ async def change_leader(cluster: Cluster) -> None:
 
 
 async def forget_clients(cluster: Cluster) -> None:
-    """Let a master forget its clients, as when it restarts."""
+    """Make a master forget its clients, as when it restarts."""
     chance.one_of(cluster.masters).model.crash()
 
 
 async def answer_nonsense(cluster: Cluster) -> None:
-    """Let the second master answer what no client understands; if both did, no client would ask again."""
+    """Make the second master answer nonsense; if both did, no client would ask again."""
     server = cluster.masters[1]
     server.faults, server.fault_percent = NONSENSE, 100
     await last()
@@ -93,7 +93,7 @@ def refuse_reading(codes: Collection[int]) -> Trouble[Cluster]:
 
 
 async def refuse_sessions(cluster: Cluster) -> None:
-    """Let a master refuse some requests, with any code but those of success."""
+    """Make a master refuse some requests, with any code but those of success."""
     server = cluster.any_server()
     if isinstance(server.model, MasterModel):
         codes = [code for code in ErrCode if code not in {ErrCode.SUCCESS, ErrCode.NOT_READY}]

@@ -53,7 +53,7 @@ class Scene:
             self.set_delay(server, *_USUAL_DELAY_S)
 
     def set_delay(self, server: Server, least_s: float, most_s: float) -> None:
-        """Let bytes take so long between the client and a server."""
+        """Delay bytes between the client and a server."""
         self.world.net.set_link_latency(self.client, server.host, least_s, most_s)
         self.world.net.set_link_latency(server.host, self.client, least_s, most_s)
 

@@ -118,7 +118,7 @@ class Server:
         self.frozen = True
 
     def thaw(self) -> None:
-        """Let the process go on where it was."""
+        """Continue the process where it was."""
         self.frozen = False
         for peer in list(self.peers):
             peer.go_on()

@@ -57,12 +57,12 @@ async def slow_down(scene: Scene) -> None:
 
 
 async def cut(scene: Scene) -> None:
-    """Let nothing through between the client and a server."""
+    """Drop everything between the client and a server."""
     await _cut(scene, scene.any_server(), towards=True, back=True)
 
 
 async def cut_one_way(scene: Scene) -> None:
-    """Let nothing through to a server, or nothing back."""
+    """Drop everything to a server, or everything that comes back."""
     towards = chance.happens(50)
     await _cut(scene, scene.any_server(), towards=towards, back=not towards)
 

@@ -198,8 +198,8 @@ class BrokerModel:
             )
             return refuse
         if request.HasField("currOffset") and request.currOffset >= 0:
-            wanted = min(max(request.currOffset, store.earliest), store.latest)
-            holding.committed = wanted - wanted % INDEX_ENTRY_BYTES
+            position = min(max(request.currOffset, store.earliest), store.latest)
+            holding.committed = position - position % INDEX_ENTRY_BYTES
         end = store.flushed * INDEX_ENTRY_BYTES if request.qryPriorityId == 1 else store.latest
         return broker_pb2.RegisterResponseB2C(
             success=True, errCode=200, errMsg="OK!", currOffset=holding.committed, maxOffset=end

@@ -74,7 +74,7 @@ async def masters(world: simloom.World) -> None:
 
 
 async def _with_one_bad_master(cluster: Cluster, sessions: list[Session]) -> None:
-    """Let one master lead that is well, and the other one be bad in every way."""
+    """Make a sound master lead beside one that is bad in every way."""
     good, bad = cluster.masters if chance.happens(50) else reversed(cluster.masters)
     cluster.directory.leader = good.host.name
     cluster.exposed = [bad]
@@ -109,7 +109,7 @@ async def _call(session: Session) -> None:
 
 
 async def _all_well(cluster: Cluster, sessions: list[Session]) -> None:
-    """Let nothing happen for a minute."""
+    """Wait for a minute in which nothing happens."""
     await asyncio.sleep(_PERIOD_S + _ANY_CALL_S)
     began = cluster.world.time
     await asyncio.sleep(60.0)
@@ -125,7 +125,7 @@ async def _all_well(cluster: Cluster, sessions: list[Session]) -> None:
 
 
 async def _forgotten(cluster: Cluster, sessions: list[Session]) -> None:
-    """Let the leading master forget all, once."""
+    """Make the leading master forget all clients, once."""
     model = _leader(cluster)
     model.crash()
     began = cluster.world.time
