@@ -102,7 +102,7 @@ def measure_ways(
     """Do the work of a task in both ways, in turns; a ratio is that of two runs, one after the other."""
     config = client_config(server.master, "bench")
     through = ClusterConfig(ClientConfig((), "bench"), (Endpoint.parse(gateway.address),))
-    direct = open_cluster(ClusterConfig(config).validate(), own_channels=True)
+    direct = open_cluster(ClusterConfig(config).validate(), for_task=True)
     remote = open_cluster(through.validate())
     rates: dict[str, list[float]] = {"directly": [], "through a gateway": []}
     cpu_us = []

@@ -84,10 +84,10 @@ def in_process(checkout: Path, pure: str, master: str, topic: str, times: int) -
     return figures
 
 
-def show(figures: Mapping[tuple[str, ...], list[Figures]]) -> None:
-    names = list(next(iter(figures.values()))[0])
+def show(rounds_of: Mapping[tuple[str, ...], list[Figures]]) -> None:
+    names = list(next(iter(rounds_of.values()))[0])
     table = Table("checkout", "twin", "size", *names)
-    for key, rounds in figures.items():
+    for key, rounds in rounds_of.items():
         middle = (statistics.median(figures[name] for figures in rounds) for name in names)
         table.add_row(*key, *(f"{value:,.3f}" if value < 1000 else f"{value:,.0f}" for value in middle))
     Console().print(table)

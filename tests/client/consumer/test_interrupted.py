@@ -22,7 +22,7 @@ from tubemq_spark.errors import ConsumeError
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
-PARTS = ("tubemq_spark.client.", "tubemq_spark.net.channel")
+PARTS = ("tubemq_spark.client.", "tubemq_spark.net.loop", "tubemq_spark.net.pool")
 PARTITIONS = [partition(1), partition(1, 10_000)]
 
 
