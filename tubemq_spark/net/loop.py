@@ -13,7 +13,7 @@ Invariants:
 - A caller waits in its own thread, and only there a signal can interrupt it. Then its coroutine is cancelled,
   and waited for, but not for long.
 - A call from inside the loop's thread would wait for itself, and is refused.
-- The thread survives what a task or a callback raises, whatever it is.
+- The thread survives what a task or a callback raises, ``SystemExit`` too.
 - A forked child has no loop. What belongs to the parent's loop is never used by it, nor waited for.
 - ``iterate`` runs an asynchronous generator a few items ahead, and not further: its task waits for room. When
   the items are not wanted any more, the task is cancelled, and has ended before ``iterate`` has.
