@@ -11,6 +11,7 @@ from integration_tests.rig.servers import USER
 from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -107,11 +108,16 @@ def test_a_proof_that_a_broker_refuses_is_renewed(secured_server):
     with login(secured_server) as client, client.producer(retry_ambiguous=False) as producer:
         producer.send(secured_server.topic, b"first")
         producer.flush()
-        session = producer.sending.places.session
+        pipeline = producer._queue.pipeline
+        session = pipeline._session
         session._own_proof = session.authorized_token = ""
-        producer.sending.places.destinations.follow()
+        loop.run(follow(pipeline))
         for number in range(10):
             producer.send(secured_server.topic, b"%d" % number)
         producer.flush()
         assert set(producer.statistics().answers) == {200, ErrCode.CERTIFICATE_FAILURE}
     assert secured_server.stored(secured_server.topic) == before + 11
+
+
+async def follow(pipeline):
+    pipeline._destinations.follow()

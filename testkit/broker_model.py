@@ -1,7 +1,8 @@
 """The rules of a broker that keeps offsets as the Java broker does: no socket, no thread, no clock.
 
 They are those of BrokerServiceServer, DefaultOffsetManager and MessageStore: one index a store for all its
-partitions, a committed offset and one batch in flight a lease, fetches that skip, move and halve.
+partitions, a committed offset and one batch in flight a lease, fetches that skip, move and halve. Messages
+that are sent are checked before they are stored, and are in memory only when they are acknowledged.
 """
 
 import collections
@@ -38,6 +39,10 @@ class Entry:
     """Whether its data is still there; else fetches skip it without a word."""
     sound: bool = True
     """Whether its checksum is right."""
+    flag: int = 0
+    message_type: str = ""
+    sent_as: int = 0
+    """The place of the request that brought it among all that were carried out; 0: no request did."""
 
 
 @dataclasses.dataclass
@@ -61,9 +66,11 @@ class Store:
     def append(self, partition_id: int, values: Iterable[bytes]) -> None:
         """Store records of a partition."""
         for value in values:
-            # As scattered as the real ones.
-            message_id = zlib.crc32(f"{partition_id}-{len(self.entries)}".encode()) << 20
-            self.entries.append(Entry(partition_id, value, message_id))
+            self.entries.append(Entry(partition_id, value, self.next_id(partition_id)))
+
+    def next_id(self, partition_id: int) -> int:
+        """Return the id of the next record of a partition, as scattered as the real ones."""
+        return 1 + (zlib.crc32(f"{partition_id}-{len(self.entries)}".encode()) << 20)
 
 
 @dataclasses.dataclass
@@ -114,6 +121,8 @@ class BrokerModel:
         self.broker_id = broker_id
         self.holdings: dict[Held, Holding] = collections.defaultdict(Holding)
         self.valid_tokens = {TOKEN}
+        self.sends = 0
+        """How many requests have stored a message."""
         self.now = 0.0
         """The broker's clock, in seconds; who runs the model sets it."""
 
@@ -125,6 +134,7 @@ class BrokerModel:
             Method.PARTITION_HEARTBEAT: (broker_pb2.HeartBeatRequestC2B, self._heartbeat),
             Method.GET_MESSAGE: (broker_pb2.GetMessageRequestC2B, self._get_message),
             Method.COMMIT_OFFSET: (broker_pb2.CommitOffsetRequestC2B, self._commit),
+            Method.SEND_MESSAGE: (broker_pb2.SendMessageRequestP2B, self._send),
         }
         request_type, carry_out = methods[method]
         return carry_out(rpc.parse_message(request_type, body))
@@ -168,6 +178,40 @@ class BrokerModel:
             and entry.readable
             and entry.sound
         ]
+
+    def _send(self, request: broker_pb2.SendMessageRequestP2B) -> Message:
+        refuse = broker_pb2.SendMessageResponseB2P(success=False, errCode=403, errMsg="")
+        if request.authInfo.visitAuthorizedToken not in self.valid_tokens:
+            refuse.errCode, refuse.errMsg = 415, "Visit Authorized Token is invalid!"
+            return refuse
+        store = self._store(request.topicName, request.partitionId)
+        if store is None or request.partitionId % PARTITIONS_PER_STORE >= self.partitions:
+            refuse.errMsg = f"partitionId {request.topicName}-{request.partitionId} not existed"
+            return refuse
+        if not request.data:
+            refuse.errCode, refuse.errMsg = 400, "data length is zero!"
+            return refuse
+        self.sends += 1
+        offset, message_id = store.latest, store.next_id(request.partitionId)
+        store.entries.append(
+            Entry(
+                request.partitionId,
+                request.data,
+                message_id,
+                flag=request.flag,
+                message_type=request.msgType,
+                sent_as=self.sends,
+            )
+        )
+        return broker_pb2.SendMessageResponseB2P(
+            success=True,
+            errCode=200,
+            errMsg=str(message_id),
+            requireAuth=False,
+            messageId=message_id,
+            appendTime=int(self.now * 1000),
+            appendOffset=offset,
+        )
 
     def _store(self, topic: str, partition_id: int) -> Store | None:
         return self.stores.get(StoreId(topic, self.broker_id, partition_id // PARTITIONS_PER_STORE))
@@ -296,7 +340,7 @@ class BrokerModel:
                     messageId=entry.message_id,
                     checkSum=zlib.crc32(entry.value) & 0x7FFFFFFF if entry.sound else 1,
                     payLoadData=entry.value,
-                    flag=0,
+                    flag=entry.flag,
                 )
                 for entry in taken
             ],

@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.batch_sender import BatchSender
-from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
+from tubemq_spark.cluster.kept_producers import broker_pipeline
+from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, OnRefused, SendBatch
 
 
 def single(
@@ -35,6 +38,15 @@ def single(
 class MessageSender(BatchSender):
     """Sends batches of one message, too."""
 
+    def __init__(self, config: ClientConfig, pool: ChannelPool, name: str = "") -> None:
+        super().__init__(broker_pipeline(config, pool.connections, name))
+        self._accepted = 0
+
     def send(self, topic: str, value: bytes, **fields: Any) -> None:  # noqa: ANN401 (those of single)
         """Send one message."""
         self.send_batch(single(topic, value, **fields, number=self._accepted + 1))
+
+    def send_batch(self, batch: SendBatch, on_refused: OnRefused | None = None) -> None:
+        """Send messages, and count them."""
+        super().send_batch(batch, on_refused)
+        self._accepted += len(batch)

@@ -126,7 +126,7 @@ names in the client's certificate; without a certificate, its host.
 |---|---|
 | gateways | Two at least. Each must carry the whole load while another one is away |
 | cores | A process uses little more than one. On larger hosts start one process per core with `reuse_port` and the same `listen`: the system distributes connections over them |
-| threads | One per range that is read, up to `reads`; one per eight of `reads` and `publishes` for short calls; one per producer while it sends; twelve for administration and for closing. Consumers have none: ten thousand need about fifty threads in all |
+| threads | One per range that is read, up to `reads`; one per eight of `reads` and `publishes` for short calls; four for administration. Consumers and producers have none: ten thousand need about fifty threads in all |
 | memory | Twice `total_bytes`, and half a GiB for the process. A session takes about 3 KB |
 | sockets | One per Python process of Spark, one per consumer without Spark, one per broker for all reading, and one per broker for each producer. Raise the limit of open files (`LimitNOFILE`) accordingly |
 | network | Each byte comes in once and goes out once |

@@ -13,12 +13,11 @@ import sys
 
 import pytest
 
+from testkit.message_sender import MessageSender
 from tests.cases import in_one_test
 from tubemq_spark.cli import embedded
 from tubemq_spark.cli.main import build_parser, main
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
@@ -107,7 +106,7 @@ def test_several_brokers_are_told_with_their_addresses_and_a_report_is_a_line_ev
 
 def _produce(introduction, count):
     master = Endpoint.parse(re.search(r"^master +(\S+)$", introduction, re.MULTILINE)[1])
-    with ChannelPool() as pool, Producer(direct_sending(ClientConfig((master,), "etl"), pool)) as producer:
+    with ChannelPool() as pool, MessageSender(ClientConfig((master,), "etl"), pool) as producer:
         for number in range(count):
             producer.send("clicks", b"%d" % number)
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from testkit.message_sender import MessageSender
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.sending import direct_sending
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
@@ -63,9 +64,6 @@ class Broker:
         self.script: Script = then_store()
         self.requests: list[broker_pb2.SendMessageRequestP2B] = []
         self.stored: dict[tuple[str, int], list[bytes]] = collections.defaultdict(list)
-        self.answer_in_groups_of = 1
-        """Answers wait until so many are there, and then go out last first."""
-        self._waiting: list[Callable[[], None]] = []
         self._sizes: dict[tuple[str, int], int] = collections.defaultdict(int)
         self._hung_up: list[object] = []
         self._lock = threading.Lock()
@@ -86,10 +84,7 @@ class Broker:
                 self._hung_up.append(exchange._connection)
                 exchange.hang_up()
             elif deed.answer:
-                self._waiting.append(lambda: _answer(exchange, deed, offset))
-            if len(self._waiting) >= self.answer_in_groups_of:
-                while self._waiting:
-                    self._waiting.pop()()
+                _answer(exchange, deed, offset)
 
     def _store(self, message: broker_pb2.SendMessageRequestP2B) -> int:
         store = (message.topicName, message.partitionId // 10_000)
@@ -212,6 +207,13 @@ def _numbers(text: str) -> list[str]:
     return text.split(":")
 
 
+def direct_producer(config: ClientConfig, connections: Connections) -> Producer:
+    """Return a producer that talks to masters and brokers."""
+    return Producer(
+        lambda run_user_code: BrokerPipeline(config, connections, detailed=True, run_user_code=run_user_code)
+    )
+
+
 class ScriptedCluster:
     """One master, one or more brokers, and producers of them."""
 
@@ -236,7 +238,7 @@ class ScriptedCluster:
 
     def producer(self, **settings: int) -> Producer:
         """Return a producer; the cluster closes it at the latest."""
-        producer = Producer(direct_sending(self.config(**settings), self.pool))
+        producer = direct_producer(self.config(**settings), self.pool.connections)
         self._producers.append(producer)
         return producer
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-import errno
+import queue
 import socket
 import threading
 
@@ -17,7 +17,6 @@ from tubemq_spark.model import Endpoint
 
 SECONDS = 20
 NAME = "tube.test"
-NO_DESCRIPTOR = OSError(errno.EMFILE, "Too many open files")
 NO_THREAD = RuntimeError("can't start new thread")
 
 
@@ -72,12 +71,6 @@ class Exhausted:
         return self._call(*arguments, **named)
 
 
-def without_descriptors(monkeypatch):
-    exhausted = Exhausted(socket.socketpair, NO_DESCRIPTOR)
-    monkeypatch.setattr(socket, "socketpair", exhausted)
-    return exhausted
-
-
 def without_threads(monkeypatch, name):
     exhausted = Exhausted(threading.Thread.start, NO_THREAD, lambda thread: thread.name.startswith(name))
 
@@ -88,38 +81,32 @@ def without_threads(monkeypatch, name):
     return exhausted
 
 
-@pytest.mark.parametrize("lack", ["descriptors", "threads"])
-def test_a_moment_without_room_for_a_look_up_ends_no_producer(server, monkeypatch, lack):
+def test_a_moment_without_a_thread_for_a_look_up_ends_no_producer(server, monkeypatch):
     config = dataclasses.replace(config_of(server), delivery_timeout_ms=60_000)
     with TubeMQClient(config) as client, client.producer() as producer:
         producer.publishable("demo")
-        if lack == "descriptors":
-            exhausted = without_descriptors(monkeypatch)
-        else:
-            exhausted = without_threads(monkeypatch, "tubemq-look-up")
+        exhausted = without_threads(monkeypatch, "tubemq-look-up")
         sent = producer.send("demo", b"x")
         assert exhausted.failed.wait(SECONDS)
         exhausted.failing = False
         assert sent.result(SECONDS)
 
 
-def test_a_producer_that_cannot_be_made_for_want_of_descriptors_says_so(server, monkeypatch):
-    with TubeMQClient(config_of(server)) as client:
-        exhausted = without_descriptors(monkeypatch)
-        with pytest.raises(TubeMQConnectionError, match=r"PROCESS_EXHAUSTED.*Too many open files"):
-            client.producer()
-        exhausted.failing = False
-        with client.producer() as producer:
-            assert producer.send("demo", b"x").result(SECONDS)
-
-
 def test_a_thread_that_cannot_be_started_refuses_one_message(server, monkeypatch):
-    exhausted = without_threads(monkeypatch, "tubemq-send")
+    exhausted = without_threads(monkeypatch, "tubemq-callbacks")
+    told = queue.SimpleQueue()
     with TubeMQClient(config_of(server)) as client, client.producer() as producer:
-        with pytest.raises(TubeMQConnectionError, match=r"PROCESS_EXHAUSTED.*can't start new thread"):
-            producer.send("demo", b"refused")
+        future = producer.send("demo", b"x")
+        for use in (
+            lambda: producer.send("demo", b"refused", callback=lambda *_: None),
+            lambda: future.add_done_callback(told.put),
+        ):
+            with pytest.raises(TubeMQConnectionError, match=r"PROCESS_EXHAUSTED.*can't start new thread"):
+                use()
+        assert future.result(SECONDS)
         exhausted.failing = False
-        assert producer.send("demo", b"x").result(SECONDS)
+        future.add_done_callback(told.put)
+        assert told.get(timeout=SECONDS) is future
 
 
 def test_a_thread_that_cannot_be_started_is_the_trouble_of_one_attempt_to_connect(server, monkeypatch):

@@ -11,7 +11,7 @@ import tubemq_spark.client
 from tests.cases import in_one_test
 from tubemq_spark import errors
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TlsConfig, urls
-from tubemq_spark.client.producer.gathered import MessageFields
+from tubemq_spark.client.producer.messages import MessageFields
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "client" / "sdk-names.md"
 _NAME = re.compile(r"`([A-Z]\w+)(?:\.(\w+))?(?:\((\w+)\))?`")

@@ -13,13 +13,11 @@ from testkit.message_sender import single
 from tests.client.scripted_cluster import OVERFLOW, scripted_cluster, then_store
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers, process_producers
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import ProduceError
-from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.protocol.constants import Method
 
 
@@ -39,7 +37,7 @@ class KeptOf(KeptProducers):
     """The kept producers of a scripted cluster."""
 
     def __init__(self, cluster, **more):
-        super().__init__(cluster.pool, **more)
+        super().__init__(cluster.pool.connections, **more)
         self.config = ClientConfig((cluster.master.server.endpoint,), "test", rpc_timeout_ms=2_000)
 
     def close(self):
@@ -52,12 +50,6 @@ class KeptOf(KeptProducers):
                 sender.send_batch(single("demo", value))
             sender.flush()
             return sender, sender.receipts(), sender.retried
-
-
-def expiries():
-    """Return how many idle producers of the process will be closed when their time is over."""
-    heap = process_scheduler()._heap
-    return sum(entry == task.entry and "idle producer" in task.name for _, entry, task in heap)
 
 
 def fail_after_sending(kept, used, error):
@@ -76,30 +68,6 @@ def test_the_next_task_needs_neither_registration_nor_connection(cluster, kept):
     assert cluster.master.seen.count(Method.PRODUCER_REGISTER) == 1
     assert cluster.master.seen.count(Method.PRODUCER_CLOSE) == 0
     assert len(cluster.broker.server.accepted) == 1
-    wait_until(lambda: expiries() == 1)
-    kept.close_idle()
-    wait_until(lambda: expiries() == 0)
-
-
-def test_a_master_that_hangs_when_an_idle_producer_leaves_holds_up_no_heartbeat(cluster):
-    begun, answer, ticks = threading.Event(), threading.Event(), threading.Semaphore(0)
-    leave = BatchSender.close
-
-    def slow(sender):
-        begun.set()
-        assert answer.wait(20)
-        leave(sender)
-
-    with pytest.MonkeyPatch.context() as patch, contextlib.closing(KeptOf(cluster, idle_ms=1)) as kept:
-        patch.setattr(BatchSender, "close", slow)
-        kept.task(b"a")
-        assert begun.wait(5)
-        other = process_scheduler().every(1, ticks.release, "another task")
-        for _ in range(5):
-            assert ticks.acquire(timeout=5)
-        other.cancel()
-        answer.set()
-        wait_until(lambda: cluster.master.seen.count(Method.PRODUCER_CLOSE) == 1)
 
 
 def test_tasks_of_one_process_share_producers_through_their_cluster(cluster):
@@ -231,8 +199,7 @@ def test_a_forked_child_has_no_producers_and_leaves_those_of_its_parent(cluster,
         assert first.unacknowledged == 0
         kept.close_idle()
 
-    with kept._lock:  # as another thread may hold it
-        in_child(check)
+    in_child(check)
     second, _, retried = kept.task(b"b")
     assert (second is first, retried) == (True, 0)
     assert cluster.stored() == [b"a", b"b"]

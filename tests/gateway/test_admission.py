@@ -11,7 +11,6 @@ from hypothesis import given, settings, strategies as st
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.admission import (
     Admission,
-    Endings,
     Owner,
     Room,
     Stop,
@@ -392,33 +391,6 @@ def test_what_a_thread_waits_for_ends_with_its_call():
             stop.check()
 
     run(scenario)
-
-
-# Endings.
-
-
-def test_an_ending_is_never_refused_and_goes_on_when_nobody_waits_for_it():
-    gate, ended = threading.Event(), []
-
-    async def whole():
-        endings = Endings()
-
-        def end(number):
-            gate.wait()
-            ended.append(number)
-
-        tasks = [asyncio.create_task(endings.run(lambda number=number: end(number))) for number in range(200)]
-        await until(lambda: len(endings) == 200)
-        tasks[150].cancel()
-        gate.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert await endings.close(5) == 0
-
-    try:
-        asyncio.run(whole())
-    finally:
-        gate.set()
-    assert sorted(ended) == list(range(200))
 
 
 # A whole gateway.

@@ -1,20 +1,19 @@
 """A server that was reached once is found again while its name cannot be resolved."""
 
 import asyncio
-import contextlib
 import logging
 import socket
 
 import pytest
 
 from tests.net.test_connection import call, echo, ok, start
+from tests.net.test_send_stream import connecting
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
 from tubemq_spark.net.connection import connect
-from tubemq_spark.net.pipeline import Pipelines
 
 NAMED = Endpoint("master.test", 8715)
 
@@ -85,30 +84,33 @@ def test_a_name_that_was_never_reached_is_an_error(names):
         reach(NAMED)
 
 
+async def open_stream():
+    """Connect as a sender does, and return when it may write."""
+    async with connecting(NAMED) as (stream, owner):
+        await owner.until(lambda: stream.writable)
+
+
 def test_senders_and_callers_know_the_same_addresses(names):
-    with RpcServer(echo) as server, contextlib.closing(Pipelines(connect_timeout_ms=1_000)) as pipelines:
+    with RpcServer(echo) as server:
         names[NAMED.host] = server.endpoint
-        pipeline = pipelines.connect(NAMED)
-        wait_until(lambda: pipelines.drive(0.01) == [] and pipeline.writable)
+        asyncio.run(open_stream())
         names.clear()
         assert answers()
-        second = pipelines.connect(NAMED)
-        wait_until(lambda: pipelines.drive(0.01) == [] and second.writable)
+        asyncio.run(open_stream())
 
 
 def test_the_address_that_was_reached_is_tried_first_the_next_time(monkeypatch):
     monkeypatch.setattr(addresses, "_reached", {})
     with socket.create_server(("127.0.0.1", 0)) as gone:
         away = gone.getsockname()
-    with RpcServer(echo) as server, contextlib.closing(Pipelines(connect_timeout_ms=1_000)) as pipelines:
+    with RpcServer(echo) as server:
         there = server.endpoint.host, server.endpoint.port
         places = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in (away, there)]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: places)
         assert answers()
         with socket.create_server(away):
             assert answers()
-            pipeline = pipelines.connect(NAMED)
-            wait_until(lambda: pipelines.drive(0.01) == [] and pipeline.writable)
+            asyncio.run(open_stream())
             wait_until(lambda: len(server.accepted) == 3)
 
 

@@ -24,7 +24,7 @@ from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
 from tubemq_spark.receipts import Receipt, summarise
 
 if TYPE_CHECKING:
-    from tubemq_spark.client.producer.gathered import MessageFields
+    from tubemq_spark.client.producer.messages import MessageFields
     from tubemq_spark.client.producer.producer import Producer
 
     class _Line(MessageFields):

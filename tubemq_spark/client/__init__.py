@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
-    from tubemq_spark.client.producer.outcomes import SendFuture, SendResult
+    from tubemq_spark.client.producer.futures import SendFuture, SendResult
     from tubemq_spark.client.producer.producer import Producer
     from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
     from tubemq_spark.client.reader.records import Record
@@ -95,8 +95,8 @@ _MODULES: Final = {
     "Receipt": "tubemq_spark.receipts",
     "Record": "tubemq_spark.client.reader.records",
     "SendBatch": "tubemq_spark.protocol.send_batch",
-    "SendFuture": "tubemq_spark.client.producer.outcomes",
-    "SendResult": "tubemq_spark.client.producer.outcomes",
+    "SendFuture": "tubemq_spark.client.producer.futures",
+    "SendResult": "tubemq_spark.client.producer.futures",
     "Subscription": "tubemq_spark.client.subscription",
     "TlsConfig": "tubemq_spark.net.tls",
     "TopicPartition": "tubemq_spark.model",

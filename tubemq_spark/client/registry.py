@@ -4,8 +4,8 @@ Each has a number of its own, from 1 on, which is never used again. A producer i
 made, a consumer from ``open``; both until ``close``. One that its user forgets is not kept alive by this.
 
 When the process ends, consumers that are still open are closed, so that the others of
-their groups need not wait for 30 s until servers have noticed. Producers are closed where their loop is
-(``producer/loop.py``); batch senders hold nothing that others wait for.
+their groups need not wait for 30 s until servers have noticed. ``producer/producer.py`` closes
+producers; batch senders hold nothing that others wait for.
 
 In a forked child nothing is open: what the parent has opened is the parent's.
 """

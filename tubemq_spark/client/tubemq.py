@@ -22,8 +22,9 @@ from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
+from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
+from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription, require_topic_names
@@ -31,6 +32,7 @@ from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net import loop
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.net.tls import TlsConfig
@@ -206,7 +208,7 @@ class TubeMQClient:
         Raises:
             OptionError: a setting cannot be used.
         """
-        config = self._changed(
+        config = self.changed_config(
             linger_ms=linger_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             retry_ambiguous=retry_ambiguous,
@@ -215,13 +217,30 @@ class TubeMQClient:
             stamp_message_time=stamp_message_time,
             message_time_zone=message_time_zone,
         )
-        if self._remote is not None:
-            sending = self._remote.sending(config, name)
-        else:
-            sending = direct_sending(config, self._pool, name)
-        producer = Producer(sending)
+        connections = self._pool.connections
+        producer = Producer(
+            lambda run_user_code: self.producer_pipeline(config, name, connections, run_user_code)
+        )
         self._open.add(producer)
         return producer
+
+    def producer_pipeline(
+        self, config: ClientConfig, name: str, connections: Connections, run_user_code: RunUserCode
+    ) -> Pipeline:
+        """Return what moves the messages of a producer with some settings; not for users.
+
+        Args:
+            config: the settings.
+            name: how the producer calls itself in errors and in the log; by default its client id.
+            connections: those to masters, of the loop in which the pipeline will run.
+            run_user_code: how the user's partitioner is called when a message is sent again.
+
+        Raises:
+            OptionError: a setting makes no sense through gateways.
+        """
+        if self._remote is not None:
+            return self._remote.pipeline(config, name)
+        return BrokerPipeline(config, connections, name, detailed=True, run_user_code=run_user_code)
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Return the partitions to which a topic can be published now, in order.
@@ -335,10 +354,10 @@ class TubeMQClient:
         self._open.add(consumer)
         return consumer
 
-    def _changed(
+    def changed_config(
         self, *, partitioner: str | BuiltInPartitioner | CustomPartitioner | None, **changes: object
     ) -> ClientConfig:
-        """Return the settings with those changes that are not None."""
+        """Return the settings with those changes that are not None; not for users."""
         changes["partitioner"] = by_name(partitioner) if isinstance(partitioner, str) else partitioner
         settings: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
         return dataclasses.replace(self._config, **settings).validate()

@@ -68,7 +68,6 @@ class DirectCluster(Cluster):
     ) -> None:
         self._config = config
         self._web = web
-        self._pool = pool
         self._connections = pool.connections
         self._producers = producers
         self._for_task = for_task
@@ -174,6 +173,7 @@ class DirectCluster(Cluster):
         """Return a producer, which no other caller uses until the end of the block."""
         if self._producers is None:
             from tubemq_spark.client.producer.batch_sender import BatchSender
+            from tubemq_spark.cluster.kept_producers import broker_pipeline
 
-            return BatchSender(self._config, self._pool, name=name)
+            return BatchSender(broker_pipeline(self._config, self._connections, name))
         return self._producers().sender(self._config, name)

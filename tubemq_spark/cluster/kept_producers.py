@@ -10,50 +10,46 @@ master and to connect to the brokers.
 - *closed*.
 
 ``sender`` takes an idle producer of the same settings, or makes one. A block that ends well makes it idle;
-any other block closes it. An idle one is closed after ``idle_ms``, for which the process's scheduler starts a
-thread, and when the process ends.
+any other block closes it. An idle one is closed by a task of the process's loop after ``idle_ms``, and when
+the process ends.
 
-**Invariants.** A producer leaves ``_idle`` under ``_lock`` before anybody uses or closes it, so it has one
-user at a time. A block sees receipts and counts of its own messages only (``BatchSender.pause``). A forked
-child has no idle producers, and closes no connection of its parent.
+**Invariants.** A producer is popped from ``_idle`` before it is used or closed, which succeeds once, so it
+has one user at a time. A block sees receipts and counts of its own messages only (``BatchSender.resume``).
+A forked child has no idle producers, and closes no connection of its parent.
 """
 
+import asyncio
 import atexit
-import dataclasses
-import os
-import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.batch_sender import BatchSender
-from tubemq_spark.net.pool import ChannelPool, process_pool
-from tubemq_spark.net.scheduler import Task, process_scheduler
+from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
+from tubemq_spark.net import loop
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.pool import process_pool
 
 _IDLE_MS: Final = 30_000
 """Longer than most pauses between micro-batches; Spark keeps an idle Python worker for a minute."""
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _Idle:
-    """An idle producer, and what closes it when its time is over."""
-
-    config: ClientConfig
-    producer: BatchSender
-    expiry: Task | None = None
+def broker_pipeline(config: ClientConfig, connections: Connections, name: str = "") -> BrokerPipeline:
+    """Return a pipeline for a batch sender; no code of users runs in it."""
+    return BrokerPipeline(config, connections, name, detailed=False, run_user_code=lambda call: call())
 
 
 class KeptProducers:
-    """The producers of a process over one pool of channels; threads may share it."""
+    """The producers of a process over the same connections; threads may share it."""
 
-    def __init__(self, pool: ChannelPool, idle_ms: float = _IDLE_MS) -> None:
-        self._pool = pool
-        self._idle_ms = idle_ms
-        self._lock = threading.Lock()
-        self._idle: list[_Idle] = []
-        _all.add(self)
+    def __init__(self, connections: Connections, idle_ms: float = _IDLE_MS) -> None:
+        self._connections = connections
+        self._idle_s = idle_ms / 1000
+        self._idle: dict[BatchSender, tuple[ClientConfig, loop.Submitted[None]]] = {}
+        """The idle ones, each with its settings and what closes it when its time is over."""
+        abandon_in_child(self)
 
     def __len__(self) -> int:
         """How many are idle."""
@@ -61,74 +57,46 @@ class KeptProducers:
 
     @contextmanager
     def sender(self, config: ClientConfig, name: str = "") -> Iterator[BatchSender]:
-        """Lend a producer, whose messages are flushed at the end of the block; when it fails, it is closed.
-
-        Raises:
-            TubeMQError: as ``BatchSender.flush``.
-        """
-        producer = self._take(config, name)
+        """Lend a producer, which is flushed at the end of the block; when that fails, it is closed."""
+        idle = self._pop(config)
+        producer = idle or BatchSender(broker_pipeline(config, self._connections, name))
         try:
+            if idle is not None:
+                producer.resume(name)
             yield producer
             producer.flush()
             producer.pause()
         except BaseException:
             producer.close()
             raise
-        self._keep(_Idle(config, producer))
+        expiry = loop.Submitted(self._expire(producer))
+        self._idle[producer] = config, expiry
+        expiry.begin()
 
     def close_idle(self) -> None:
         """Close those that are idle now."""
-        with self._lock:
-            leaving, self._idle = self._idle, []
-        for idle in leaving:
-            _close(idle)
+        while (producer := self._pop()) is not None:
+            producer.close()
 
-    def start_anew(self) -> None:
+    def abandon(self) -> None:
         """Forget the idle ones, which belong to the parent process; for a forked child."""
-        self._idle = []
-        self._lock = threading.Lock()
+        self._idle = {}
 
-    def _take(self, config: ClientConfig, name: str) -> BatchSender:
-        idle = self._pop(config)
-        if idle is None:
-            return BatchSender(config, self._pool, name=name)
-        idle.producer.resume(name)
-        return idle.producer
+    def _pop(self, config: ClientConfig | None = None) -> BatchSender | None:
+        """Remove an idle producer and return it, by default any."""
+        for producer, (settings, expiry) in list(self._idle.items()):
+            if config in (None, settings) and self._idle.pop(producer, None) is not None:
+                expiry.stop()
+                return producer
+        return None
 
-    def _pop(self, config: ClientConfig) -> _Idle | None:
-        with self._lock:
-            idle = next((idle for idle in self._idle if idle.config == config), None)
-            if idle is None:
-                return None
-            self._idle.remove(idle)
-        if idle.expiry is not None:
-            idle.expiry.cancel()
-        return idle
-
-    def _keep(self, idle: _Idle) -> None:
-        with self._lock:
-            self._idle.append(idle)
-            idle.expiry = process_scheduler().after(
-                self._idle_ms / 1000, lambda: self._expire(idle), "closing an idle producer"
-            )
-
-    def _expire(self, idle: _Idle) -> None:
-        with self._lock:
-            if idle not in self._idle:
-                return
-            self._idle.remove(idle)
-        # Closing waits for a master, and the scheduler's thread waits for none.
-        threading.Thread(target=_close, args=(idle,), name="tubemq-closing-producer", daemon=True).start()
+    async def _expire(self, producer: BatchSender) -> None:
+        await asyncio.sleep(self._idle_s)
+        if self._idle.pop(producer, None) is not None:
+            await producer.aclose()
 
 
-def _close(idle: _Idle) -> None:
-    if idle.expiry is not None:
-        idle.expiry.cancel()
-    idle.producer.close()
-
-
-_all: "weakref.WeakSet[KeptProducers]" = weakref.WeakSet()
-_process_producers: Final = KeptProducers(process_pool())
+_process_producers: Final = KeptProducers(process_pool().connections)
 
 
 def process_producers() -> KeptProducers:
@@ -136,10 +104,4 @@ def process_producers() -> KeptProducers:
     return _process_producers
 
 
-def _after_fork_in_child() -> None:
-    for producers in list(_all):
-        producers.start_anew()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 atexit.register(_process_producers.close_idle)

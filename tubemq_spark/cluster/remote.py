@@ -3,11 +3,12 @@
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 
+from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.client.remote.ranges import read_remote_range, read_remote_range_ahead
 from tubemq_spark.cluster.base import Cluster, Sender
-from tubemq_spark.cluster.remote_sender import RemoteSender
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import (
     OffsetBounds,
@@ -146,4 +147,4 @@ class RemoteCluster(Cluster):
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a sender that begins a publish stream when it is first used."""
-        return RemoteSender(self._gateways, name)
+        return BatchSender(GatewayPipeline(self._gateways, name, per_message=False))

@@ -13,8 +13,7 @@ without a policy, the host of the peer. What the gateway does for itself has the
 - *calls*: from their metadata until their status;
 - *sessions*: until they end.
 
-*Endings* (closing what a client has left behind) hold nothing of this: they have a line of their own, without
-a limit, and are never refused.
+What closes what a client has left behind holds nothing of this, and is never refused.
 
 **States of an ask.** *granted*, at once or later; *waiting* in the line; *withdrawn*, when its owner waits no
 longer. A withdrawal tells whether it came too late, and then the caller has the amount to give back.
@@ -31,7 +30,7 @@ longer. A withdrawal tells whether it came too late, and then the caller has the
 
 Who holds something and does not move gives it back when others wait (``pressed``): that is the holder's part.
 
-**Who may change what.** A room may be used by any thread. ``Turns`` and ``Endings`` belong to the event loop.
+**Who may change what.** A room may be used by any thread. ``Turns`` belong to the event loop.
 """
 
 import asyncio
@@ -62,7 +61,6 @@ _USUAL_PACE_S: Final = 0.1
 """How long it takes until something is given back, as long as nothing is known of that."""
 _COMING: Final = 4
 """Which part of the bytes are for messages that are on their way; of these, which part is for one session."""
-_ENDING_THREADS: Final = 8
 ADMINISTRATION_THREADS: Final = 4
 """A master that does not answer over HTTP is waited for by few, since its answers are used by all."""
 
@@ -391,31 +389,6 @@ class Turns:
         raise busy(self._gateway, what, self.room.retry_after_ms)
 
 
-class Endings:
-    """Closes what clients have left behind: never refused, and never given up."""
-
-    def __init__(self) -> None:
-        self._threads = concurrent.futures.ThreadPoolExecutor(_ENDING_THREADS, "tubemq-gateway-endings")
-        self._under_way: set[concurrent.futures.Future[Any]] = set()
-
-    def __len__(self) -> int:
-        """How many are under way or wait."""
-        return len(self._under_way)
-
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """Return what a function returns, which runs in a thread even if the caller is cancelled."""
-        future = self._threads.submit(work)
-        self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(asyncio.wrap_future(future))
-
-    async def close(self, patience_s: float) -> int:
-        """Wait for all of them; return how many have not ended in time."""
-        await _wait_for(self._under_way.copy(), patience_s)
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        return len(self._under_way)
-
-
 class Admission:
     """All rooms of a gateway."""
 
@@ -440,8 +413,7 @@ class Admission:
         self.reads = self._turns("reads", settings.reads)
         """Threads that read ranges."""
         self.publishes = Room(settings.publishes)
-        """Producers; each has a thread while it sends."""
-        self.endings = Endings()
+        """Producers."""
 
     @property
     def waiting(self) -> int:
@@ -468,8 +440,7 @@ class Admission:
     async def close(self, patience_s: float) -> int:
         """Take no more work; return how many threads have not ended in time."""
         turns = (self.questions, self.administration, self.reads)
-        kinds: tuple[Turns | Endings, ...] = (*turns, self.endings)
-        return sum([await kind.close(patience_s) for kind in kinds])
+        return sum([await kind.close(patience_s) for kind in turns])
 
     @contextlib.asynccontextmanager
     async def holding(self, who: Owner, size: int, patience_s: float | None = None) -> AsyncIterator[None]:

@@ -33,7 +33,7 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.admission import Admission
 from tubemq_spark.gateway.data.consuming import Consuming
 from tubemq_spark.gateway.data.fetching import Arrivals
-from tubemq_spark.gateway.data.publishing import Publishing, Senders
+from tubemq_spark.gateway.data.publishing import Pipelines, Publishing
 from tubemq_spark.gateway.data.reading import Ranges
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
@@ -95,8 +95,10 @@ class GatewayServer:
         )
         self._arrivals = Arrivals()
         self._ranges = Ranges(settings, admission, self.metrics, calls)
-        self._senders = Senders(settings, self._upstream.pool, admission)
-        self._publishing = Publishing(settings, self._senders, admission, self.metrics, calls, self._arrivals)
+        self._pipelines = Pipelines(settings, admission.publishes)
+        self._publishing = Publishing(
+            settings, self._pipelines, admission, self.metrics, calls, self._arrivals
+        )
         self._members = Members(settings, admission.administration)
         self._discovery = Discovery(settings, admission.administration)
         self._topics = Topics(settings, admission.administration)
@@ -161,7 +163,7 @@ class GatewayServer:
         watch(
             "upstream_connections",
             "Connections to masters and brokers that all sessions share",
-            lambda: self._upstream.connections,
+            lambda: self._upstream.connections + self._pipelines.connections,
         )
         watch(
             "certificate_expires_seconds",
@@ -173,7 +175,7 @@ class GatewayServer:
             self.metrics.limited(name, getattr(self._settings, name))
 
     def _endings(self) -> int:
-        return len(self._admission.endings) + self._consuming.endings
+        return self._pipelines.closing + self._consuming.endings
 
     async def start(self) -> None:
         """Begin to serve.
@@ -252,7 +254,7 @@ class GatewayServer:
         await self._route_refresh.stop()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
-        await self._senders.close(_THREADS_S)
+        await self._pipelines.close(_THREADS_S)
         # Who asks where partitions are is a member of its group for a moment. If it could not leave, the
         # master would refuse the group other topics for 30 s.
         await self._admission.questions.close(_QUESTIONS_S)

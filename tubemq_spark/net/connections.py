@@ -26,7 +26,8 @@ from typing import Final
 
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.connection import Connection, LookUp, connect, look_up
+from tubemq_spark.net.byte_connection import LookUp, look_up
+from tubemq_spark.net.connection import Connection, connect
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.constants import IDLE_LIMIT_S
 

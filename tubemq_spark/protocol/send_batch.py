@@ -1,6 +1,7 @@
 """Messages on their way to TubeMQ, many at a time and by columns: what a sender takes."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
@@ -57,9 +58,8 @@ class BytesColumn(NamedTuple):
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> Self:
         """Put byte strings one behind the other."""
-        offsets = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(text) for text in texts], out=offsets[1:])
-        return cls(b"".join(texts), offsets)
+        ends = itertools.accumulate(map(len, texts), initial=0)
+        return cls(b"".join(texts), np.fromiter(ends, np.int64, len(texts) + 1))
 
     def value(self, row: int) -> bytes | None:
         """Return the bytes of a row."""

@@ -148,6 +148,8 @@ class SendConnection(Generic[Owner]):
                 shift = start + flight.first - number
                 more = details and Details(*(_picked(column, positions, shift) for column in details))
                 stored.append(Stored(flight.run, positions, _picked(offsets, positions, shift), more))
+        if not failures:
+            return stored, []
         not_stored = []
         refused = self._numbers(np.array([serial_no for serial_no, _ in failures], np.int64))
         for number, (_, answer) in zip(refused.tolist(), failures, strict=True):
@@ -208,7 +210,10 @@ def _consecutive(numbers: Int64s) -> Iterator[tuple[int, int, int]]:
     """Cut numbers where one does not follow the one before; yield the first number, and where each run is."""
     if not len(numbers):
         return
-    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    cuts = np.flatnonzero(numbers[1:] - numbers[:-1] != 1) + 1
+    if not len(cuts):
+        yield int(numbers[0]), 0, len(numbers)
+        return
     starts = [0, *cuts.tolist()]
     yield from zip(numbers[starts].tolist(), starts, [*starts[1:], len(numbers)], strict=True)
 

@@ -83,7 +83,7 @@ class SendCredentials:
 
     def backs(self, prefixes: BytesColumn, headers: Sequence[MessageHeader]) -> BytesColumn:
         """Return what follows the payloads of messages; type and time must be those inside the prefix."""
-        has_attributes = (np.diff(prefixes.offsets) > 0).tolist()
+        has_attributes = (prefixes.offsets[1:] > prefixes.offsets[:-1]).tolist()
         return BytesColumn.of(
             [
                 self.back(has, header.message_type, header.message_time)

@@ -4,7 +4,6 @@
 ids depend on how often a row has occurred, and numbers in errors on how many rows came before.
 """
 
-import functools
 from typing import Final
 
 import numpy as np
@@ -51,25 +50,32 @@ class RowSender:
         messages, start = rows.messages, 0
         for stop in [*np.flatnonzero(rows.refused).tolist(), len(messages)]:
             if stop > start:
-                self._sender.send_batch(
-                    messages.part(start, stop), functools.partial(self._refuse, messages, start)
-                )
+                self._send(messages, start, stop)
             if stop < len(messages):
-                self._refuse(messages, 0, stop, rows.refusal(stop))
+                if self._dead_letters is None:
+                    raise rows.refusal(stop)
+                self._dead_letters.add(_refused_row(messages, stop), rows.refusal(stop))
             start = stop + 1
         if self._dead_letters is not None:
             self._dead_letters.send()
         self.count += batch.num_rows
 
-    def _refuse(self, messages: SendBatch, first: int, place: int, error: TubeMQError) -> None:
-        """Keep a row for the dead letters; raise the error if there are none."""
-        row = first + place
-        if self._dead_letters is not None:
-            self._dead_letters.add(_refused_row(messages, row), error)
+    def _send(self, messages: SendBatch, start: int, stop: int) -> None:
+        """Send some rows; without dead letters, the first that is refused ends that."""
+        dead_letters = self._dead_letters
+        if dead_letters is not None:
+            self._sender.send_batch(
+                messages.part(start, stop),
+                lambda place, error: dead_letters.add(_refused_row(messages, start + place), error),
+            )
             return
-        if error.condition in _NAMELESS:
-            error.about = row_name(messages.first_row + row, messages.values.value(row))
-        raise error
+        try:
+            self._sender.send_batch(messages.part(start, stop))
+        except TubeMQError as error:
+            if error.row is not None and error.condition in _NAMELESS:
+                row = start + error.row
+                error.about = row_name(messages.first_row + row, messages.values.value(row))
+            raise
 
 
 def _refused_row(messages: SendBatch, row: int) -> RefusedRow:

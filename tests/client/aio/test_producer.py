@@ -56,7 +56,7 @@ def threads(kind):
 
 
 @coroutine
-async def test_many_coroutines_send_with_one_thread(cluster):
+async def test_many_coroutines_send_without_a_thread(cluster):
     async with client_of(cluster) as client, client.producer() as producer:
         values = [b"%d" % number for number in range(200)]
         results = await asyncio.gather(*(stored(producer, "demo", value) for value in values))
@@ -64,13 +64,11 @@ async def test_many_coroutines_send_with_one_thread(cluster):
             broker = cluster.brokers[result.partition.broker_id - 1]
             assert broker.stored["demo", 0][result.offset // 28] == value
             assert (result.attempts, result.message_id) == (1, 17)
-        assert len(threads("send")) == 1
-        assert len(threads("aio-calls")) == 1, "the topic was asked for once"
+        assert not threads("aio") + threads("callbacks"), "everything is done in the event loop"
         await producer.flush()  # whoever waits for a message hears of it before it is counted
         assert producer.unacknowledged == 0
         assert sum(receipt.count for receipt in producer.receipts()) == 200
         assert producer.statistics().stored == 200
-    assert not threads("send")
 
 
 @coroutine
@@ -129,13 +127,13 @@ async def test_coroutines_that_send_to_a_broker_whose_share_is_full_wait_alone_a
         "max_in_flight_bytes": 52_000,
     }
     async with client_of(cluster, **settings) as client, client.producer() as producer:
-        loop = producer._sending.loop
+        queue = producer._queue
         await stored(producer, "demo", b"first", partition=(1, 0))
         sending = [
             asyncio.ensure_future(stored(producer, "demo", b"%d" % number, partition=(2, 0)))
             for number in range(300)
         ]
-        await until(lambda: loop._full == {2} and not loop._waiting)
+        await until(lambda: queue._full == {2} and not queue._waiting)
         for _ in range(100):
             await stored(producer, "demo", b"z", partition=(1, 0))
             await stored(producer, "demo", b"z")
@@ -364,7 +362,6 @@ async def test_coroutines_that_wait_for_the_same_topic_ask_once(cluster):
         with pytest.raises(asyncio.CancelledError) as cancelled:
             await first
         assert "was not accepted" in cancelled.value.__notes__[0]
-        assert len(threads("aio-calls")) == 1
         cluster.master.on_heartbeat = lambda: None
         answer.set()
         await asyncio.gather(*others)
@@ -378,7 +375,6 @@ async def test_a_topic_without_partitions_holds_up_no_other(cluster):
         waiting = [asyncio.ensure_future(stored(producer, "slow", b"x")) for _ in range(30)]
         await until(lambda: ["slow"] in cluster.master.asked_for)
         await asyncio.gather(*(stored(producer, "demo", b"%d" % number) for number in range(30)))
-        assert len(threads("aio-calls")) <= 2
         cluster.master.topics["slow"] = "1:1:1#"
         assert len(await asyncio.gather(*waiting)) == 30
 
@@ -394,7 +390,6 @@ async def test_many_topics_without_partitions_hold_up_neither_others_nor_closing
         await until(lambda: {topic for asked in cluster.master.asked_for for topic in asked} >= set(topics))
         for one in waiting[:10]:
             one.cancel()
-        await until(lambda: len(producer._questions) == 10)
         assert await asyncio.wait_for(stored(producer, "demo", b"x"), SECONDS)
         assert await asyncio.wait_for(stored(producer, "other", b"x"), SECONDS)
         cluster.master.topics["slow_11"] = "1:1:1#"
@@ -402,19 +397,6 @@ async def test_many_topics_without_partitions_hold_up_neither_others_nor_closing
         await asyncio.wait_for(producer.close(), SECONDS)
         outcomes = await asyncio.gather(*waiting[12:], return_exceptions=True)
         assert {error.condition for error in outcomes} == {"TUBEMQ_PRODUCER_CLOSED"}
-        assert not producer._questions
-
-
-@coroutine
-async def test_closing_waits_for_no_question_that_a_master_leaves_open(cluster):
-    async with client_of(cluster) as client:
-        producer = client.producer()
-        await stored(producer, "demo", b"x")
-        release = threading.Event()
-        for _ in range(8):
-            client._workers.start(lambda: release.wait(SECONDS))
-        await asyncio.wait_for(producer.close(), SECONDS / 2)
-        release.set()
 
 
 @coroutine
@@ -435,7 +417,6 @@ async def test_close_ends_every_wait(cluster):
             *["TUBEMQ_PRODUCER_CLOSED"] * (5 + 1 - FULL),
         ]
         assert errors[0].may_be_stored
-        assert not threads("send")
 
 
 @coroutine
@@ -507,7 +488,6 @@ async def test_the_client_closes_its_producers(cluster):
         await stored(producer, "demo", b"first")
         assert await client.publishable("demo") == await producer.publishable("demo")
         assert set((await client.layout("demo")).partitions) == set(await producer.publishable("demo"))
-    assert not threads("send")
     with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
         await stored(producer, "demo", b"second")
 
@@ -613,23 +593,4 @@ async def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
         assert "asynchronous producer" in {one.kind for one in open_clients()}
         with pytest.warns(ResourceWarning, match="was not closed"):
             forgotten.clear()
-        await until(lambda: not threads("send"))
         assert "asynchronous producer" not in {one.kind for one in open_clients()}
-
-
-def test_a_loop_that_ends_early_leaves_no_thread_waiting(cluster):
-    """Whoever forgets to close has nobody to be told; the producer goes on without the loop."""
-    client = client_of(cluster)
-
-    async def forget():
-        producer = client.producer()
-        await stored(producer, "demo", b"first")
-        await producer.send("demo", b"second")
-        return producer
-
-    producer = asyncio.run(forget())
-    deadline = threading.Event()
-    while producer.unacknowledged:
-        assert not deadline.wait(0.002)
-    producer._sending.close()
-    assert sorted(cluster.stored()) == [b"first", b"second"]

@@ -11,8 +11,6 @@ from testkit.message_sender import MessageSender
 from tests.client.producer.test_send_batch import batch_of
 from tests.client.ranges import config_of
 from tests.waiting import wait_until
-from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.net.loop import run
@@ -37,16 +35,11 @@ def pool():
 
 
 @contextlib.contextmanager
-def producer_of(server, pool, kind=MessageSender, **settings):
+def producer_of(server, pool, **settings):
     """A producer that a test may leave broken; closing it takes no longer either."""
     settings = {"rpc_timeout_ms": NEVER_MS, "delivery_timeout_ms": TIME_MS, **settings}
-    config = config_of(server, **settings)
-    made = Producer(direct_sending(config, pool)) if kind is Producer else kind(config, pool)
-    with contextlib.closing(made) as producer:
+    with contextlib.closing(MessageSender(config_of(server, **settings), pool)) as producer:
         yield producer
-
-
-both_kinds = pytest.mark.parametrize("kind", [MessageSender, Producer])
 
 
 def send_many(producer, count):
@@ -55,29 +48,26 @@ def send_many(producer, count):
 
 
 @pytest.mark.parametrize("method", [Method.PRODUCER_REGISTER, Method.PRODUCER_HEARTBEAT])
-@both_kinds
-def test_a_master_that_does_not_answer(server, pool, kind, method):
+def test_a_master_that_does_not_answer(server, pool, method):
     held = server.faults.hold(method)
-    with producer_of(server, pool, kind) as producer:
+    with producer_of(server, pool) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             producer.send("demo", b"x")
         assert held.hits > 0
 
 
-@both_kinds
-def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool, kind):
+def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool):
     server.close_topic("demo")
     held = server.faults.hold(Method.BALANCE_REGISTER)
-    with producer_of(server, pool, kind) as producer:
+    with producer_of(server, pool) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             producer.send("demo", b"x")
         assert held.hits > 0
 
 
-@both_kinds
-def test_a_master_that_does_not_answer_the_farewell_of_a_question_for_a_partition(server, pool, kind):
+def test_a_master_that_does_not_answer_the_farewell_of_a_question_for_a_partition(server, pool):
     held = server.faults.hold(Method.CONSUMER_CLOSE)
-    with producer_of(server, pool, kind) as producer:
+    with producer_of(server, pool) as producer:
         with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
             producer.send("demo", b"x", partition=(7, 0))
         assert held.hits == 1
@@ -88,24 +78,24 @@ def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, pool):
         producer.send("demo", b"x")
         producer.flush()
         # Of the heartbeat, too:
-        producer._session._config = config_of(server, rpc_timeout_ms=NEVER_MS, heartbeat_period_ms=20)
-        producer._session._caller._config = producer._session._config
+        session = session_of(producer)
+        session._config = config_of(server, rpc_timeout_ms=NEVER_MS, heartbeat_period_ms=20)
+        session._caller._config = session._config
         held = server.faults.hold(Method.PRODUCER_HEARTBEAT)
         wait_until(lambda: held.hits == 1)
         with pytest.raises(TubeMQConnectionError, match="the request before, which has no answer yet"):
             producer.send("other", b"x")
         producer.send("demo", b"y")
         producer.flush()
-        producer._session._config = config_of(server, rpc_timeout_ms=500)  # of closing
+        session._config = config_of(server, rpc_timeout_ms=500)  # of closing
     assert server.stats().messages_in == 2
     assert held.hits == 1
 
 
 @pytest.mark.parametrize("retry_ambiguous", [True, False])
-@both_kinds
-def test_brokers_that_do_not_answer(server, pool, kind, retry_ambiguous):
+def test_brokers_that_do_not_answer(server, pool, retry_ambiguous):
     server.faults.hold(Method.SEND_MESSAGE)
-    with producer_of(server, pool, kind, retry_ambiguous=retry_ambiguous) as producer:
+    with producer_of(server, pool, retry_ambiguous=retry_ambiguous) as producer:
         producer.send("demo", b"x")
         with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\.AMBIGUOUS.*did not answer in time"):
             producer.flush()
@@ -120,22 +110,16 @@ def test_a_window_in_which_there_is_no_room(server, pool):
 
 
 def session_of(producer):
-    return producer.sending.places.session if isinstance(producer, Producer) else producer._session
+    return producer._pipeline._session
 
 
-def destinations_of(producer):
-    return producer.sending.places.destinations if isinstance(producer, Producer) else producer._destinations
-
-
-@both_kinds
-def test_a_partition_that_does_not_come_back(server, pool, kind):
+def test_a_partition_that_does_not_come_back(server, pool):
     """Its messages wait for it in the send window, and those for others pass them."""
-    with producer_of(server, pool, kind) as producer:
+    with producer_of(server, pool) as producer:
         producer.send("demo", b"x", partition=(2, 0))
         producer.flush()
         server.faults.stop_broker(2, graceful=True)
         run(session_of(producer).refresh())
-        destinations_of(producer).follow()
         producer.send("demo", b"y", partition=(2, 0))
         producer.send("demo", b"z", partition=(1, 0))
         with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\].*does not list demo/2:0"):
@@ -143,11 +127,10 @@ def test_a_partition_that_does_not_come_back(server, pool, kind):
     assert server.stats().messages_in == 2
 
 
-@both_kinds
-def test_a_partition_that_was_not_listed_so_far_is_waited_for_once(server, pool, kind):
+def test_a_partition_that_was_not_listed_so_far_is_waited_for_once(server, pool):
     server.faults.stop_broker(2, graceful=True)
     asked = []
-    with producer_of(server, pool, kind) as producer:
+    with producer_of(server, pool) as producer:
         for _ in range(3):
             with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_AWAY") as raised:
                 producer.send("demo", b"x", partition=(2, 0))
@@ -171,14 +154,3 @@ def test_a_partition_that_does_not_exist_is_asked_for_once_in_a_batch(server, po
     assert refused == [(row, "TUBEMQ_PARTITION_UNKNOWN") for row in range(4)]
     assert asked.hits == 1
     assert server.stats().messages_in == 1
-
-
-def test_the_time_of_one_message_begins_once(server, pool):
-    """It waits for its topic and then for its partition."""
-    deadlines = []
-    with producer_of(server, pool) as producer:
-        begin = producer._publishing.deadline
-        producer._publishing.deadline = lambda: deadlines.append(begin()) or deadlines[-1]
-        with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
-            producer.send("demo", b"x", partition=(7, 0))
-        assert len(deadlines) == 1

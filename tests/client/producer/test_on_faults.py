@@ -18,10 +18,10 @@ from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.send_batch import SendBatch
 
 TOPIC = "demo"
 SENT = [b"%d" % number for number in range(200)]
@@ -39,14 +39,10 @@ def pool():
         yield made
 
 
-hurry = Sleep(lambda _: None)
-
-
 def produce(server, pool, values=SENT, **changes):
     """Return how often a message was sent again."""
-    with MessageSender(config_of(server, **changes), pool, hurry) as producer:
-        for value in values:
-            producer.send(TOPIC, value)
+    with MessageSender(config_of(server, **changes), pool) as producer:
+        producer.send_batch(SendBatch.of(TOPIC, values))
         producer.flush()
         return producer.retried
 
@@ -134,7 +130,7 @@ def test_a_refusal_for_good_stops_everything_behind_it(server, pool):
 
 
 def test_a_producer_the_master_forgot_registers_again(server, pool):
-    with MessageSender(config_of(server), pool, hurry) as producer:
+    with MessageSender(config_of(server), pool) as producer:
         producer.send(TOPIC, b"before")
         producer.flush()
         server.faults.forget_clients()

@@ -1,5 +1,6 @@
 """A broker that failed is asked whether it answers; no message that could go elsewhere finds out."""
 
+import asyncio
 import os
 import resource
 
@@ -10,10 +11,10 @@ from tests.client.ranges import config_of
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer import links
-from tubemq_spark.client.producer.probe import Probe
+from tubemq_spark.client.producer import links, probe
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 from tubemq_spark.net.pool import ChannelPool
 
 TOPIC = "demo"
@@ -58,17 +59,6 @@ def comes_back(sender):
     wait_until(is_used)
 
 
-def outcome_of(probe):
-    outcomes = []
-
-    def ended():
-        outcomes.append(probe.answered())
-        return outcomes[-1] is not None
-
-    wait_until(ended)
-    return outcomes[-1]
-
-
 def test_micro_batches_pass_over_a_frozen_broker_until_it_answers(server, sender):
     server.faults.freeze_broker(AWAY)
     micro_batch(sender)
@@ -102,30 +92,23 @@ def test_a_broker_that_was_stopped_is_used_again(server, sender):
 )
 def test_every_answer_will_do_and_nothing_else(server, answer, answers):
     with RpcServer(answer) as broker:
-        probe = Probe(config_of(server, rpc_timeout_ms=200), "me", broker.endpoint)
-        try:
-            assert outcome_of(probe) is answers
-        finally:
-            probe.close()
+        assert run(probe.answers(config_of(server, rpc_timeout_ms=200), "me", broker.endpoint)) is answers
 
 
 def test_an_address_that_nobody_listens_at_does_not_answer(server):
     with RpcServer(lambda asked: None) as broker:
         endpoint = Endpoint("127.0.0.1", broker.endpoint.port)
-    probe = Probe(config_of(server), "me", endpoint)
-    try:
-        assert outcome_of(probe) is False
-    finally:
-        probe.close()
+    assert run(probe.answers(config_of(server), "me", endpoint)) is False
 
 
 def test_without_a_descriptor_no_broker_answers():
     endpoint = Endpoint("127.0.0.1", 1)
     config, (soft, hard) = ClientConfig((endpoint,), "etl"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    run(asyncio.sleep(0))  # the loop has its own descriptors by now
     lowest_free = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest_free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
     try:
-        assert Probe(config, "me", endpoint).answered() is False
+        assert run(probe.answers(config, "me", endpoint)) is False
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -3,24 +3,20 @@
 import logging
 import pickle
 import time
-import zlib
 
 import pytest
 
 from tests.client.scripted_cluster import (
     OVERFLOW,
     SILENT,
-    STORE,
     VISIT_TOKEN,
-    refuse,
     scripted_cluster,
-    then_store,
 )
-from tubemq_spark.client.producer.producer import Receipt
-from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
+from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.payload import decode_payload
+from tubemq_spark.receipts import Receipt
 
 MIB = 1 << 20
 
@@ -44,17 +40,6 @@ def fail_after_sending(producer):
         raise ZeroDivisionError
 
 
-def test_messages_are_stored_once_and_in_order(cluster):
-    values = [b"%d" % number for number in range(2_000)]
-    with cluster.sender() as producer:
-        for value in values:
-            producer.send("demo", value, partition=(1, 1))
-        producer.flush()
-        assert producer.unacknowledged == 0
-        assert producer.retried == 0
-    assert cluster.broker.stored == {("demo", 1): values}
-
-
 def test_receipts_say_where_messages_landed(cluster):
     with cluster.sender() as producer:
         for number in range(30):
@@ -65,20 +50,6 @@ def test_receipts_say_where_messages_landed(cluster):
             Receipt(TopicPartition("demo", 1, 1), 15, 28, 28 * 29, bytes=15),
         ]
         assert pickle.loads(pickle.dumps(producer.receipts())) == producer.receipts()
-
-
-def test_receipts_have_checksums_when_they_are_asked_for(cluster):
-    """Of the bodies alone, whatever they carry besides; also of those that were sent one by one."""
-    bodies = {partition: [b"%d-%d" % (partition, number) for number in range(50)] for partition in (0, 1)}
-    with cluster.sender(checksums=True) as producer:
-        for number in range(50):
-            for partition, values in bodies.items():
-                how = {"attributes": {"k": "v"}} if number % 3 == 0 else {}
-                producer.send("demo", values[number], partition=(1, partition), **how)
-        producer.flush()
-        found = {one.partition.partition_id: (one.bytes, one.checksum) for one in producer.receipts()}
-    expected = {one: (sum(map(len, some)), sum(map(zlib.crc32, some))) for one, some in bodies.items()}
-    assert found == expected
 
 
 def test_what_travels_is_what_was_given(cluster):
@@ -118,33 +89,12 @@ def test_values_of_any_size_arrive_whole(cluster, size):
     assert cluster.stored() == values
 
 
-def test_messages_without_key_take_turns_over_all_partitions():
-    with scripted_cluster(2, demo="1:2:2,2:2:1#") as cluster:
-        with cluster.sender() as producer:
-            for _ in range(6 * 32):
-                producer.send("demo", b"x")
-        counts = {(b.broker_id, p): len(s) for b in cluster.brokers for (_, p), s in b.stored.items()}
-        assert counts == dict.fromkeys([(1, 0), (1, 1), (1, 10_000), (1, 10_001), (2, 0), (2, 1)], 32)
-
-
 def test_producers_begin_their_turns_at_different_partitions():
     with scripted_cluster(demo="1:100:1#") as cluster:
         for _ in range(6):
             with cluster.sender() as producer:
                 producer.send("demo", b"x")
         assert len(cluster.broker.stored) > 1
-
-
-def test_equal_keys_go_to_equal_partitions(cluster):
-    for _ in range(3):
-        with cluster.sender() as producer:
-            for number in range(50):
-                producer.send("demo", b"k%d" % (number % 10), key=b"k%d" % (number % 10))
-    homes = {}
-    for (_, partition), stored in cluster.broker.stored.items():
-        for value in stored:
-            assert homes.setdefault(value, partition) == partition
-    assert len(set(homes.values())) == 3
 
 
 def test_several_topics_share_one_producer():
@@ -179,15 +129,6 @@ def test_a_topic_that_was_refused_is_not_asked_for_again(cluster):
     assert cluster.master.asked_for == [["nowhere"], ["demo"]]
 
 
-def test_a_topic_that_stays_closed_for_publishing_is_refused_in_time(cluster):
-    cluster.master.deployed.add("closed")
-    with cluster.sender(delivery_timeout_ms=900) as producer:
-        with pytest.raises(ProduceError, match=r"Topic 'closed' cannot be published to.*for 900 ms"):
-            producer.send("closed", b"x")
-        producer.send("demo", b"x")
-    assert cluster.stored() == [b"x"]
-
-
 @pytest.mark.parametrize("name", ["", "__offset_history__", "t" * 65])
 def test_topics_no_master_takes_are_refused_before_it_is_asked(cluster, name):
     with cluster.sender() as producer:
@@ -210,19 +151,6 @@ def test_a_topic_that_becomes_publishable_in_time_is_used(cluster):
     with cluster.sender() as producer:
         producer.send("late", b"x")
     assert cluster.stored("late") == [b"x"]
-
-
-def test_an_empty_value_is_refused(cluster):
-    with cluster.sender() as producer:
-        with pytest.raises(OptionError, match="its value is"):
-            producer.send("demo", b"")
-        producer.send("demo", b"fine")
-    assert cluster.stored() == [b"fine"]
-
-
-def test_attributes_that_cannot_be_written_are_refused(cluster):
-    with cluster.sender() as producer, pytest.raises(OptionError, match="contains ',' or '='"):
-        producer.send("demo", b"x", attributes={"a": "1,2"})
 
 
 @pytest.mark.parametrize(
@@ -343,14 +271,3 @@ def test_close_says_how_many_messages_it_abandons(cluster, caplog):
     for use in (lambda: producer.send("demo", b"x"), producer.flush):
         with pytest.raises(ProduceError, match="producer is closed, and 3 of its messages"):
             use()
-
-
-def test_a_refused_message_leaves_later_producers_untouched(cluster):
-    cluster.broker.script = then_store(refuse(400, "data length over max length"), STORE)
-    first = cluster.sender()
-    with pytest.raises(ProduceError):  # noqa: PT012 - either sees it
-        first.send("demo", b"x")
-        first.flush()
-    with cluster.sender() as second:
-        second.send("demo", b"y")
-    assert cluster.stored() == [b"y"]

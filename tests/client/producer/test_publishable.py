@@ -94,10 +94,10 @@ def test_a_topic_that_was_given_up_is_told_of_when_it_is_open_after_all(server, 
     server.close_topic("demo")
     with client.producer() as producer:
         with pytest.raises(ProduceError, match="TUBEMQ_TOPIC_UNPUBLISHABLE"):
-            producer.sending.places.place_once("demo", None)
+            run(producer._queue.pipeline.place_once("demo", None))
         assert "topic demo is away" in caplog.text
         server.set_topic("demo", TopicSpec(2, 1))
-        assert producer.sending.places.place("demo", None)
+        assert run(producer._queue.pipeline.place("demo", None))
     assert "topic demo is back" in caplog.text
 
 
@@ -130,7 +130,7 @@ def test_asking_does_not_add_a_topic_to_a_producer(server, client):
         producer.send("demo", b"x")
         assert len(producer.publishable("other")) == 3
         assert producer.publishable("demo") == ALL
-        assert producer.sending.places.session._topics == {"demo"}
+        assert producer._queue.pipeline._session._topics == {"demo"}
 
 
 def test_asking_goes_on_while_messages_are_under_way(server, client):
@@ -151,7 +151,7 @@ def test_a_closed_producer_does_not_ask(client):
 
 def settings_of(producer) -> ClientConfig:
     producer.close()
-    return producer.sending.places.session._config
+    return producer._queue.pipeline.config
 
 
 def test_a_producer_has_the_settings_of_its_client_unless_it_is_given_others(server):

@@ -2,13 +2,16 @@
 
 import contextlib
 import itertools
+import signal
+import threading
 import zlib
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.client.scripted_cluster import OVERFLOW, STORE, refuse, scripted_cluster
+from testkit.interrupts import hear_interrupts
+from tests.client.scripted_cluster import OVERFLOW, SILENT, STORE, refuse, scripted_cluster
 from tubemq_spark.client.producer.outgoing import outgoing_batch
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.protocol.payload import decode_payload, encode_payload
@@ -222,6 +225,23 @@ def test_the_first_error_stays(cluster, use):
             with pytest.raises(ProduceError) as later:
                 again()
             assert later.value is first.value
+
+
+def test_an_interrupt_breaks_the_sender_for_good(cluster):
+    def interrupt_at_the_second_attempt(_, number):
+        if number == 1:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return SILENT
+
+    hear_interrupts()
+    cluster.broker.script = interrupt_at_the_second_attempt
+    with contextlib.closing(cluster.sender(rpc_timeout_ms=300, delivery_timeout_ms=9_000)) as sender:
+        sender.send("demo", b"x")
+        with pytest.raises(KeyboardInterrupt):
+            sender.flush()
+        for use in (sender.flush, lambda: sender.send("demo", b"y")):
+            with pytest.raises(ProduceError, match="1 messages not acknowledged"):
+                use()
 
 
 def send_and_flush(producer, body):

@@ -1,6 +1,5 @@
 """What a producer counts is what it did: of requests, answers, bytes and time, for each broker."""
 
-import collections
 import contextlib
 import dataclasses
 import pickle
@@ -8,13 +7,18 @@ import pickle
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.client.producer.test_window import FATES, GOOD, LOST, SILENT, run, send_all, send_batch
+from testkit.virtual_loop import in_virtual_time
+from tests.client.producer.test_window import FATES, SILENT, run, send_all
 from tests.client.scripted_cluster import OVERFLOW, STORE, Do, refuse, scripted_cluster, then_store
-from tests.client.virtual_brokers import Fate
+from tests.client.virtual_brokers import GOOD, Fate
 from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Status
+
+
+def counted(net):
+    return [link.statistics() for link in net.links.all]
 
 
 @settings(deadline=None)
@@ -23,57 +27,33 @@ from tubemq_spark.protocol.constants import Status
     count=st.integers(1, 50),
     brokers=st.integers(1, 3),
 )
-def test_every_request_is_counted_and_accounted_for(fates, count, brokers):
+@in_virtual_time
+async def test_every_request_is_counted_and_accounted_for(fates, count, brokers):
     net, window = run(fates, brokers, 2, delivery_timeout_ms=600_000)
     values = [b"%d" % number for number in range(count)]
     try:
-        send_batch(net, window, values)
-        window.flush()
+        await net.send(window, values)
+        await window.flush()
     except ProduceError:
         return
-    counted = [link.statistics() for link in net.links.all]
-    assert sum(one.requests for one in counted) == net.requests
-    assert sum(one.retries for one in counted) == net.requests - count == window.retried
-    assert sum(one.stored for one in counted) == count
-    assert sum(one.stored_bytes for one in counted) == sum(map(len, values))
-    for one in counted:
+    seen = counted(net)
+    assert sum(one.requests for one in seen) == net.requests
+    assert sum(one.retries for one in seen) == net.requests - count == window.retried
+    assert sum(one.stored for one in seen) == count
+    assert sum(one.stored_bytes for one in seen) == sum(map(len, values))
+    assert {one.broker_id: one.sent_bytes for one in seen if one.sent_bytes} == net.written
+    assert {one.broker_id: one.received_bytes for one in seen if one.received_bytes} == net.read
+    for one in seen:
         assert sum(one.answers.values()) + one.unanswered == one.requests
         assert one.latency.count == one.stored
 
 
-def test_bytes_are_those_of_the_connections():
-    net, window = run([LOST, Fate(stored=False, code=503)], brokers=2)
-    write, drive = net.write, net.drive
-    written, read = collections.Counter(), collections.Counter()
-
-    def counting_write(pipeline, data):
-        written[pipeline.endpoint.port] += len(data)
-        write(pipeline, data)
-
-    def counting_drive(timeout_s):
-        arrivals = drive(timeout_s)
-        for pipeline, arrival in arrivals:
-            read[pipeline.endpoint.port] += len(arrival) if isinstance(arrival, bytes) else 0
-        return arrivals
-
-    net.write, net.drive = counting_write, counting_drive
-    send_all(net, window, 200)
-    counted = [link.statistics() for link in net.links.all]
-    assert {one.broker_id: one.sent_bytes for one in counted} == written
-    assert {one.broker_id: one.received_bytes for one in counted} == read
-
-
-def test_a_request_that_takes_long_is_seen_in_its_broker_s_latency():
+@in_virtual_time
+async def test_a_request_that_takes_long_is_seen_in_its_broker_s_latency():
     net, window = run([], brokers=3)
-    receive = net.receive
-
-    def slow_broker(pipeline, request):
-        net._fate = lambda _: Fate(delay_s=0.2) if pipeline.endpoint.port == 2 else GOOD
-        receive(pipeline, request)
-
-    net.receive = slow_broker
-    send_all(net, window, 600)
-    seen = ProducerStatistics(tuple(link.statistics() for link in net.links.all), 0.0, 0.0)
+    net.slow = {2}
+    await send_all(net, window, 600)
+    seen = ProducerStatistics(tuple(counted(net)), 0.0, 0.0)
     assert seen.slowest.broker_id == 2
     assert 0.2 <= seen.slowest.latency.least_s <= seen.slowest.latency.mean_s <= 0.3
     assert 0.2 <= seen.slowest.latency.percentile_s(50) <= 0.3
@@ -81,36 +61,36 @@ def test_a_request_that_takes_long_is_seen_in_its_broker_s_latency():
     assert seen.latency.count == 600
 
 
-def test_an_answer_that_comes_while_bytes_are_written_has_its_latency():
+@in_virtual_time
+async def test_an_answer_that_comes_while_bytes_are_written_has_its_latency():
     net, window = run([])
     net.bytes_per_s = 1_000_000
-    send_batch(net, window, [b"%1000d" % number for number in range(200)])
-    window.flush()
-    (seen,) = [link.statistics() for link in net.links.all]
+    await net.send(window, [b"%1000d" % number for number in range(200)])
+    await window.flush()
+    (seen,) = counted(net)
     assert seen.latency.count == 200
     assert 0.001 <= seen.latency.least_s <= seen.latency.most_s <= 1.0
 
 
-def test_the_time_for_which_the_window_was_full_is_counted():
+@in_virtual_time
+async def test_the_time_for_which_the_window_was_full_is_counted():
     net, window = run([GOOD] + [Fate(delay_s=0.3)] * 4, max_in_flight=4)
-    send_all(net, window, 1)  # connects
-    for number in range(4):
-        window.room([0, 1])
-        window.submit([net.message(b"%d" % number)])
+    await send_all(net, window, 1)  # connects
+    await net.send(window, [b"%d" % number for number in range(4)])
     assert window.room_wait_s == 0.0
-    window.room([0, 1])
+    await window.room([0, 1])
     assert 0.25 <= window.room_wait_s <= 0.4
 
 
-def test_counts_begin_anew():
+@in_virtual_time
+async def test_counts_can_begin_again():
     net, window = run([SILENT] + [Fate(delay_s=0.3)] * 8, max_in_flight=2)
-    send_all(net, window, 6)
+    await send_all(net, window, 6)
     assert window.retried == 1
     window.forget_counts()
-    assert window.retried == 0
-    assert window.room_wait_s == 0.0
-    send_all(net, window, 3)
-    (seen,) = [link.statistics() for link in net.links.all]
+    assert (window.retried, window.room_wait_s) == (0, 0.0)
+    await send_all(net, window, 3)
+    (seen,) = counted(net)
     assert (seen.requests, seen.retries, seen.unanswered, seen.latency.count) == (3, 0, 0, 3)
 
 

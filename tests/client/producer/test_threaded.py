@@ -18,15 +18,14 @@ from tests.client.scripted_cluster import (
     SILENT,
     STORE,
     Do,
+    direct_producer,
     refuse,
     scripted_cluster,
     then_store,
 )
 from tests.waiting import wait_until
-from tubemq_spark.client.producer.outcomes import SendResult
+from tubemq_spark.client.producer.futures import SendResult
 from tubemq_spark.client.producer.partitioner import PublishedTopic
-from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.pool import ChannelPool
@@ -48,7 +47,7 @@ DIRECT_ONLY = frozenset(
         "test_closing_after_a_flush_leaves_the_master",
         "test_who_waits_for_a_topic_is_released_when_the_producer_is_closed",
         "test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more",
-        "test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more",
+        "test_a_producer_that_is_closed_while_it_registers_leaves_the_master",
         "test_a_producer_that_is_forgotten_ends_by_itself",
         # A gateway is asked for as long as a call may take.
         "test_who_waits_for_a_master_is_released_when_the_producer_is_closed",
@@ -93,8 +92,8 @@ def value_at(cluster, result):
     return broker.stored["demo", 0][result.offset // 28]
 
 
-def send_threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("tubemq-send-")]
+def callback_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("tubemq-callbacks-")]
 
 
 def test_a_future_says_where_its_message_is(cluster):
@@ -109,7 +108,7 @@ def test_a_future_says_where_its_message_is(cluster):
         assert (result.attempts, result.unanswered, result.may_be_repeated) == (1, 0, False)
 
 
-def test_a_callback_is_told_in_the_thread_of_the_producer(cluster):
+def test_callbacks_are_called_in_a_thread_of_the_producer(cluster):
     told = Told()
     with cluster.producer() as producer:
         for number in range(300):
@@ -119,9 +118,9 @@ def test_a_callback_is_told_in_the_thread_of_the_producer(cluster):
         assert sorted(int(value_at(cluster, result)) for result in told.results) == list(range(300))
         assert told.errors == []
         assert len(told.threads) == 1
-        assert told.threads <= {thread.name for thread in send_threads()}
+        assert told.threads <= {thread.name for thread in callback_threads()}
         assert sum(receipt.count for receipt in producer.receipts()) == 300
-    wait_until(lambda: send_threads() == [])  # those of gateways end when nothing comes for a second
+    wait_until(lambda: callback_threads() == [])  # those of gateways end when nothing comes for a second
 
 
 def test_a_batch_is_told_of_message_by_message(cluster):
@@ -294,13 +293,14 @@ def test_what_choosing_a_partition_raises_belongs_to_its_message(cluster):
         choose = PublishedTopic.choose
 
         def fail_for_one(topic, key, value):
-            if value == b"bad":
+            if key == b"bad":
                 raise ZeroDivisionError
             return choose(topic, key, value)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(PublishedTopic, "choose", fail_for_one)
-            futures = [producer.send("demo", value) for value in (b"a", b"bad", b"b", b"bad", b"c")]
+            values = b"a", b"bad", b"b", b"bad", b"c"
+            futures = [producer.send("demo", value, key=value) for value in values]
             errors = [future.exception(SECONDS) for future in futures]
         assert [error is None for error in errors] == [True, False, True, False, True]
         assert "ZeroDivisionError" in str(errors[1])
@@ -465,7 +465,7 @@ def test_a_callback_cannot_flush(cluster):
 def test_a_callback_can_close(cluster):
     with cluster.producer() as producer:
         producer.send("demo", b"x", callback=lambda *_: producer.close())
-        wait_until(lambda: send_threads() == [])
+        wait_until(lambda: callback_threads() == [])
         with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
             producer.send("demo", b"x")
 
@@ -572,7 +572,7 @@ def test_a_flush_waits_for_what_came_before_it_only(cluster):
         early = producer.send("demo", b"early", partition=(1, 0))
         assert asked.wait(SECONDS)
         flushing = pool.submit(producer.flush)
-        wait_until(lambda: producer._loop._flush_to == 1)
+        wait_until(lambda: producer._queue._changes)
         late = producer.send("demo", b"late", partition=(2, 0))
         wait_until(lambda: cluster.brokers[1].requests)
         released.set()
@@ -601,8 +601,8 @@ def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, arguments, co
         assert producer.send("demo", b"x").result(SECONDS)
 
 
-def test_a_callback_waits_for_nothing(cluster):
-    """It runs in the thread in which messages move, and a topic may be waited for very long."""
+def test_a_callback_waits_neither_for_a_topic_nor_for_callbacks(cluster):
+    """A topic may be waited for very long. What becomes of another message it may wait for."""
     cluster.master.deployed.add("later")
     refused = []
 
@@ -624,7 +624,7 @@ def test_a_callback_waits_for_nothing(cluster):
         producer.send("demo", b"x", callback=ask)
         producer.flush()
         producer.send("demo", b"y").result(SECONDS)
-    assert refused == ["TUBEMQ_SEND_WOULD_WAIT", *["TUBEMQ_PRODUCER_IN_CALLBACK"] * 4]
+    assert refused == ["TUBEMQ_SEND_WOULD_WAIT", "TUBEMQ_PRODUCER_IN_CALLBACK"]
 
 
 @pytest.mark.parametrize("partition", [None, (2, 0)])
@@ -776,28 +776,21 @@ def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster)
             waiting.result(SECONDS)
 
 
-def test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more(cluster, monkeypatch):
+def test_a_producer_that_is_closed_while_it_registers_leaves_the_master(cluster, monkeypatch):
     register = cluster.master._register
     producer = cluster.producer()
     closing = threading.Thread(target=producer.close)
 
     def close_meanwhile(exchange):
         closing.start()
-        wait_until(lambda: is_closed(producer), SECONDS)
+        wait_until(lambda: producer._queue.pipeline.error, SECONDS)
         return register(exchange)
 
     monkeypatch.setattr(cluster.master, "_register", close_meanwhile)
     with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
         producer.send("demo", b"x")
     closing.join()
-    assert cluster.master.asked_for == []
     wait_until(lambda: cluster.master.producers == set(), SECONDS)
-
-
-def is_closed(producer):
-    with pytest.raises(ProduceError) as refused:
-        producer.send("demo", b"x", block=False)
-    return refused.value.condition == "TUBEMQ_PRODUCER_CLOSED"
 
 
 def test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more(cluster):
@@ -818,7 +811,7 @@ def test_a_connection_that_ends_while_nothing_is_sent_is_made_again_without_a_wo
     with cluster.producer() as producer:
         assert producer.send("demo", b"x", partition=(1, 0)).result(SECONDS)
         cluster.broker.server.drop_connections()
-        wait_until(lambda: producer._loop._window._owners == {})
+        wait_until(lambda: producer._queue.pipeline._window._owners == {})
         assert producer.send("demo", b"y", partition=(1, 0)).result(SECONDS).attempts == 1
     assert caplog.records == []
 
@@ -840,13 +833,13 @@ def test_the_time_that_a_message_waits_for_others_counts(cluster):
 
 def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
     with ChannelPool() as pool:
-        producer = Producer(direct_sending(cluster.config(), pool))
+        producer = direct_producer(cluster.config(), pool.connections)
         assert producer.send("demo", b"x").result(SECONDS)
         forgotten = [producer]
         del producer
         with pytest.warns(ResourceWarning, match="was not closed"):
             forgotten.clear()
-        wait_until(lambda: send_threads() == [])
+        wait_until(lambda: callback_threads() == [])
         wait_until(lambda: cluster.master.producers == set())
 
 

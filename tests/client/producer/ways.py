@@ -5,7 +5,7 @@ import dataclasses
 
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.remote.connections import Gateways
-from tubemq_spark.client.remote.producing import remote_sending
+from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
@@ -34,7 +34,8 @@ class Fleet:
 
     def producer(self, **settings):
         config = dataclasses.replace(self._cluster.config(**settings), masters=())
-        producer = Producer(remote_sending(Gateways(self.addresses, config), own=True))
+        gateways = Gateways(self.addresses, config)
+        producer = Producer(lambda _: GatewayPipeline(gateways, per_message=True, own=True))
         self._opened.append(producer)
         return producer
 

@@ -4,10 +4,9 @@ import contextlib
 
 import pytest
 
+from testkit.message_sender import MessageSender
 from tests.client.ranges import ROW, TOPIC, config_of, connections_of_process, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
-from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
@@ -41,7 +40,7 @@ def dense():
 
 
 def write(server, numbers, partitions=1):
-    with ChannelPool() as pool, Producer(direct_sending(config_of(server), pool)) as producer:
+    with ChannelPool() as pool, MessageSender(config_of(server), pool) as producer:
         for number in numbers:
             producer.send(TOPIC, b"value %d" % number, partition=(1, number % partitions))
 

@@ -5,10 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from testkit.message_sender import MessageSender
 from tests.client.ranges import ROW, TOPIC, connections_of_process, values, values_of
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.producer.sending import direct_sending
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -48,7 +47,7 @@ class Reader:
         self._server = server
         self._connections = connections
         self._partitions = partitions
-        with Producer(direct_sending(self._config(), pool)) as producer:
+        with MessageSender(self._config(), pool) as producer:
             for broker in (AWAY, THERE):
                 for number in range(COUNT):
                     producer.send(TOPIC, b"value %d" % number, partition=(broker, number % partitions))

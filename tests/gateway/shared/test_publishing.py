@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from tubemq_spark.embedded.server import TopicSpec
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
-from tubemq_spark.protocol.send_batch import SendBatch
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 
 MIB = 1 << 20
 
@@ -66,10 +66,6 @@ class Stream:
         self._requests.put(None)
 
 
-def senders():
-    return [item for item in threading.enumerate() if item.name.startswith("tubemq-send-")]
-
-
 def bytes_in(served):
     return served.server._admission.bytes.used
 
@@ -89,7 +85,7 @@ def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow):
     stream = Stream(narrow.client("writers"))
     numbers = [stream.send(topic, b"%d" % number, b"x", broker_id=1 + number % 3) for number in range(50)]
     (served,) = narrow.served.server._publishing._streams
-    wait_until(lambda: served._under_way == 50)
+    wait_until(lambda: len(served._under_way) == 50)
     hung.release()
     narrow.server.faults.clear()
     answers = stream.finish()
@@ -98,15 +94,16 @@ def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow):
     assert bytes_in(narrow.served) == 0
 
 
-def test_streams_of_one_client_share_a_producer_and_its_thread(narrow):
-    before = len(senders())
+def test_streams_of_equal_settings_share_a_producer_and_take_no_thread(narrow):
     topic = narrow.topic()
     streams = [Stream(narrow.client("writers")) for _ in range(20)]
-    assert len(senders()) == before
+    streams[0].send(topic, b"x")
+    assert streams[0].stored() == 1
+    threads = set(threading.enumerate())
     for stream in streams:
         stream.send(topic, b"x")
     assert [stream.stored() for stream in streams] == [1] * 20
-    assert len(senders()) <= before + 1
+    assert set(threading.enumerate()) <= threads
     assert narrow.served.server._admission.publishes.used == 1
     assert [stream.finish() for stream in streams] == [[]] * 20
 
@@ -224,9 +221,9 @@ def test_what_a_client_names_is_capped(server):
         (failure,) = stream.answer().failures
         fleet.server.faults.clear()
         assert failure.error.condition.startswith("TUBEMQ_SEND_FAILED")
-        (kept,) = served.server._senders._entries.values()
-        assert kept.sender._window._max_messages == 100_000
-        assert kept.sender._most == (100_000, 64 * MIB), "of all streams together"
+        (kept,) = served.server._pipelines._entries.values()
+        assert kept.pipeline.config.max_in_flight == 100_000
+        assert kept.pipeline._most == (100_000, 64 * MIB), "of all streams together"
         stream.break_off()
         fleet.close()
 
@@ -317,6 +314,82 @@ def test_each_message_is_told_of_where_that_is_asked_for(narrow):
     assert sum(item.count for item in answer.receipts) == 2
 
 
+def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(server, narrow):
+    topic = narrow.topic()
+    topics = Coded((topic, "nowhere"), np.array([0, 1, 0, 1, 0, 0, 0]))
+    body = BytesColumn.of([b"0", b"1", b"", b"3", bytes(MIB + 2048), b"5", b"6"])
+    places = Coded(((1, 0), (7, 7)), np.array([0, 0, 0, 0, 0, 1, 0]))
+    headers = Coded((MessageHeader(),), np.zeros(7, np.int64))
+    stream = Stream(narrow.client("writers"))
+    data = sends.to_proto(SendBatch(topics, body, headers, None, places, 11)).SerializeToString()
+    for first in range(0, len(data), MIB):
+        part = pb.PublishStreamRequest.Part(data=data[first : first + MIB], size=len(data))
+        stream.put(part=part, number=1)
+    answer = stream.answer()
+    refused = {
+        failure.error.condition: np.frombuffer(failure.rows, "<i4").tolist() for failure in answer.failures
+    }
+    assert refused == {
+        "TUBEMQ_TOPIC_UNKNOWN": [1, 3],
+        "TUBEMQ_BAD_MESSAGE": [2],
+        "TUBEMQ_MESSAGE_TOO_LONG": [4],
+        "TUBEMQ_PARTITION_UNKNOWN": [5],
+    }
+    texts = {failure.error.condition: failure.error.text for failure in answer.failures}
+    assert "message 13 of stream" in texts["TUBEMQ_BAD_MESSAGE"]
+    assert "message 15 of stream" in texts["TUBEMQ_MESSAGE_TOO_LONG"]
+    assert [item.count for item in answer.receipts] == [2]
+    stream.put(batch=sends.to_proto(SendBatch.of("nowhere", [b"x"] * 3)), number=2)
+    (failure,) = stream.answer().failures
+    assert np.frombuffer(failure.rows, "<i4").tolist() == [0, 1, 2]
+    assert stream.finish() == []
+
+
+def test_the_batches_of_a_stream_are_stored_in_their_order_also_long_ones(narrow):
+    topic = narrow.topic()
+    counts = (3, 5_000, 1, 9_000, 2)
+    stream = Stream(narrow.client("writers"), per_message=True)
+    for count in counts:
+        stream.send(topic, *[b"x"] * count)
+    answers = {answer.number: answer.outcomes for answer in (stream.answer() for _ in counts)}
+    assert stream.finish() == []
+    offsets = [np.frombuffer(answers[number].offsets, "<i8") for number in sorted(answers)]
+    assert [len(column) for column in offsets] == [*counts]
+    assert np.concatenate(offsets).tolist() == [28 * row for row in range(sum(counts))]
+
+
+def test_a_message_that_was_sent_again_is_told_as_that(server, narrow):
+    topic = narrow.topic()
+    stream = Stream(narrow.client("writers"), per_message=True)
+    server.faults.drop_connection(Method.SEND_MESSAGE, times=1)
+    stream.send(topic, b"x")
+    answer = stream.answer()
+    assert np.frombuffer(answer.outcomes.attempts, "<i4").tolist() == [2]
+    assert np.frombuffer(answer.outcomes.unanswered, "<i4").tolist() == [1]
+    assert [(item.retried, item.unanswered) for item in answer.receipts] == [(1, 1)]
+    assert stream.finish() == []
+
+
+def test_a_stream_whose_broker_is_silent_holds_up_no_other(server, narrow):
+    """The share of the silent broker is full long before all messages of its stream are under way."""
+    topic = narrow.topic()
+    held_up = {"max_in_flight": 16, "max_in_flight_bytes": 20_000, "rpc_timeout_ms": 60_000}
+    hung = server.faults.hold(Method.SEND_MESSAGE, broker=1)
+    stuck = Stream(narrow.client("writers", **held_up))
+    stuck.send(topic, *[b"x"] * 500, broker_id=1)
+    wait_until(lambda: hung.hits)
+    other = Stream(narrow.client("writers", **held_up))
+    for number in range(100):
+        other.send(topic, b"%d" % number, broker_id=2)
+        assert other.stored() == 1
+    (kept,) = narrow.served.server._pipelines._entries.values()
+    assert 0 < kept.pipeline.unacknowledged < 500, "the rest waits in its stream"
+    hung.release()
+    server.faults.clear()
+    assert stuck.stored() == 500
+    assert stuck.finish() == other.finish() == []
+
+
 def test_a_topic_that_is_waited_for_holds_up_its_stream_and_takes_no_thread(server, narrow):
     late, topic = narrow.topic(), narrow.topic()
     server.set_topic(late, TopicSpec(accept_publish=False))
@@ -326,7 +399,7 @@ def test_a_topic_that_is_waited_for_holds_up_its_stream_and_takes_no_thread(serv
     for _ in range(20):
         other.send(topic, b"x")
         assert other.stored() == 1
-    wait_until(lambda: narrow.served.server._admission.questions.running == 0)
+    assert narrow.served.server._admission.questions.running == 0
     server.set_topic(late, TopicSpec())
     assert waiting.stored() == 1
     assert waiting.finish() == other.finish() == []
@@ -340,9 +413,11 @@ def test_checking_a_topic_that_cannot_be_published_to_takes_no_thread(server, na
         client.method("CheckTopic").future(client.request("CheckTopic", topic=topic, publishable=True), 30)
         for _ in range(50)
     ]
-    wait_until(lambda: narrow.served.server._admission.questions.running == 0)
+    wait_until(lambda: narrow.served.server._admission.calls.used == 50)
+    assert narrow.served.server._admission.questions.running == 0
     for call in calls:
         call.cancel()
+    wait_until(lambda: narrow.served.server._admission.calls.used == 0)
     publish(narrow.client("writers", delivery_timeout_ms=86_400_000), narrow.topic(), b"x")
 
 
@@ -407,14 +482,15 @@ def test_what_a_draining_gateway_did_not_answer_it_did_not_take(server):
 def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narrow):
     topic = narrow.topic()
     stream = Stream(narrow.client("writers"))
+    hung = narrow.server.faults.hold(Method.SEND_MESSAGE)
     stream.send(topic, b"x")
-    assert stream.stored() == 1
-    (kept,) = narrow.served.server._senders._entries.values()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept.sender._window, "submit", lambda _: 1 // 0)
-        stream.send(topic, b"y")
-        (failure,) = stream.answer().failures
+    wait_until(lambda: hung.hits)
+    (kept,) = narrow.served.server._pipelines._entries.values()
+    narrow.served._loop.call_soon_threadsafe(kept.pipeline.break_off, ZeroDivisionError())
+    (failure,) = stream.answer().failures
     assert failure.error.condition == "TUBEMQ_MESSAGE_ABANDONED"
+    hung.release()
+    narrow.server.faults.clear()
     stream.send(topic, b"z")
     assert stream.stored() == 1
     assert stream.finish() == []

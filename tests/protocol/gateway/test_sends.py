@@ -59,6 +59,12 @@ def test_messages_travel_in_parts_that_a_gateway_takes(batch, parts):
         assert limits.parsed_bytes(pb.MessageBatch, data) >= len(data)
 
 
+def test_a_part_has_as_many_messages_as_fit(monkeypatch):
+    monkeypatch.setattr(limits, "PART_BYTES", 60)
+    batch = SendBatch.of("demo", [bytes(6)] * 25 + [bytes(100), b"last"])
+    assert list(sends.parts(batch, 1, 27)) == [(1, 11), (11, 21), (21, 25), (25, 26), (26, 27)]
+
+
 @given(send_batches())
 def test_messages_arrive_as_they_were_given(batch):
     again = there_and_back(batch)

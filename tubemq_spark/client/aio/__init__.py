@@ -17,13 +17,15 @@ that package.
 **Threads.** No coroutine blocks the event loop, and none takes a thread while it waits for a message, for
 room or for a broker's answer. These threads exist, however many calls there are:
 
-- per producer one, in which messages move, from the first message on;
-- per connection of consumers and to masters one, which reads;
+- per connection of consumers one, which reads;
+- per stream to a gateway one, where producers go through gateways;
 - per consumer one that keeps its leases, and for a member of a group one more that carries out what the
   master wants;
 - per process one for heartbeats to masters;
-- per client at most eight workers, made when they are first needed, for what blocks and is rare: opening, a
-  new connection, a question to a master; as many for closing, and as many for ``read`` (see ``workers``).
+- per client at most eight workers, made when they are first needed, for what blocks and is rare: opening
+  consumers, a question through a gateway; as many for closing, and as many for ``read`` (see ``workers``).
+
+Producers move their messages in the event loop itself.
 
 **One event loop.** A producer or a consumer belongs to the event loop that uses it first. Another one is
 refused, and so is a forked child.

@@ -130,8 +130,7 @@ class AsyncTubeMQClient:
         Raises:
             OptionError: a setting cannot be used.
         """
-        threaded = self._client.producer(
-            name,
+        config = self._client.changed_config(
             linger_ms=linger_ms,
             delivery_timeout_ms=delivery_timeout_ms,
             retry_ambiguous=retry_ambiguous,
@@ -140,7 +139,10 @@ class AsyncTubeMQClient:
             stamp_message_time=stamp_message_time,
             message_time_zone=message_time_zone,
         )
-        producer = AsyncProducer(threaded.sending, self._workers)
+        connections = self._connections
+        producer = AsyncProducer(
+            lambda run_user_code: self._client.producer_pipeline(config, name, connections, run_user_code)
+        )
         self._open.add(producer)
         return producer
 

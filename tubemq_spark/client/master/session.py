@@ -236,6 +236,8 @@ class MasterSession(abc.ABC):
         self._config = config
         self._caller = MasterCaller(config, connections, until)
         self._heartbeats: asyncio.Task[None] | None = None
+        self._may_be_known = False
+        """Whether the master may have registered us; also when ``open`` was cancelled."""
         self._is_due = asyncio.Event()
         """Set when the next heartbeat is not to wait for the end of the period."""
         self._missed_since: float | None = None
@@ -259,7 +261,12 @@ class MasterSession(abc.ABC):
             TubeMQConnectionError: no master answered.
         """
         async with self._exclusively(until):
-            await self._patiently(self._register)
+            self._may_be_known = True
+            try:
+                await self._patiently(self._register)
+            except TubeMQError:
+                self._may_be_known = False
+                raise
             self._heartbeats = asyncio.create_task(
                 self._send_heartbeats(), name=f"heartbeat of {self.client_id}"
             )
@@ -273,10 +280,12 @@ class MasterSession(abc.ABC):
         That takes no longer than ``LEAVE_MS``, also while another request waits for its answer.
         """
         heartbeats, self._heartbeats = self._heartbeats, None
-        if heartbeats is None:
+        if heartbeats is not None:
+            heartbeats.cancel()
+            await asyncio.wait([heartbeats])
+        if not self._may_be_known:
             return
-        heartbeats.cancel()
-        await asyncio.wait([heartbeats])
+        self._may_be_known = False
         try:
             async with self._exclusively(_deadline(min(LEAVE_MS, self._config.rpc_timeout_ms))):
                 await self._leave()

@@ -1,7 +1,10 @@
-"""Every partition a producer sends to, as the master told it last; nothing here waits."""
+"""Every partition a producer sends to, as the master told it last; nothing here waits.
+
+The loop changes what is here. Any thread may read topics and partitions, of which none is ever removed.
+"""
 
 import random
-import threading
+from collections.abc import Callable
 
 from tubemq_spark.client.master.producers import ProducerSession, PublishRoutes
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
@@ -16,12 +19,7 @@ from tubemq_spark.receipts import Receipt
 
 
 class Destinations:
-    """Follows the master's heartbeats; keeps a partition's receipt when its broker is gone.
-
-    Any thread may make topics and partitions known (``follow``, ``update``, ``of``): what they change, they
-    change under ``_lock``. The rest is for the thread that drives the send window. It reads without the lock
-    what is there: nothing is ever removed.
-    """
+    """Follows the master's heartbeats; keeps a partition's receipt when its broker is gone."""
 
     def __init__(
         self,
@@ -32,13 +30,11 @@ class Destinations:
         keep_order: bool = False,
     ) -> None:
         """Create it without topics; with ``keep_order``, messages with a key stay in their partition."""
-        self._lock = threading.RLock()
         self._chosen_by = chosen_by
         self._keep_order = keep_order
         self._session = session
         self._links = links
         self.topics: dict[str, PublishedTopic] = {}
-        """The topics that were published to."""
         self._by_partition: dict[TopicPartition, Destination] = {}
         self._tokens = (UNDEFINED, "")
         self._address = sent_address(session.host)
@@ -59,15 +55,14 @@ class Destinations:
 
     def follow(self) -> None:
         """Take over what heartbeats have changed; cheap when they have not."""
-        with self._lock:
-            self.heartbeats = self._session.heartbeats
-            for topic in self.topics.values():
-                routes = self._session.routes(topic.name)
-                if routes is not topic.routes:
-                    self.update(topic.name, routes)
-            if self._session.broker_tokens != self._tokens:
-                self._tokens = self._session.broker_tokens
-                self.credentials = SendCredentials(self._address, *self._tokens)
+        self.heartbeats = self._session.heartbeats
+        for topic in self.topics.values():
+            routes = self._session.routes(topic.name)
+            if routes is not topic.routes:
+                self.update(topic.name, routes)
+        if self._session.broker_tokens != self._tokens:
+            self._tokens = self._session.broker_tokens
+            self.credentials = SendCredentials(self._address, *self._tokens)
 
     def refresh(self) -> None:
         """Ask the master for all topics, in the background."""
@@ -75,28 +70,20 @@ class Destinations:
 
     def update(self, name: str, routes: PublishRoutes) -> PublishedTopic:
         """Take over a topic's routes; the partitions known before stay known while none is listed."""
-        with self._lock:
-            topic = self.topics.get(name)
-            if topic is None:
-                topic = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
-                self.topics[name] = topic
-            elif routes.partitions and routes.partitions != topic.routes.partitions:
-                for destination in topic.partitioner.targets:
-                    destination.listed = destination.partition in routes.partitions
-                topic.partitioner = self._partitioner(routes)
-            topic.routes = routes
-            topic.max_message_bytes = routes.max_message_bytes
-            return topic
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = PublishedTopic(name, routes, self._partitioner(routes), self._links, self._chosen_by)
+            self.topics[name] = topic
+        elif routes.partitions and routes.partitions != topic.routes.partitions:
+            for destination in topic.partitioner.targets:
+                destination.listed = destination.partition in routes.partitions
+            topic.partitioner = self._partitioner(routes)
+        topic.routes = routes
+        topic.max_message_bytes = routes.max_message_bytes
+        return topic
 
     def redirect(self, message: Run) -> str:
-        """Choose the destination of a message that is to be sent again; it may stay.
-
-        Returns:
-            Nothing when it has one; otherwise why it has none now.
-
-        Raises:
-            ProduceError: the user's partitioner raised an error, or returned something else than a partition.
-        """
+        """Choose where a message goes that is to be sent again; return why nowhere, if so."""
         partition = message.destination.partition
         topic = self.topics[partition.topic]
         if not topic.routes.partitions:
@@ -108,26 +95,34 @@ class Destinations:
             message.destinations = (same,)
         else:
             topic.partitioner.end_turn(message.destination)
-            message.destinations = (topic.choose_again(message.key, message.value),)
+            message.destinations = (topic.choose(message.key, b""),)
         return ""
+
+    def choice_by_user(self, message: Run) -> Callable[[], Destination] | None:
+        """Return what asks the user's partitioner where a message goes next; None if it does not choose."""
+        topic = self.topics[message.destination.partition.topic]
+        if topic.custom is None or not topic.routes.partitions or message.named:
+            return None
+        if self._keep_order and message.is_bound:
+            return None
+        topic.partitioner.end_turn(message.destination)
+        return lambda: topic.choose_again(message.key, message.value)
 
     def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
         """Return what stands for a partition, whose broker may have moved."""
-        with self._lock:
-            destination = self._by_partition.get(partition)
-            if destination is None:
-                link = self._links.to(partition.broker_id, endpoint)
-                place = encode_place(self._session.client_id, partition.topic, partition.partition_id)
-                destination = self._by_partition[partition] = Destination(partition, link, place)
-            elif destination.link.endpoint != endpoint:
-                destination.link = self._links.to(partition.broker_id, endpoint)
-            destination.listed = True
-            return destination
+        destination = self._by_partition.get(partition)
+        if destination is None:
+            link = self._links.to(partition.broker_id, endpoint)
+            place = encode_place(self._session.client_id, partition.topic, partition.partition_id)
+            destination = self._by_partition[partition] = Destination(partition, link, place)
+        elif destination.link.endpoint != endpoint:
+            destination.link = self._links.to(partition.broker_id, endpoint)
+        destination.listed = True
+        return destination
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged, in the partitions' order."""
-        with self._lock:
-            used = [destination for destination in self._by_partition.values() if destination.count]
+        used = [destination for destination in list(self._by_partition.values()) if destination.count]
         return sorted((destination.receipt() for destination in used), key=lambda receipt: receipt.partition)
 
     def forget_receipts(self) -> None:

@@ -1,9 +1,9 @@
 """The brokers of one producer, and which of them messages without key and partition pass over."""
 
-from collections.abc import Callable
-from typing import Final
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from tubemq_spark.client.producer.probe import Probe
 from tubemq_spark.client.producer.runs import BrokerLink
 from tubemq_spark.client.producer.statistics import BrokerStatistics
 from tubemq_spark.model import Endpoint
@@ -21,7 +21,7 @@ reach few partitions."""
 class BrokerLinks:
     """The brokers met so far, each *avoided*, *crowded*, or neither.
 
-    A broker is passed over after a failure (*avoided*), until it answers a ``Probe``, which is sent after a
+    A broker is passed over after a failure (*avoided*), until it answers a probe, which is sent after a
     while, each time twice as long, until the broker stores a message again; and while it holds its share of
     the window (*crowded*), so that one slow broker leaves the other shares alone. A broker that failed has a
     share of one message until it stores one.
@@ -39,22 +39,18 @@ class BrokerLinks:
         timeout_ms: int,
         *,
         detailed: bool = False,
-        new_probe: Callable[[Endpoint], Probe] | None = None,
+        probe: Callable[[Endpoint], Coroutine[Any, Any, bool]] | None = None,
     ) -> None:
-        """Create it without brokers.
-
-        Args:
-            timeout_ms: within which time brokers are told that an answer is wanted.
-            new_probe: begins to ask whether a broker answers; without it, the next message finds out.
-            detailed: whether stored messages are told of with details.
-        """
+        """Create it without brokers."""
         self._timeout_ms = timeout_ms
         self._detailed = detailed
         self._links: dict[tuple[int, Endpoint], BrokerLink] = {}
         self._avoided: dict[BrokerLink, float] = {}
         """Until when each is not asked whether it answers."""
-        self._new_probe = new_probe
-        self._probes: dict[BrokerLink, Probe] = {}
+        self._probe = probe
+        self._probes: dict[BrokerLink, asyncio.Task[bool]] = {}
+        self.on_answer: Callable[[], object] = lambda: None
+        """Called when a probe has ended."""
         self._crowded: set[BrokerLink] = set()
         self._latest: dict[int, BrokerLink] = {}
         """The link of each broker at the address that was met last."""
@@ -63,7 +59,6 @@ class BrokerLinks:
         self.longest_turn = _LONGEST_TURN
         """How many messages a partition gets before the next one; few where a broker's share is small."""
         self.all: tuple[BrokerLink, ...] = ()
-        """Every broker met so far."""
         self.passed_over: frozenset[int] = frozenset()
         """Ids of the brokers to pass over now."""
         self.failing: frozenset[int] = frozenset()
@@ -113,16 +108,18 @@ class BrokerLinks:
     def _answers(self, link: BrokerLink) -> bool | None:
         """Return whether a broker answers; None as long as that is not known."""
         # At an old address none is expected, and messages go to the new one.
-        if self._new_probe is None or self._latest[link.broker_id] is not link:
+        if self._probe is None or self._latest[link.broker_id] is not link:
             return True
-        if link not in self._probes:
-            self._probes[link] = self._new_probe(link.endpoint)
-        return self._probes[link].answered()
+        probe = self._probes.get(link)
+        if probe is None:
+            probe = self._probes[link] = asyncio.create_task(self._probe(link.endpoint))
+            probe.add_done_callback(lambda _: self.on_answer())
+        return probe.result() if probe.done() else None
 
     def _forget_failure(self, link: BrokerLink) -> None:
         self._avoided.pop(link, None)
         if (probe := self._probes.pop(link, None)) is not None:
-            probe.close()
+            probe.cancel()
 
     def recovered(self, link: BrokerLink) -> None:
         """Forget a broker's failures: it has stored a message."""
@@ -130,16 +127,13 @@ class BrokerLinks:
         self._forget_failure(link)
         self._update()
 
-    def close(self) -> None:
-        """Ask no broker any more."""
-        for probe in self._probes.values():
-            probe.close()
+    async def close(self) -> None:
+        """Ask no broker any more, and wait until none is asked."""
+        probes = list(self._probes.values())
         self._probes.clear()
-
-    def abandon(self) -> None:
-        """Drop the probes in a forked child."""
-        for probe in self._probes.values():
-            probe.abandon()
+        for probe in probes:
+            probe.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
 
     def share_out(self, messages: int, size: int) -> None:
         """Give each broker its share of the window, and pass over those that hold it already."""
@@ -176,7 +170,10 @@ class BrokerLinks:
         if aside or self.full:
             for link in self.all:
                 link.full = several and self._is_full(link)
-            self.full = frozenset(link.broker_id for link in self.all if link.full)
+            full = frozenset(link.broker_id for link in self.all if link.full)
+            if full != self.full:
+                self.full = full
+                self._update()
 
     def _is_full(self, link: BrokerLink) -> bool:
         size = link.held_bytes + link.waiting_bytes + _OWN_BYTES * link.messages
@@ -205,4 +202,4 @@ class BrokerLinks:
     def _update(self) -> None:
         troubled = {link for link in self._crowded if link.troubles or link.silent} | self._avoided.keys()
         self.failing = frozenset(link.broker_id for link in troubled)
-        self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing
+        self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing | self.full

@@ -43,7 +43,6 @@ class SendLog:
         self.sender = sender
         self._began = self._clock()
         self.outages = 0
-        """How many there were."""
         self.outage_s = 0.0
         """How long those took that are over."""
         self._now: dict[str, _Outage] = {}

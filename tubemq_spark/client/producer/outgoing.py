@@ -1,25 +1,53 @@
 """Batches of messages whose payloads can be written: what a producer accepts, row by row."""
 
+import itertools
 import math
 import re
-from collections.abc import Sequence
-from typing import Final
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
-from tubemq_spark.client.producer.outcomes import RowOutcomes
-from tubemq_spark.errors import OptionError
-from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
+from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.protocol.payload import check_attribute, empty_value, encode_prefix, with_pair
+from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
 from tubemq_spark.receipts import describe_message
 
-_PAIR_BYTES: Final = 32
-"""More than what an id takes in a payload beside itself."""
+if TYPE_CHECKING:
+    from tubemq_spark.client.producer.runs import Destination
+
+_MAY_BE_STORED: Final = "it may be stored, so look for it in the topic before you send it again"
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9_.:/+-]*")
 """Texts that are attributes wherever they are cut."""
+
+
+class RowOutcomes(Protocol):
+    """Takes what becomes of the messages of a batch, by their rows."""
+
+    def asked(self, row: int) -> bool:
+        """Whether the outcome of an open message is asked for; its failure ends no other message then."""
+
+    def stored(
+        self,
+        rows: Sequence[int],
+        partitions: Sequence[TopicPartition],
+        offsets: Int64s,
+        details: Details | None,
+        attempts: int,
+        unanswered: int,
+    ) -> None:
+        """End messages that a broker has stored; all of them were sent equally often.
+
+        ``partitions`` is one for each, or one for all.
+        """
+
+    def failed(self, row: int, error: TubeMQError) -> None:
+        """End a message that will not be sent again, and whose outcome is asked for."""
 
 
 class OutgoingBatch:
@@ -35,14 +63,18 @@ class OutgoingBatch:
         "_keys",
         "_longest",
         "_partitions",
+        "_source",
         "_topics",
+        "accepted_at",
+        "destinations",
         "ends",
         "first_row",
         "give_up_at",
+        "is_placed",
         "outcomes",
         "payloads",
+        "refused",
         "sender",
-        "waited_s",
     )
 
     def __init__(
@@ -56,20 +88,30 @@ class OutgoingBatch:
         first_row: int = 1,
         *,
         checksums: bool = False,
+        source: SendBatch | None = None,
+        longest: int = -1,
     ) -> None:
         """Take columns of equal length; ``headers`` belong to the prefixes of ``payloads``.
 
         ``topics`` may be one for all messages. With ``checksums`` those of the bodies are computed, now.
+        ``source`` is what the messages were made of, if that was a batch; ``longest`` is the length of the
+        longest payload, if that is known.
         """
         self.payloads = payloads
         self.ends = ends
         """The size of all payloads before each message, and of all together at the end."""
         self.first_row = first_row
         """The number of the first message among all of its sender."""
-        self.waited_s = 0.0
-        """How long the messages had waited when the send window accepted them."""
+        self.accepted_at: float | None = None
+        """``time.monotonic()`` when the first message began to wait for its turn."""
         self.outcomes: RowOutcomes | None = None
         """Who is told what becomes of single messages; None: no message has a callback."""
+        self.destinations: Sequence[Destination | None] | None = None
+        """The partition of each message that its caller or the caller's partitioner has chosen, if any."""
+        self.is_placed = False
+        """Whether the topics and partitions of all messages were known before: none is asked for again."""
+        self.refused: Mapping[int, TubeMQError] = {}
+        """Why messages must not be accepted, by their rows."""
         self.give_up_at = math.inf
         """When the messages are given up at the latest, in the window's time."""
         self.sender = ""
@@ -78,7 +120,8 @@ class OutgoingBatch:
         self._headers = headers
         self._keys = keys
         self._partitions = partitions
-        self._longest = -1
+        self._source = source
+        self._longest = longest
         self._checksums = running_checksums(payloads.values) if checksums else None
         # Single numbers of it are read faster than those of the array, and no list of all is needed.
         self._body_ends = payloads.values.offsets.data
@@ -88,6 +131,11 @@ class OutgoingBatch:
 
     def __len__(self) -> int:
         return len(self.ends) - 1
+
+    @property
+    def waited_s(self) -> float:
+        """How long the messages have waited before the pipeline accepts them."""
+        return 0.0 if self.accepted_at is None else time.monotonic() - self.accepted_at
 
     def topic(self, row: int) -> str:
         """Return the topic of a message."""
@@ -136,7 +184,8 @@ class OutgoingBatch:
         """Return the length of each of some bodies."""
         if not self._body_sizes:
             self._body_sizes = np.diff(self.payloads.values.offsets).tolist()
-        return _picked(self._body_sizes, rows)
+        sizes = self._body_sizes
+        return sizes[rows.start : rows.stop] if isinstance(rows, range) else [sizes[row] for row in rows]
 
     def checksum_of(self, rows: Sequence[int]) -> int | None:
         """Return the sum of the CRC-32 of some bodies; None when they were not computed."""
@@ -165,8 +214,19 @@ class OutgoingBatch:
         """Return words that let the user find a message."""
         return describe_message(self.first_row + row, self.sender or sender, self.value(row))
 
+    def tell_abandoned(self, row: int, sender: str, cause: object) -> None:
+        """Tell who asked that a message has no outcome."""
+        if self.outcomes is not None and self.outcomes.asked(row):
+            message = f"message {self.first_row + row} of {self.sender or sender}"
+            error = ProduceError(
+                "TUBEMQ_MESSAGE_ABANDONED", message=message, cause=cause, fate=_MAY_BE_STORED, unanswered=1
+            )
+            self.outcomes.failed(row, error)
+
     def as_batch(self, first: int, after: int) -> SendBatch:
         """Return some messages that follow one another, for who sends them on."""
+        if self._source is not None:
+            return self._source.part(first, after)
         rows = after - first
         topics = tuple(dict.fromkeys(self._topics))
         code_of = {topic: code for code, topic in enumerate(topics)}
@@ -217,40 +277,24 @@ def outgoing_batch(
     sizes = np.diff(batch.values.offsets)
     totals = sizes + np.diff(prefixes.offsets)[codes]
     keys, partitions = batch.keys, batch.partitions
-    return (
-        OutgoingBatch(
-            _topics(batch.topics),
-            Payloads(batch.values, prefixes, codes),
-            headers,
-            [0, *totals.cumsum().tolist()],
-            None if keys is None else [keys.value(row) for row in range(len(codes))],
-            None if partitions is None else [partitions.values[code] for code in partitions.codes.tolist()],
-            batch.first_row,
-            checksums=checksums,
-        ),
-        _unwritable(codes, sizes, errors),
+    outgoing = OutgoingBatch(
+        _topics(batch.topics),
+        Payloads(batch.values, prefixes, codes),
+        headers,
+        [0, *totals.cumsum().tolist()],
+        None if keys is None else _values(keys),
+        None if partitions is None else [partitions.values[code] for code in partitions.codes.tolist()],
+        batch.first_row,
+        checksums=checksums,
+        source=batch,
+        longest=int(totals.max(initial=0)),
     )
-
-
-def unwritable_rows(batch: SendBatch) -> tuple[dict[int, OptionError], Int64s]:
-    """Return by their rows why messages of a batch cannot be written, and how long payloads are at most."""
-    prefixes, errors = _prefixes(batch.headers.values)
-    codes, sizes = batch.headers.codes, np.diff(batch.values.offsets)
-    lengths = sizes + np.diff(prefixes.offsets)[codes]
-    unwritable: dict[int, OptionError] = {}
-    if batch.uids is not None:
-        unwritable = _unwritable_uids(batch.uids)
-        lengths = lengths + np.diff(batch.uids.offsets) + _PAIR_BYTES
-    return unwritable | _unwritable(codes, sizes, errors), lengths
+    return outgoing, _unwritable(codes, sizes, errors)
 
 
 def refused_message(error: OptionError, message: str) -> OptionError:
     """Return why a message cannot be written, with words that let the user find it."""
     return OptionError("TUBEMQ_BAD_MESSAGE", what=f"{error.parameters['what']} ({message})")
-
-
-def _picked(column: Sequence[int], rows: Sequence[int]) -> Sequence[int]:
-    return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
 
 
 def _sum_of(ends: Sequence[int], rows: Sequence[int]) -> int:
@@ -265,6 +309,16 @@ def _topics(column: Coded[str]) -> Sequence[str]:
     if len(column.values) == 1:
         return column.values
     return [column.values[code] for code in column.codes.tolist()]
+
+
+def _values(column: BytesColumn) -> Sequence[bytes | None]:
+    """Return the bytes of each row, or None."""
+    data, ends = column.data, column.offsets.tolist()
+    texts: list[bytes | None] = [bytes(data[start:end]) for start, end in itertools.pairwise(ends)]
+    if column.nulls is not None:
+        for row in np.flatnonzero(column.nulls).tolist():
+            texts[row] = None
+    return texts
 
 
 def _prefixes(headers: Sequence[MessageHeader]) -> tuple[BytesColumn, dict[int, OptionError]]:

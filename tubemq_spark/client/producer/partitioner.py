@@ -3,8 +3,8 @@
 import itertools
 import sys
 import zlib
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,10 @@ _SLOTS: Final = 1 << 16
 """Keys are sorted into this many slots; each slot belongs to one partition."""
 _BLOCK: Final = 1 << 8
 """The owners of so many neighbouring slots are computed together, when the first of them is needed."""
+
+
+RunUserCode = Callable[[Callable[[], object]], object]
+"""Has a function of the user called soon, outside of the event loop unless the loop is the user's own."""
 
 
 class HasPartition(Protocol):
@@ -59,7 +63,6 @@ class Partitioner(Generic[Target]):
             (target.partition.broker_id, target.partition.partition_id): target for target in self._targets
         }
         self.brokers = frozenset(target.partition.broker_id for target in self._targets)
-        """The ids of the partitions' brokers."""
         turns = _alternate(self._targets)
         first = first_turn % len(turns)
         self._turns = itertools.cycle(turns[first:] + turns[:first])
@@ -85,10 +88,7 @@ class Partitioner(Generic[Target]):
     def by_turn(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
         """Return the partition whose turn it is, and how many messages it gets now; the only one gets all.
 
-        Args:
-            most: how many messages there are, at least 1.
-            longest: how many messages a turn has, at least 1.
-            passed_over: ids of brokers, in several choices: the first one that leaves a broker counts.
+        Of several choices of brokers to be passed over, the first that leaves a broker counts.
         """
         if len(self._targets) == 1:
             return self._targets[0], most
@@ -187,20 +187,13 @@ class PublishedTopic:
         """Return where a message goes whose partition was not named.
 
         Without a user's object that is where its key belongs, or the next one; the value does not matter.
-
-        Raises:
-            ProduceError: the user's object returned something else than one of the partitions.
         """
         if self.custom is not None:
             return self._ask(self.custom, key, value)
         return self.choose_run(1)[0] if key is None else self.partitioner.by_key(key)
 
     def choose_again(self, key: bytes | None, value: bytes) -> Destination:
-        """Return where a message goes that is to be sent again; its caller hears only of a ``ProduceError``.
-
-        Raises:
-            ProduceError: the user's object raised an error, or returned something else than a partition.
-        """
+        """Return where a message goes that is to be sent again; it raises nothing but ``ProduceError``."""
         try:
             return self.choose(key, value)
         except (TubeMQError, KeyboardInterrupt):
@@ -240,6 +233,14 @@ class PublishedTopic:
         """Return the brokers to pass over, in several choices; nothing when all is well."""
         links = self.links
         return (links.passed_over, links.failing) if links.passed_over else ()
+
+
+class Place(NamedTuple):
+    """Where a message goes."""
+
+    topic: PublishedTopic
+    destination: Destination | None
+    """The partition that the caller named; None: it is chosen."""
 
 
 def _alternate(targets: Sequence[Target]) -> list[Target]:

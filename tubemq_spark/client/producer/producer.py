@@ -1,25 +1,41 @@
-"""A producer for several threads, with one of its own that keeps messages moving."""
+"""A producer for several threads, whose messages move in the event loop of the process."""
 
+import asyncio
+import atexit
 import contextlib
+import functools
+import math
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Final, Self, Unpack
 
-from tubemq_spark.client.producer.gathered import MessageFields
-from tubemq_spark.client.producer.outcomes import SendFuture, Tell
-from tubemq_spark.client.producer.sending import Sending, would_wait
+from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.producer.callbacks import CallbackThread
+from tubemq_spark.client.producer.futures import SendFuture, SharedByFutures, Tell
+from tubemq_spark.client.producer.messages import MessageFields
+from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
+from tubemq_spark.client.producer.queue import SendQueue
 from tubemq_spark.client.producer.statistics import ProducerStatistics
-from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.client.registry import process_registry
+from tubemq_spark.errors import LocalProtocolError, ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
+
+_EXIT_S: Final = 5.0
+"""How long the end of the process waits for a producer that was not closed."""
 
 
 class Producer:
     """Sends messages to any number of topics; any number of threads may use it.
 
-    ``send`` accepts a message and returns its future; a thread of the producer sends it, together with others
-    that come within ``linger_ms``. Future and callback tell what becomes of the message: where it is stored
-    (``SendResult``), or the error that it met.
+    ``send`` accepts a message and returns its future; the event loop of the process sends it, together with
+    others that come within ``linger_ms``. Future and callback tell what becomes of the message: where it is
+    stored (``SendResult``), or the error that it met.
 
     **At least once.** A message whose broker is full, stopped, unreachable or silent is sent again until
     ``delivery_timeout_ms`` have passed (without key or partition, to the next partition). When the answer to
@@ -34,24 +50,33 @@ class Producer:
     that is not accepted, end the producer: ``send`` and ``flush`` raise them from then on, and what was not
     acknowledged is abandoned.
 
-    **Callbacks** run one after the other in the producer's thread, in which messages move: they must be
-    short. They may call ``send``, which then never waits: not for room, and a topic that was not sent to
-    before is refused until a master has answered. They must not wait for what only that thread can do:
-    ``flush``, ``publishable`` and a future's ``result`` refuse. What they raise is logged.
+    **Callbacks** run one after the other in a thread of the producer, which is started for the first of them.
+    One that takes long holds up the others, and no message. They may call ``send``, which then never waits:
+    not for room, and a topic that was not sent to before is refused until a server has answered. They must
+    not call ``flush``, which waits for callbacks. What they raise is logged.
 
     **A forked child** cannot use the producer of its parent; nothing is told of there.
 
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
     """
 
-    def __init__(self, sending: Sending) -> None:
-        """Reach no server: the first message registers this producer and starts the thread.
+    kind = "producer"
+    closes_at_exit = False
+    """This module does that."""
+
+    def __init__(self, make: Callable[[RunUserCode], Pipeline]) -> None:
+        """Take over the pipeline that ``make`` returns; reach no server, and start no thread.
 
         ``TubeMQClient.producer`` makes producers.
         """
-        self.sending = sending
-        """What this producer is made of, which the asynchronous form shares; not for users."""
-        self._loop = self.sending.loop
+        self._parts = _Parts(make)
+        # What moves messages must not hold this object: it is closed when its user forgets it.
+        self._finalizer = weakref.finalize(self, self._parts.drop)
+        self._finalizer.atexit = False
+        self._queue = self._parts.queue
+        self._callbacks = self._parts.callbacks
+        self._futures = self._parts.futures
+        process_registry().enter(self)
 
     def __enter__(self) -> Self:
         return self
@@ -73,17 +98,17 @@ class Producer:
     @property
     def client_id(self) -> str:
         """The name under which servers know this producer."""
-        return self.sending.client_id
+        return self._queue.pipeline.client_id
 
     @property
     def unacknowledged(self) -> int:
         """How many accepted messages no broker has acknowledged yet."""
-        return self._loop.unacknowledged
+        return self._queue.unacknowledged
 
     @property
     def failures(self) -> int:
         """How many messages have failed that ``flush`` would raise; see there."""
-        return len(self.sending.unasked)
+        return len(self._futures.unasked)
 
     def send(
         self,
@@ -112,19 +137,21 @@ class Producer:
                 topic or partition does not exist, or could not be published to in time.
             TubeMQConnectionError: no master answered in time.
         """
-        message = self.sending.check(topic, value, **fields)
-        future = SendFuture(self.sending.unasked, callback, self._loop.in_thread)
-        place = self.sending.places.place_now(topic, message.partition)
+        queue = self._queue
+        message = queue.check(topic, value, **fields)
+        place = queue.pipeline.place_now(topic, message.partition)
         if place is None:
-            ask = self.sending.refuse_and_ask
             if not block:
-                raise ask(topic, message.partition, "a master must be asked for its partitions")
-            if self._loop.in_thread():
-                raise ask(topic, message.partition, "a callback cannot ask a master for its partitions")
-            place = self.sending.places.place(topic, message.partition)
-        self.sending.complete(message, place, future.tell)
-        if not self._loop.put(message, block=block):
-            raise would_wait(topic, self.sending.cause_of_wait(message))
+                raise queue.refuse_and_ask(message, "a master must be asked for its partitions")
+            if self._callbacks.is_current():
+                raise queue.refuse_and_ask(message, "a callback cannot ask a master for its partitions")
+            place = loop.run(queue.pipeline.place(topic, message.partition))
+        if callback is not None:
+            self._callbacks.start()
+        future = SendFuture(self._futures, callback)
+        queue.complete(message, place, future)
+        if not queue.put(message, block=block):
+            raise queue.would_wait(message)
         return future
 
     def send_batch(self, batch: SendBatch, *, callback: Tell | None = None) -> list[SendFuture]:
@@ -135,7 +162,7 @@ class Producer:
         Raises:
             TubeMQError: as ``send``; ``row`` is the place of the message in the batch.
         """
-        self._loop.refuse_if_ended()
+        self._queue.refuse_if_ended()
         futures: list[SendFuture] = []
         for row in range(len(batch)):
             try:
@@ -157,34 +184,45 @@ class Producer:
                 used; messages have no outcome in time, and the text says how many; the producer was closed
                 with messages not acknowledged; or a callback calls this.
         """
-        self._loop.flush(timeout)
-        self.sending.unasked.raise_first()
+        self._flush(timeout)
+        self._futures.unasked.raise_first()
+
+    def _flush(self, timeout: float | None) -> None:
+        if self._callbacks.is_current():
+            raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method="flush")
+        queue = self._queue
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        target = queue.start_flush()
+        if not queue.is_flushed(target):
+            flushing = queue.until(functools.partial(queue.is_flushed, target))
+            if not loop.run(_in_time(flushing, timeout)):
+                raise queue.flush_timeout(timeout)
+        if not self._callbacks.flush(None if timeout is None else max(0.0, until - time.monotonic())):
+            raise queue.flush_timeout(timeout)
 
     def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask the master to which partitions a topic can be published now; none while it cannot be.
 
         Raises:
-            ProduceError: the topic does not exist, or its name cannot be one; the producer has ended; or a
-                callback calls this.
+            ProduceError: the topic does not exist, or its name cannot be one; or the producer has ended.
             TubeMQConnectionError: no master answered in time.
         """
-        if self._loop.in_thread():
-            raise ProduceError("TUBEMQ_PRODUCER_IN_CALLBACK", method="publishable")
-        return self.sending.places.publishable(topic)
+        self._queue.refuse_if_ended()
+        return loop.run(self._queue.pipeline.publishable(topic))
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far; complete after ``flush``."""
-        return self.sending.places.receipts()
+        return self._queue.pipeline.receipts()
 
     def statistics(self) -> ProducerStatistics:
         """Return what was sent and answered so far, and how long that took, as values that do not change.
 
         The time for which threads waited for room is added up over them.
         """
-        return self.sending.statistics()
+        return self._queue.statistics()
 
     def close(self, timeout: float = 0.0) -> int:
-        """End the thread and leave the master; messages not acknowledged are abandoned, and told of as that.
+        """Leave the master, close the connections; messages not acknowledged are abandoned, and told that.
 
         Args:
             timeout: how many seconds to wait before that until all messages have an outcome.
@@ -194,6 +232,73 @@ class Producer:
         """
         if timeout > 0:
             with contextlib.suppress(ProduceError):
-                self._loop.flush(timeout)
-        self.sending.close()
+                self._flush(timeout)
+        self._finalizer.detach()
+        process_registry().leave(self)
+        self._parts.close()
         return self.unacknowledged
+
+
+class _Parts:
+    """What a producer is made of; holds on while the producer is forgotten."""
+
+    def __init__(self, make: Callable[[RunUserCode], Pipeline]) -> None:
+        self.callbacks = CallbackThread()
+        pipeline = make(self.callbacks.call_soon)
+        self.callbacks.name = f"tubemq-callbacks-{pipeline.client_id}"
+        in_callback = self.callbacks.is_current
+        # A partitioner of the user is called where callbacks are, and messages may wait for that.
+        is_custom = not isinstance(pipeline.config.partitioner, BuiltInPartitioner)
+        self.futures = SharedByFutures(in_callback if is_custom else lambda: False, self.callbacks.start)
+        self.queue = SendQueue(pipeline, loop.call_soon, self.callbacks.call_soon, in_callback)
+        _all_parts.add(self)
+
+    def close(self, seconds: float | None = None) -> None:
+        """Close everything, and wait for that; a callback does not wait."""
+        queue = self.queue
+        if queue.inherited:
+            return
+        first = queue.refuse_more()
+        if loop.has_begun():  # otherwise it was never used
+            closing = loop.submit(self._close())
+            if not self.callbacks.is_current():
+                closing.result(seconds)
+                self.callbacks.join(seconds)
+        if first:
+            queue.warn_of_failures(len(self.futures.unasked))
+
+    async def _close(self) -> None:
+        try:
+            await self.queue.close()
+        finally:
+            self.callbacks.end()
+
+    def drop(self) -> None:
+        """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
+        queue = self.queue
+        if not queue.inherited and queue.refuse_more():
+            with contextlib.suppress(LocalProtocolError):  # the process is about to exit
+                loop.submit(self._close())
+            warnings.warn(f"{queue.name} was not closed", ResourceWarning, stacklevel=2)
+
+
+async def _in_time(work: Coroutine[Any, Any, None], timeout: float | None) -> bool:
+    """Return whether some work has ended in time."""
+    try:
+        async with asyncio.timeout(timeout):
+            await work
+    except TimeoutError:
+        return False
+    return True
+
+
+_all_parts: "weakref.WeakSet[_Parts]" = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    for parts in list(_all_parts):
+        with contextlib.suppress(TimeoutError):
+            parts.close(_EXIT_S)
+
+
+atexit.register(_at_exit)

@@ -10,13 +10,13 @@ import enum
 import heapq
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
-from tubemq_spark.client.producer.runs import BrokerLink, Run, release_kept
+from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run, release_kept
 from tubemq_spark.errors import ProduceError, tells_of_full_disk
 from tubemq_spark.net.retry import RESEND, RESEND_AFTER_SERVER_ERROR
 from tubemq_spark.protocol.constants import Status
@@ -24,6 +24,9 @@ from tubemq_spark.protocol.errcodes import FREE_SPACE, TEMPORARY_EXCEPTIONS, Err
 from tubemq_spark.protocol.rpc import Failure
 from tubemq_spark.protocol.send_answers import Refusal
 from tubemq_spark.protocol.send_frames import SendCredentials
+
+AskUser = Callable[[Run, Callable[[], Destination]], object]
+"""Has a message's destination chosen by a function of the user, outside of the event loop."""
 
 _MESSAGE_TIME: Final = (
     "a broker that audits fails after storing a message without message time: set one (messageTime=now)"
@@ -81,12 +84,14 @@ def judge(answer: Refusal | Failure, *, has_time: bool) -> Verdict:
     entry = lookup(answer.code)
     default = Reaction.AGAIN if entry.retriable or entry.refresh_metadata else Reaction.FINAL
     reaction = _BY_CODE.get(answer.code, default)
+    # A broker answers so before it would store the message.
+    is_refusal = 400 <= answer.code < 500 or answer.code == ErrCode.SERVICE_UNAVAILABLE
     return Verdict(
         reaction,
         f"code {answer.code}",
         f"the broker answered {answer.code} ({entry.name}): {answer.text or entry.meaning}",
         _hint(advice(answer.code, answer.text), reaction, answer.text, has_time=has_time),
-        not _is_refusal(answer.code),
+        not is_refusal,
         entry.refresh_metadata or reaction is Reaction.WITH_NEW_TOKEN,
     )
 
@@ -95,11 +100,6 @@ def _hint(usual: str, reaction: Reaction, text: str, *, has_time: bool) -> str:
     if tells_of_full_disk(text):
         return FREE_SPACE
     return _MESSAGE_TIME if reaction is Reaction.FEW_TIMES and not has_time else usual
-
-
-def _is_refusal(code: int) -> bool:
-    """Whether a broker answers so before it would store the message."""
-    return 400 <= code < 500 or code == ErrCode.SERVICE_UNAVAILABLE
 
 
 def _judge_failure(answer: Failure, *, has_time: bool) -> Verdict:
@@ -158,6 +158,10 @@ class RetryQueue:
             heapq.heapify(self._waiting)
         return [retry.message for retry in late]
 
+    def messages(self) -> list[Run]:
+        """Return all messages."""
+        return [retry.message for retry in self._waiting]
+
     def clear(self) -> None:
         """Forget everything."""
         self._waiting.clear()
@@ -183,20 +187,30 @@ class Resending:
     """Holds the messages that wait for their next attempt; the send window puts them in and takes them out.
 
     Most wait for a time. Those that are *parked* wait for a partition that the master does not list; they are
-    looked at when a heartbeat was answered. A broker's link counts those whose last attempt was there.
+    looked at when a heartbeat was answered. Those that are *asked about* wait for the user's partitioner,
+    which is not called in the loop. A broker's link counts those whose last attempt was there.
 
     ``now`` is the window's time. Every message here is a run of one.
     """
 
     def __init__(
-        self, destinations: Destinations, links: BrokerLinks, log: SendLog, *, retry_ambiguous: bool = True
+        self,
+        destinations: Destinations,
+        links: BrokerLinks,
+        log: SendLog,
+        ask_user: AskUser,
+        *,
+        retry_ambiguous: bool = True,
     ) -> None:
-        """Create it empty; ``retry_ambiguous`` says whether to take messages that may be stored."""
+        """Create it empty."""
         self._retry_ambiguous = retry_ambiguous
         self._destinations = destinations
         self._links = links
         self._log = log
         self._retries = RetryQueue()
+        self._ask_user = ask_user
+        self._asked: dict[Run, None] = {}
+        """Those that the user's partitioner is asked about."""
         self._parked: list[Run] = []
         self._parked_since = 0
         """The heartbeat whose news they were parked for, or looked at with."""
@@ -214,11 +228,7 @@ class Resending:
         return self._look_at if due is None else min(due, self._look_at)
 
     def refused(self, link: BrokerLink, message: Run, answer: Refusal | Failure, now: float) -> Reaction:
-        """Plan the next attempt of a message that a broker refused; return what the answer asks for.
-
-        Raises:
-            ProduceError: it would be refused again, its time is over, or it may be stored.
-        """
+        """Plan the next attempt of a message that a broker refused; return what the answer asks for."""
         verdict = judge(answer, has_time=message.has_time)
         if verdict.ambiguous:
             self.count_ambiguous(message, verdict.cause, verdict.hint)
@@ -229,10 +239,12 @@ class Resending:
         if verdict.refresh:
             self._refresh(now)
         pause_s = None
-        if verdict.reaction is Reaction.FINAL:
+        message.troubles.server_errors += verdict.reaction is Reaction.FEW_TIMES
+        server_errors = message.troubles.server_errors
+        if verdict.reaction is Reaction.FINAL or server_errors >= SERVER_ERRORS:
             raise self.failed(message, verdict.cause, verdict.hint)
         if verdict.reaction is Reaction.FEW_TIMES:
-            pause_s = self._server_error(message, verdict)
+            pause_s = self._retries.pause_after_server_error_s(server_errors)
         if verdict.reaction is Reaction.ELSEWHERE:
             self.avoid(link, verdict.cause, int(not message.troubles.failures), now)
         else:
@@ -241,21 +253,13 @@ class Resending:
         return verdict.reaction
 
     def count_ambiguous(self, message: Run, cause: str, hint: str) -> None:
-        """Count an attempt that may or may not have stored a message.
-
-        Raises:
-            ProduceError: such messages must not be sent again.
-        """
+        """Count an attempt that may or may not have stored a message."""
         message.troubles.unanswered += 1
         if not self._retry_ambiguous:
             raise self.failed(message, cause, hint)
 
     def again(self, message: Run, cause: str, hint: str, now: float, pause_s: float | None = None) -> None:
-        """Plan a message's next attempt, by default the later the more have failed.
-
-        Raises:
-            ProduceError: its time would be over by then.
-        """
+        """Plan a message's next attempt, by default the later the more have failed."""
         due = now + (self.pause_s(message.troubles.failures) if pause_s is None else pause_s)
         message.troubles.failures += 1
         message.troubles.what = (cause, hint)
@@ -280,27 +284,51 @@ class Resending:
             yield message
 
     def redirect(self, message: Run, now: float) -> bool:
-        """Return whether a message can be sent again now, to its destination; if not, it waits on.
-
-        Raises:
-            ProduceError: the user's partitioner raised an error, or returned something else than a partition.
-        """
+        """Return whether a message can be sent again now, to its destination; if not, it waits on."""
         if message.troubles.token_of > self._destinations.heartbeats:
             self._refresh(now)
             self._wait(message, now + _LOOK_AGAIN_S)
             return False
+        if (choice := self._destinations.choice_by_user(message)) is not None:
+            self._asked[message] = None
+            message.destination.link.keep(message)
+            self._ask_user(message, choice)
+            return False
         if nowhere := self._destinations.redirect(message):
             self._park(message, nowhere, now)
             return False
+        self._arrive(message)
+        return True
+
+    def chosen(self, message: Run, destination: Destination) -> bool:
+        """Direct a message to where the user's partitioner says; False: it was given up before."""
+        if not self.forget_question(message):
+            return False
+        message.destinations = (destination,)
+        self._arrive(message)
+        return True
+
+    def forget_question(self, message: Run) -> bool:
+        """Take a message out that the user's partitioner was asked about; False: it was given up."""
+        if message not in self._asked:
+            return False
+        del self._asked[message]
+        release_kept(message)
+        return True
+
+    def _arrive(self, message: Run) -> None:
+        """Note that a message has a destination again."""
         self._log.back(_place(message))
         link = message.destination.link
         if link.troubles:
             self._links.crowd(link)
-        return True
 
     def take_late(self, now: float) -> list[Run]:
         """Take the messages whose time is over."""
         late = self._retries.take_late(now)
+        for message in [message for message in self._asked if message.give_up_at <= now]:
+            del self._asked[message]
+            late.append(message)
         if any(message.give_up_at <= now for message in self._parked):
             late += [message for message in self._parked if message.give_up_at <= now]
             self._parked = [message for message in self._parked if message.give_up_at > now]
@@ -312,6 +340,11 @@ class Resending:
         """Forget everything."""
         self._retries.clear()
         self._parked.clear()
+        self._asked.clear()
+
+    def messages(self) -> list[Run]:
+        """Return all messages that wait here."""
+        return [*self._retries.messages(), *self._parked, *self._asked]
 
     def failed(self, run: Run, cause: str, hint: str) -> ProduceError:
         """Return the error that names the (first) message of a run, and says whether it may be stored."""
@@ -336,14 +369,6 @@ class Resending:
             self._refused = message.credentials
             self._newer_token_of = self._destinations.next_heartbeat
         message.troubles.token_of = self._newer_token_of
-
-    def _server_error(self, message: Run, verdict: Verdict) -> float:
-        """Return the pause before the next try; each is longer, and there are few, or raise."""
-        troubles = message.troubles
-        troubles.server_errors += 1
-        if troubles.server_errors >= SERVER_ERRORS:
-            raise self.failed(message, verdict.cause, verdict.hint)
-        return self._retries.pause_after_server_error_s(troubles.server_errors)
 
     def _wait(self, message: Run, due: float) -> None:
         self._retries.add(message, due)

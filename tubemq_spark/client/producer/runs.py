@@ -16,7 +16,7 @@ from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.statistics import BrokerCounts, BrokerStatistics
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.pipeline import Pipeline
+from tubemq_spark.net.send_stream import SendStream
 from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import Int64s
 from tubemq_spark.protocol.send_connection import SendConnection
@@ -77,7 +77,6 @@ class Run:
     ) -> None:
         self.batch = batch
         self.rows = rows
-        """Which messages of the batch these are."""
         self.destinations = destinations
         """Where each of them goes, for now; or one place for all."""
         self.size = batch.size_of(rows)
@@ -279,15 +278,7 @@ class Destination:
     def acknowledge(
         self, offsets: Sequence[int], size: int, checksum: int | None, attempts: int, unanswered: int
     ) -> None:
-        """Count stored messages; answers may come in any order.
-
-        Args:
-            offsets: where each of them is.
-            size: the length of their bodies together.
-            checksum: the sum of their bodies' CRC-32; None when it was not computed.
-            attempts: how often each was sent; when this was more than once, it is one message.
-            unanswered: how many of the attempts had no answer that says whether it was stored.
-        """
+        """Count stored messages; answers may come in any order."""
         first, last = min(offsets), max(offsets)
         self.last_offset = max(self.last_offset, last)
         if first < self.first_offset or not self.count:
@@ -354,11 +345,11 @@ class BrokerLink:
         "last_heard",
         "moved_at",
         "parked",
-        "pipeline",
         "queue",
         "reconnect_at",
         "refuses",
         "silent",
+        "stream",
         "troubles",
         "waiting",
         "waiting_bytes",
@@ -375,7 +366,7 @@ class BrokerLink:
         self._timeout_ms = timeout_ms
         self._detailed = detailed
         self.connection = self._connection()
-        """What is in flight; nothing as long as there is no pipeline."""
+        """What is in flight; nothing as long as there is no stream."""
         self.writing: list[Run] = []
         """Those in flight whose bytes have not all left: they wait for no answer yet."""
         self.held = 0
@@ -388,7 +379,7 @@ class BrokerLink:
         """The length of their payloads."""
         self.parked = 0
         """How many of them wait for a partition that the master does not list."""
-        self.pipeline: Pipeline | None = None
+        self.stream: SendStream | None = None
         self.failures = 0
         """Connections lost, or not made, since the last answer."""
         self.reconnect_at = 0.0
@@ -407,7 +398,6 @@ class BrokerLink:
         self.full = False
         """Whether more messages for it have to wait outside the window; see ``BrokerLinks``."""
         self.counts = BrokerCounts()
-        """What was sent and answered."""
 
     def __str__(self) -> str:
         return f"broker {self.broker_id} ({self.endpoint})"
@@ -430,7 +420,7 @@ class BrokerLink:
     @property
     def silent_at(self) -> float:
         """When it will have been silent for too long; infinite when nothing is expected of it."""
-        if self.pipeline is None or not self.held:
+        if self.stream is None or not self.held:
             return math.inf
         return (max(self.last_heard, self.moved_at) if self.writing else self.last_heard) + _SILENT_S
 
@@ -446,12 +436,7 @@ class BrokerLink:
         return None if flight is None else flight.run
 
     def take_late(self, now: float) -> list[tuple[Run, bool]]:
-        """Take the messages whose time is over, each as a run of its own; those in flight stand first.
-
-        Returns:
-            Each message, and whether it may be stored. If only the message ends, and not the connection, the
-            bytes leave later that have not left yet.
-        """
+        """Take the messages whose time is over, those in flight first; return whether each may be stored."""
         untouched = self._untouched()
         late: list[tuple[Run, bool]] = []
         for flight in self.connection.flights:
@@ -480,17 +465,13 @@ class BrokerLink:
         self.held_bytes += run.size
 
     def gather_answers(self, now: float) -> float | None:
-        """Ask for a report when many answers are there, or when nothing was heard for a while.
-
-        Returns:
-            When to look for what is there, in the window's time; None if the next answer is reported at once.
-        """
+        """Ask for a report when many answers are there; return when to look for fewer."""
         missing = max(1, len(self.connection))
         look_at = self.last_heard + _GATHER_S
         gathers = missing > 1 and now < look_at
-        if self.pipeline is not None:
+        if self.stream is not None:
             # Less than what is sure to come: of one answer, the beginning may have been read.
-            self.pipeline.report_at(1 + (missing - 1) * _LEAST_ANSWER_BYTES if gathers else 1)
+            self.stream.report_at(1 + (missing - 1) * _LEAST_ANSWER_BYTES if gathers else 1)
         return look_at if gathers else None
 
     def requeue(self, runs: list[Run]) -> None:
@@ -531,17 +512,17 @@ class BrokerLink:
 
     def _untouched(self) -> list[Run]:
         """Return the runs in flight of which no byte has left."""
-        return self.writing if self.pipeline is not None and self.pipeline.untouched else []
+        return self.writing if self.stream is not None and self.stream.untouched else []
 
     def _connection(self) -> SendConnection[Run]:
         return SendConnection(self._timeout_ms, detailed=self._detailed)
 
     def _left_to_write(self) -> int:
-        return 0 if self.pipeline is None else self.pipeline.unsent_bytes
+        return 0 if self.stream is None else self.stream.unsent_bytes
 
-    def attach(self, pipeline: Pipeline, now: float) -> None:
+    def attach(self, stream: SendStream, now: float) -> None:
         """Begin a new connection: serial numbers and half-read answers belonged to the old one."""
-        self.pipeline = pipeline
+        self.stream = stream
         self.last_heard = now
         self.connection = self._connection()
 
@@ -558,7 +539,7 @@ class BrokerLink:
             (unsent if run in untouched else ambiguous).extend(run.messages(positions))
         for run in self.queue:
             unsent += run.messages(range(len(run.rows)))
-        self.pipeline = None
+        self.stream = None
         self.queue.clear()
         self.writing = []
         self.held = self.held_bytes = 0

@@ -1,12 +1,15 @@
 """The messages of one producer that are under way: sent ahead of their answers, retried, counted.
 
+The window is moved by events of one loop: messages that are accepted, what its streams bring, and a timer,
+which is set to the moment at which something is due next. With each event all is done that is due.
+
 **States of a message.** Between ``submit`` and its acknowledgement a message is in exactly one place:
 
 - *queued* in ``BrokerLink.queue``: waits for its broker's connection to take it;
-- *in flight* in ``BrokerLink.connection``: handed to a connection, and while its run is in ``writing`` as
+- *in flight* in ``BrokerLink.connection``: handed to a stream, and while its run is in ``writing`` as
   well, not all of its bytes have left; only then its answer is due after ``rpc_timeout_ms``;
 - *waiting* in ``Resending``: an attempt came to nothing, and the next one comes after a pause; or its
-  partition is not listed;
+  partition is not listed, or the user's partitioner is asked;
 - *in line* in ``PartitionLines``, only with ``keep_order``: an older message of its partition has not ended.
 
 ``submit`` queues, or lets wait what is for a partition that is not listed; ``_encode`` puts in flight; an
@@ -26,50 +29,59 @@ for it. Messages are queued and put in flight by runs; one that waits is a run o
 - With ``retry_ambiguous`` off, a message that may have been stored is given to no connection again. Every
   place where an attempt ends without a clear answer tells ``Resending``, which raises then.
 - No message is under way for longer than ``delivery_timeout_ms``, for any reason: what comes to
-  nothing earlier is tried again, and then it fails for good. Where a callback takes that (``Outcomes``),
+  nothing earlier is tried again, and then it fails for good. Where its batch has ``outcomes``,
   the message ends alone. Otherwise its error is the window's: ``error`` is set once; from then on nothing is
   sent and nothing changes.
-- ``_now`` is the time spent inside the window's methods. All due times are of this clock. A pause of the
-  caller between calls counts for at most ``_IDLE_COUNTS_S``, so that it does not find its messages timed out.
+- ``_now`` is the window's time, of which all due times are. A pause of the whole process counts for at most
+  ``_PAUSE_COUNTS_S``, so that it does not find its messages timed out.
+- When the window fails, or is closed, each message that it has is told to be abandoned.
 
-**Who changes what.** Everything happens in the thread that calls the window: no thread of its own, no lock.
-Only the window moves messages between the places. Only ``Destinations`` changes ``run.destinations`` and
-``destination.link``, inside ``follow`` and ``redirect``; it may change them for a message in any place, which
-stays where it is until its attempt ends. Callbacks of users run inside ``_receive`` and wherever messages are
-given up, when the message is in no place any more; they never call the window.
+**Who changes what.** Everything happens in the thread of the loop. Only the window moves messages between the
+places. Only ``Destinations`` changes ``run.destinations`` and ``destination.link``, inside ``follow`` and
+``redirect``, and ``Resending.chosen``; it may change them for a message in any place, which stays where it is
+until its attempt ends. A batch's outcomes are told when the message is in no place any more; they never call
+the window.
 """
 
+import asyncio
 import contextlib
 import math
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.ordering import PartitionLines
+from tubemq_spark.client.producer.partitioner import RunUserCode
 from tubemq_spark.client.producer.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Reaction, Resending
-from tubemq_spark.client.producer.runs import BrokerLink, Run, release_kept
+from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run, release_kept
 from tubemq_spark.client.producer.statistics import BrokerCounts
-from tubemq_spark.errors import ProduceError, RemoteProtocolError, TlsError, TubeMQConnectionError
-from tubemq_spark.net.pipeline import Pipeline, Pipelines
+from tubemq_spark.errors import (
+    ProduceError,
+    RemoteProtocolError,
+    TlsError,
+    TubeMQConnectionError,
+    TubeMQError,
+)
+from tubemq_spark.net.send_stream import SendStream, SendStreams
 from tubemq_spark.protocol.send_connection import Stored
 
 _MESSAGES_PER_RUN: Final = 128
 """Messages accepted together: what brokers do in between changes which broker the next ones go to."""
 _WRITE_BYTES: Final = 1 << 18
-"""A piece of data for one connection is encoded up to this length, then written."""
+"""A piece of data for one stream is encoded up to this length, then written."""
 _REFILL_AT: Final = 4
 """A full window is waited on until a quarter of it is free: answers are then read in batches."""
-_IDLE_COUNTS_S: Final = 1.0
+_PAUSE_COUNTS_S: Final = 1.0
 _FOLLOW_EVERY_S: Final = 0.1
 """Heartbeats bring routes every 13 s; looking at each topic each time would cost more than sending."""
 _GIVE_UP_EVERY_S: Final = 0.5
 """How often all messages are looked through for those whose time is over."""
-_LONGEST_WAIT_S: Final = 1.0
+_ROUNDING_S: Final = 1e-6
+"""The timer is set so much later: the window's time is a sum, and may be a little less than the loop's."""
 
 
 class SendWindow:
@@ -83,34 +95,46 @@ class SendWindow:
         config: ClientConfig,
         destinations: Destinations,
         links: BrokerLinks,
-        pipelines: Pipelines,
+        streams: SendStreams,
         log: SendLog,
-        clock: Callable[[], float] = time.monotonic,
+        run_user_code: RunUserCode,
     ) -> None:
-        """Open no connection; own ``pipelines``; ``clock`` is monotonic and counts seconds."""
+        """Open no stream; own ``streams``. May be called in any thread."""
         self._timeout_s = config.rpc_timeout_ms / 1000
         self._delivery_s = config.delivery_timeout_ms / 1000
         self._max_messages = config.max_in_flight
         self._max_bytes = config.max_in_flight_bytes
         self._destinations = destinations
-        self._clock = clock
-        self._pipelines = pipelines
+        self._streams = streams
         self._links = links
+        links.on_answer = self._move
         self._log = log
-        self._owners: dict[Pipeline, BrokerLink] = {}
+        self._owners: dict[SendStream, BrokerLink] = {}
         self._retry_ambiguous = config.retry_ambiguous
-        self._resending = Resending(destinations, links, log, retry_ambiguous=config.retry_ambiguous)
+        self._resending = Resending(
+            destinations, links, log, self._ask_user, retry_ambiguous=config.retry_ambiguous
+        )
+        self._run_user_code = run_user_code
         self._lines = PartitionLines() if config.keep_order else None
         self._limit = self._max_messages
         self._messages = 0
         self._bytes = 0
-        self._driven_at = clock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._moved_at = 0.0
         self._now = 0.0
         self._follow_at = 0.0
         self._give_up_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._moves_soon = False
+        self._writes_soon = False
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        """What callers wait for, looked at after each event."""
+        self._full: frozenset[int] = frozenset()
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when ``full`` or ``error`` has changed."""
         self.room_wait_s = 0.0
         """How long messages waited because the window was full."""
-        self.error: ProduceError | None = None
+        self.error: TubeMQError | None = None
         """The first error; nothing is sent after it."""
 
     @property
@@ -120,88 +144,53 @@ class SendWindow:
 
     @property
     def retried(self) -> int:
-        """Messages handed to a connection again, each time counted."""
+        """Messages handed to a stream again, each time counted."""
         return sum([link.counts.retries for link in self._links.all])
-
-    def room(self, ends: Sequence[int], first: int = 0) -> int:
-        """Return how many messages may be submitted now; while the window is full, wait for answers first.
-
-        Args:
-            ends: the size of all payloads before each message, and of all together at the end.
-            first: the first message that was not submitted yet.
-
-        Returns:
-            At least 1, and not more than are there.
-
-        Raises:
-            ProduceError: an earlier message could not be stored.
-        """
-        if self.error is not None:
-            raise self.error
-        self._pass_time(_IDLE_COUNTS_S)
-        size = ends[first + 1] - ends[first]
-        if self._moving >= self._limit or self._bytes + size > self._max_bytes:
-            self._make_room(size)
-        most_bytes = min(self._max_bytes - self._bytes, _WRITE_BYTES)
-        fitting = bisect_right(ends, ends[first] + most_bytes, first + 1) - first - 1
-        return max(1, min(fitting, self._limit - self._moving, _MESSAGES_PER_RUN))
 
     @property
     def full(self) -> frozenset[int]:
         """The ids of brokers whose shares are full: messages that can only go there should wait outside."""
         return self._links.full
 
-    def make_room_at(self, link: BrokerLink) -> None:
-        """Wait while a broker's share is full.
+    async def room(self, ends: Sequence[int], first: int = 0) -> int:
+        """Return how many messages may be submitted now; while the window is full, wait for answers first."""
+        if self.error is not None:
+            raise self.error
+        self._pass_time()
+        self._follow()
+        size = ends[first + 1] - ends[first]
+        if self._moving >= self._limit or self._bytes + size > self._max_bytes:
+            await self._wait_for_room(size)
+        most_bytes = min(self._max_bytes - self._bytes, _WRITE_BYTES)
+        fitting = bisect_right(ends, ends[first] + most_bytes, first + 1) - first - 1
+        return max(1, min(fitting, self._limit - self._moving, _MESSAGES_PER_RUN))
 
-        Raises:
-            ProduceError: an earlier message could not be stored.
-        """
-        began = self._now
-        while link.full:
-            self._drive(block=True)
-        self.room_wait_s += self._now - began
+    async def room_at(self, link: BrokerLink) -> None:
+        """Return when a broker's share is not full."""
+        await self._count_wait(lambda: not link.full)
 
     def submit(self, runs: Sequence[Run]) -> None:
-        """Accept messages, as many as there was room for.
-
-        Raises:
-            ProduceError: one of these or an earlier message could not be stored.
-        """
-        self._drive(block=False, runs=runs)
-
-    def flush(self) -> None:
-        """Return when every accepted message is acknowledged.
-
-        Raises:
-            ProduceError: a message could not be stored.
-        """
+        """Accept messages, as many as there was room for."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._moved_at = self._loop.time()
         if self.error is not None:
-            raise self.error
-        while self._messages > 0:
-            self._drive(block=True)
+            return
+        try:
+            self._pass_time()
+            self._accept(runs)
+            self._links.share_out(self._limit, self._max_bytes)
+        except Exception as error:  # noqa: BLE001 (as in ``_move``)
+            self.break_off(error)
+            return
+        if not self._moves_soon:
+            # What is submitted without a pause leaves together.
+            self._moves_soon = True
+            self._loop.call_soon(self._on_submitted)
 
-    def wait(self, at_most_s: float) -> None:
-        """Write, read and time out what is due; wait for the first of it, or for a waker of the pipelines.
-
-        Raises:
-            ProduceError: a message could not be stored.
-        """
-        if self.error is not None:
-            raise self.error
-        if self._messages:
-            self._drive(block=True, at_most_s=at_most_s)
-        else:
-            self._look_after_connections(at_most_s)
-
-    def work(self) -> None:
-        """Write, read and time out what is due now, without waiting; for a caller that waits elsewhere.
-
-        Raises:
-            ProduceError: a message could not be stored.
-        """
-        if self.error is None and self._messages:
-            self._drive(block=False)
+    async def flush(self) -> None:
+        """Return when every accepted message is acknowledged."""
+        await self._until(lambda: self._messages == 0)
 
     def widen(self, messages: int, size: int) -> None:
         """Hold so many messages and bytes from now on, instead of what the settings say."""
@@ -210,16 +199,19 @@ class SendWindow:
         self._max_messages, self._max_bytes = messages, size
 
     def give_up_soon(self) -> None:
-        """Look for messages that are to be given up when the window is driven next."""
+        """Give up now the messages whose time is over."""
         self._give_up_at = self._now
+        self._move()
 
-    def break_off(self, error: BaseException, unsubmitted: int = 0) -> None:
-        """Fail for good, unless that is so already; ``unsubmitted`` messages did not even come here."""
-        if self.error is None:
-            unacknowledged = self._messages + unsubmitted
-            self._break(
-                ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=unacknowledged)
-            )
+    def break_off(self, error: BaseException, cause: object = None) -> None:
+        """Fail for good, unless that is so already; messages under way are told that, or another cause."""
+        if self.error is not None:
+            return
+        if not isinstance(error, TubeMQError):
+            error = ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=self._messages)
+        self.error = error
+        self._drop_all(cause or error)
+        self._look_at_waiting()
 
     def forget_counts(self) -> None:
         """Set all counts to zero; nothing is under way."""
@@ -227,34 +219,153 @@ class SendWindow:
         for link in self._links.all:
             link.counts = BrokerCounts()
 
-    def resume(self) -> None:
-        """Begin again after a long pause without messages: connections that have ended are made again.
-
-        Their brokers have not failed, and nothing was in flight.
-        """
-        self._pass_time(None)
-        while self._look_after_connections(0.0):
-            pass
-
     def abandon(self, error: ProduceError) -> None:
-        """Drop every connection without closing it for another process that shares it; fail for good."""
+        """Drop every stream without closing it for another process that shares it; fail for good."""
         self.error = error
-        self._pipelines.abandon()
-        self._links.abandon()
+        self._streams.abandon()
+        self._timer = None
 
-    def close(self) -> None:
-        """Close every connection; what is not acknowledged is forgotten."""
-        self._pipelines.close()
-        self._links.close()
-        for link in self._links.all:
-            link.detach()
-        self._owners.clear()
+    def _drop_all(self, cause: object) -> None:
+        """Close the streams; tell each message that is under way that it is abandoned."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        messages = self._resending.messages()
+        if self._lines is not None:
+            messages += self._lines.waiting(math.inf)
         self._resending.clear()
+        for stream in list(self._owners):
+            stream.close()
+        self._owners.clear()
+        for link in self._links.all:
+            ambiguous, unsent = link.detach()
+            messages += ambiguous + unsent
+        for message in messages:
+            message.batch.tell_abandoned(message.rows[0], self._log.sender, cause)
+
+    async def close(self) -> None:
+        """Wait until the streams are closed; call ``break_off`` before."""
+        await self._links.close()
+        await self._streams.close()
+
+    # What the streams bring.
+
+    def stream_received(self, stream: SendStream, data: bytes) -> None:
+        """Take what a broker has sent."""
+        if stream in self._owners:
+            self._move(self._receive, stream, data)
+
+    def stream_lost(self, stream: SendStream, error: TubeMQError) -> None:
+        """Take that there is no stream any more."""
+        link = self._owners.pop(stream, None)
+        if link is None:
+            return
+        if self._messages == 0:
+            # It says nothing about its broker: both sides close those that are idle.
+            link.detach()
+        else:
+            self._move(self._lost, link, error)
+
+    def stream_writable(self, stream: SendStream) -> None:
+        """Write more."""
+        if stream in self._owners:
+            self._move()
+
+    # Waiting.
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Return when something holds, which is looked at after each event."""
+        while self.error is None:
+            if holds():
+                return
+            looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((holds, looked))
+            await looked
+        raise self.error
+
+    async def _count_wait(self, holds: Callable[[], bool]) -> None:
+        began = self._now
+        try:
+            await self._until(holds)
+        finally:
+            self.room_wait_s += self._now - began
+
+    async def _wait_for_room(self, size: int) -> None:
+        """Wait until there is room for ``size`` bytes; a message longer than the window goes alone."""
+
+        def is_there() -> bool:
+            return self._messages == 0 or (
+                self._moving <= self._limit - max(1, self._limit // _REFILL_AT)
+                and self._bytes + size <= self._max_bytes
+            )
+
+        await self._count_wait(is_there)
+
+    def _look_at_waiting(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for holds, looked in waiting:
+                if looked.done():
+                    continue  # its caller was cancelled
+                if self.error is not None or holds():
+                    looked.set_result(None)
+                else:
+                    self._waiting.append((holds, looked))
+        if self._full != self._links.full or self.error is not None:
+            self._full = self._links.full
+            self.on_change()
 
     @property
     def _moving(self) -> int:
         """How many messages count among those that the window may hold."""
         return self._messages - self._links.aside
+
+    # Moving messages.
+
+    def _move(self, event: Callable[..., object] | None = None, *arguments: Any) -> None:  # noqa: ANN401
+        """Take in an event; write and time out what is due; plan the next look."""
+        if self.error is not None:
+            return
+        try:
+            self._pass_time()
+            if event is not None:
+                event(*arguments)
+            self._do_what_is_due()
+            self._links.share_out(self._limit, self._max_bytes)
+            if self._retry_ambiguous:
+                self._write_all()
+            else:
+                self._write_soon()
+            for link in self._links.all:
+                if link.connection or link.writing:  # its messages may have been given up
+                    self._time_out(link)
+            self._links.look(self._now)
+            self._set_timer()
+        except BaseException as error:
+            # Also an unexpected one: which messages it caught between two places is unknown.
+            self.break_off(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        self._look_at_waiting()
+
+    def _pass_time(self) -> None:
+        if self._loop is None:
+            return
+        now = self._loop.time()
+        passed = now - self._moved_at
+        self._moved_at = now
+        self._now += min(passed, _PAUSE_COUNTS_S) if self._messages else passed
+
+    def _accept(self, runs: Sequence[Run]) -> None:
+        for run in runs:
+            run.due_by = self._now + self._delivery_s - run.batch.waited_s
+            self._messages += len(run.rows)
+            self._bytes += run.size
+            if self._lines is None or run.batch.is_free:
+                self._start(run)
+            else:
+                self._stand_in_line(self._lines, run)
 
     def _stand_in_line(self, lines: PartitionLines, run: Run) -> None:
         """Start the messages whose partitions have none under way; the others wait for that."""
@@ -289,90 +400,8 @@ class SendWindow:
                 if self._resending.redirect(message, self._now):
                     self._queue(message)
 
-    def _make_room(self, size: int) -> None:
-        """Wait until there is room for ``size`` bytes; a message longer than the window goes alone."""
-        began = self._now
-        while self._messages and (
-            self._moving > self._limit - max(1, self._limit // _REFILL_AT)
-            or self._bytes + size > self._max_bytes
-        ):
-            self._drive(block=True)
-        self.room_wait_s += self._now - began
-
-    def _look_after_connections(self, timeout_s: float) -> bool:
-        """Read while nothing is under way; return whether there was something.
-
-        A connection that ends now says nothing about its broker: both sides close those that are idle.
-        """
-        self._gather_answers()
-        arrivals = self._pipelines.drive(timeout_s)
-        self._pass_time(None)
-        for pipeline, arrival in arrivals:
-            if isinstance(arrival, TubeMQConnectionError):
-                self._owners.pop(pipeline).detach()
-            else:
-                self._receive(pipeline, arrival)
-        return bool(arrivals)
-
-    def _accept(self, runs: Sequence[Run]) -> None:
-        for run in runs:
-            run.due_by = self._now + self._delivery_s - run.batch.waited_s
-            self._messages += len(run.rows)
-            self._bytes += run.size
-            if self._lines is None or run.batch.is_free:
-                self._start(run)
-            else:
-                self._stand_in_line(self._lines, run)
-
-    def _drive(self, *, block: bool, at_most_s: float = _LONGEST_WAIT_S, runs: Sequence[Run] = ()) -> None:
-        """Accept messages; write, read and time out what is due; with ``block`` wait until something is."""
-        try:
-            self._pass_time(_IDLE_COUNTS_S)
-            self._accept(runs)
-            if not self._retry_ambiguous:
-                self._find_ended_connections()
-            self._do_what_is_due()
-            self._links.share_out(self._limit, self._max_bytes)
-            for link in self._links.all:
-                if link.queue:
-                    self._write(link)
-            look_at = self._gather_answers()
-            arrivals = self._pipelines.drive(min(at_most_s, self._time_to_wait(look_at)) if block else 0.0)
-            self._pass_time(None)
-            for pipeline, arrival in arrivals:
-                self._receive(pipeline, arrival)
-            # After reading: an answer that waited while the caller paused is not late.
-            for link in self._links.all:
-                if link.connection:
-                    self._time_out(link)
-            self._links.look(self._now)
-        except ProduceError as error:
-            self._break(error)
-            raise
-        except BaseException as error:
-            # Also an interrupt: which messages it caught between two places is unknown.
-            self.break_off(error)
-            raise
-
-    def _break(self, error: ProduceError) -> None:
-        self.error = error
-        self.close()
-
-    def _pass_time(self, at_most_s: float | None) -> None:
-        now = self._clock()
-        passed = now - self._driven_at
-        self._driven_at = now
-        self._now += passed if at_most_s is None else min(passed, at_most_s)
-
-    def _find_ended_connections(self) -> None:
-        """Read before writing: what is written to a connection that the broker has ended may be stored."""
-        for pipeline, arrival in self._pipelines.drive(0.0):
-            self._receive(pipeline, arrival)
-
     def _do_what_is_due(self) -> None:
-        if self._now >= self._follow_at:
-            self._destinations.follow()
-            self._follow_at = self._now + _FOLLOW_EVERY_S
+        self._follow()
         if self._now >= self._give_up_at:
             self._give_up_late()
             self._give_up_at = self._now + _GIVE_UP_EVERY_S
@@ -384,14 +413,39 @@ class SendWindow:
         for link, messages in due.items():
             link.requeue(messages)
 
-    def _gather_answers(self) -> float:
-        """Collect each broker's answers in the kernel; return when to look for those that are there."""
-        looks = [link.gather_answers(self._now) for link in self._links.all]
-        return min([look for look in looks if look is not None], default=math.inf)
+    def _follow(self) -> None:
+        if self._now >= self._follow_at:
+            self._destinations.follow()
+            self._follow_at = self._now + _FOLLOW_EVERY_S
 
-    def _time_to_wait(self, look_at: float) -> float:
-        """Seconds until something is due by time alone."""
-        due = [self._now + _LONGEST_WAIT_S, look_at]
+    def _ask_user(self, message: Run, choose: Callable[[], Destination]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def ask() -> None:
+            choice: Destination | ProduceError
+            try:
+                choice = choose()
+            except ProduceError as error:
+                choice = error
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._move, self._take_choice, message, choice)
+
+        self._run_user_code(ask)
+
+    def _take_choice(self, message: Run, choice: Destination | ProduceError) -> None:
+        if isinstance(choice, Destination):
+            if self._resending.chosen(message, choice):
+                choice.link.requeue([message])
+        elif self._resending.forget_question(message):
+            with self._alone(message):
+                raise choice
+
+    def _set_timer(self) -> None:
+        """Wake up when something is due by time alone; to wake up too early does no harm."""
+        looks = [link.gather_answers(self._now) for link in self._links.all]
+        if not self._messages or self._loop is None:
+            return
+        due = [self._give_up_at, *(look for look in looks if look is not None)]
         if self._resending.next_due is not None:
             due.append(self._resending.next_due)
         for link in self._links.all:
@@ -401,25 +455,58 @@ class SendWindow:
                 due.append(link.moved_at + self._timeout_s)
             if not link.silent:
                 due.append(link.silent_at)
-            if link.queue and link.pipeline is None:
+            if link.queue and link.stream is None:
                 due.append(link.reconnect_at)
-        return max(0.0, min(due) - self._now)
+        at = self._moved_at + max(0.0, min(due) - self._now) + _ROUNDING_S
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._on_time)
+
+    def _on_submitted(self) -> None:
+        self._moves_soon = False
+        self._move()
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._move()
+
+    # Writing.
+
+    def _write_all(self) -> None:
+        for link in self._links.all:
+            if link.queue:
+                self._write(link)
+
+    def _write_soon(self) -> None:
+        """Read before writing: what is written to a stream that the broker has ended may be stored."""
+        if self._writes_soon or self._loop is None or not any(link.queue for link in self._links.all):
+            return
+        self._writes_soon = True
+        # What has come by now is handed over before the second of two calls.
+        self._loop.call_soon(self._loop.call_soon, self._write_now)
+
+    def _write_now(self) -> None:
+        self._writes_soon = False
+        if self.error is None:
+            try:
+                self._write_all()
+                self._set_timer()
+            except Exception as error:  # noqa: BLE001 (as in ``_move``)
+                self.break_off(error)
 
     def _write(self, link: BrokerLink) -> None:
-        if link.pipeline is None and link.reconnect_at > self._now:
-            return
-        if link.pipeline is None:
-            try:
-                pipeline = self._pipelines.connect(link.endpoint)
-            except TubeMQConnectionError as error:
-                self._lost(link, error)
+        if link.stream is None:
+            if link.reconnect_at > self._now:
                 return
-            link.attach(pipeline, self._now)
-            self._owners[pipeline] = link
-        while link.queue and link.pipeline is not None and link.pipeline.writable and link.takes_more:
+            stream = self._streams.connect(link.endpoint, self)
+            link.attach(stream, self._now)
+            self._owners[stream] = link
+        while link.queue and link.stream is not None and link.stream.writable and link.takes_more:
             runs, data = self._encode(link)
-            link.pipeline.write(data)
-            if link.pipeline.unsent_bytes:
+            link.stream.write(data)
+            if link.stream.unsent_bytes:
                 link.hold(runs, self._now)
 
     def _encode(self, link: BrokerLink) -> tuple[list[Run], bytes]:
@@ -444,18 +531,15 @@ class SendWindow:
                 break
         return runs, b"".join(frames)
 
-    def _receive(self, pipeline: Pipeline, arrival: bytes | TubeMQConnectionError) -> None:
-        link = self._owners.get(pipeline)
-        if link is None:
-            return  # closed in the meantime, and its messages are on their way again
-        if isinstance(arrival, TubeMQConnectionError):
-            self._lost(link, arrival)
-            return
-        link.counts.received_bytes += len(arrival)
+    # Answers.
+
+    def _receive(self, stream: SendStream, data: bytes) -> None:
+        link = self._owners[stream]
+        link.counts.received_bytes += len(data)
         try:
-            stored, not_stored = link.connection.receive_data(arrival)
+            stored, not_stored = link.connection.receive_data(data)
         except RemoteProtocolError as error:
-            self._lost(link, pipeline.fail(f"its answer makes no sense ({error.parameters['what']})"))
+            self._lost(link, stream.fail(f"its answer makes no sense ({error.parameters['what']})"))
             return
         link.last_heard = self._now
         link.failures = 0
@@ -485,11 +569,7 @@ class SendWindow:
 
     @contextlib.contextmanager
     def _alone(self, message: Run) -> Iterator[None]:
-        """Report the final failure of a message to its own future or callback, if it has one.
-
-        Raises:
-            ProduceError: it has none, so its failure ends the sender.
-        """
+        """Report the final failure of a message to its own future or callback; without one it is raised."""
         try:
             yield
         except ProduceError as error:
@@ -517,18 +597,13 @@ class SendWindow:
         if not ((link.stalled or link.refuses) and self._links.aside):
             self._slow_down()
 
-    def _lost(self, link: BrokerLink, error: TubeMQConnectionError) -> None:
-        """A connection failed, or brought nonsense: whether its broker stored what was in flight is unknown.
-
-        Raises:
-            TlsError: that is the cause, and another attempt would fail as well.
-            ProduceError: a message may have been stored and must not be sent again, or its time is over.
-        """
-        if isinstance(error, TlsError):
+    def _lost(self, link: BrokerLink, error: TubeMQError) -> None:
+        """A stream failed, or brought nonsense: whether its broker stored what was in flight is unknown."""
+        if isinstance(error, TlsError) or not isinstance(error, TubeMQConnectionError):
             raise error
         cause = f"the connection to {link.endpoint} failed: {error.parameters['cause']}"
-        if link.pipeline is not None:
-            self._owners.pop(link.pipeline, None)
+        if link.stream is not None:
+            self._owners.pop(link.stream, None)
         ambiguous, unsent = link.detach()
         link.counts.unanswered += len(ambiguous)
         runs = []
@@ -548,16 +623,16 @@ class SendWindow:
 
     def _time_out(self, link: BrokerLink) -> None:
         """Give up waiting for answers that are overdue; a broker that says nothing at all is gone."""
-        if link.writing and link.stood_still_s(self._now) >= self._timeout_s and link.pipeline is not None:
+        if link.writing and link.stood_still_s(self._now) >= self._timeout_s and link.stream is not None:
             self._slow_down_for(link)
-            self._lost(link, link.pipeline.fail(f"it took no bytes for {self._timeout_s:g} s"))
+            self._lost(link, link.stream.fail(f"it took no bytes for {self._timeout_s:g} s"))
             return
         cause = f"no answer within {self._timeout_s:g} s"
         connection = link.connection
         while (flight := connection.oldest) is not None and flight.run.sent_at + self._timeout_s <= self._now:
             self._slow_down_for(link)
-            if link.last_heard <= flight.run.sent_at and link.pipeline is not None:
-                self._lost(link, link.pipeline.fail(cause))
+            if link.last_heard <= flight.run.sent_at and link.stream is not None:
+                self._lost(link, link.stream.fail(cause))
                 return
             for message in flight.run.messages(connection.give_up(flight)):
                 link.release(1, message.size)

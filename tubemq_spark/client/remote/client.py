@@ -9,11 +9,10 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
-from tubemq_spark.client.producer.sending import Sending
 from tubemq_spark.client.remote.access import check_access
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.consumers import RemoteAssignedConsumer, RemoteGroupConsumer
-from tubemq_spark.client.remote.producing import remote_sending
+from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.client.remote.ranges import read_remote_range
 from tubemq_spark.client.subscription import Node, Subscription
@@ -52,16 +51,16 @@ class RemoteClient:
         for gateways in (*self._of_others, self._gateways):
             gateways.end()
 
-    def sending(self, config: ClientConfig, name: str) -> Sending:
-        """Return the parts of a producer with these settings.
+    def pipeline(self, config: ClientConfig, name: str) -> GatewayPipeline:
+        """Return the pipeline of a producer with these settings.
 
         Raises:
             OptionError: a setting makes no sense through gateways.
         """
         if config == self._gateways.config:
-            return remote_sending(self._gateways, name)
+            return GatewayPipeline(self._gateways, name, per_message=True)
         check_access(config, self.token)
-        return remote_sending(self.own_gateways(config), name, own=True)
+        return GatewayPipeline(self.own_gateways(config), name, per_message=True, own=True)
 
     def gateways_of(self, config: ClientConfig) -> Gateways:
         """Return gateways to read with some settings, which have one session until the client is closed.

@@ -1,10 +1,13 @@
 """Batches on their way to TubeMQ through gateways: sent ahead of their answers, and again when one is lost.
 
-**States of a parcel**, which is one batch. It is *unsent* until it was given to a stream; *on its way* there
-until the gateway has answered it; then it has *ended*, and ``on_answer`` or ``on_failure`` was told, once.
+**States of a parcel**, which is a part of a batch. It is *unsent* until it was given to a stream; *on its
+way* there until the gateway has answered it; then it has *ended*, and ``on_answer`` or ``on_failure`` was
+told, once.
 
-**States of a stream.** *Open*: it takes parcels. *Left*: its gateway is about to stop; it takes no more, and
-is given up when all on it are answered. There is one at a time, and none as long as nothing was to be sent.
+**States of a stream.** *Opening*: its gateway has not taken it, and parcels wait; when one of them is late,
+the gateway counts as away. *Open*: it takes parcels. *Left*: its gateway is about to stop; it takes no more,
+and is given up when all on it are answered. There is one at a time, and none as long as nothing was to be
+sent.
 
 **What happens to parcels on their way when their stream ends.**
 
@@ -17,43 +20,55 @@ is given up when all on it are answered. There is one at a time, and none as lon
 than its deadline, or ``_GRACE_S`` longer when a gateway has it, which keeps the same deadline itself. A
 gateway that is busy is asked again; one that is away is left for the next.
 
-**Who changes what.** One thread at a time calls the methods; a thread for each stream reads its answers, and
-hands them over by ``_arrivals``.
+**Who changes what.** Everything happens in the thread of one event loop. A thread for each stream opens it
+and reads its answers, and hands them to the loop.
 """
 
+import asyncio
 import collections
 import queue
-import selectors
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.connections import Gateways
-from tubemq_spark.errors import TubeMQError
-from tubemq_spark.net.waker import Waker
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.limits import PART_BYTES
 from tubemq_spark.protocol.send_batch import SendBatch
 
 _GRACE_S: Final = 5.0
-_LOOK_S: Final = 1.0
 _LOST_SESSIONS: Final = frozenset({"TUBEMQ_SESSION_UNKNOWN"})
 """What ends a stream and not the work: the gateway has forgotten who sends."""
 
 
 class Parcel:
-    """One batch, until it has ended."""
+    """Messages of a batch that follow one another, until they have ended."""
 
-    __slots__ = ("attempts", "batch", "due_at", "number", "size", "unanswered")
+    __slots__ = (
+        "attempts",
+        "due_at",
+        "first",
+        "messages",
+        "number",
+        "outgoing",
+        "sent_at",
+        "size",
+        "unanswered",
+    )
 
-    def __init__(self, batch: SendBatch, due_at: float) -> None:
-        """``due_at`` is its deadline, by ``time.monotonic``."""
-        self.batch = batch
+    def __init__(
+        self, messages: SendBatch, outgoing: OutgoingBatch, first: int, sent_at: float, due_at: float
+    ) -> None:
+        """Take messages from row ``first`` of ``outgoing`` on; times are those of the event loop."""
+        self.messages = messages
+        self.outgoing = outgoing
+        self.first = first
+        self.sent_at = sent_at
         self.due_at = due_at
-        self.size = int(batch.values.offsets[-1] - batch.values.offsets[0])
-        """The length of its bodies."""
+        self.size = int(messages.values.offsets[-1] - messages.values.offsets[0])
         self.number = 0
         """Its number on the stream that has it; 0: none has."""
         self.attempts = 0
@@ -61,55 +76,46 @@ class Parcel:
         self.unanswered = 0
         """How many of the attempts had no answer that says whether it was stored."""
 
+    @property
+    def rows(self) -> range:
+        """The messages' rows in their batch."""
+        return range(self.first, self.first + len(self.messages))
 
-OnAnswer = Callable[[Parcel, pb.PublishStreamResponse], object]
-OnFailure = Callable[[Parcel, str, bool], object]
-"""Takes a parcel that will not be sent again, the cause, and whether it may be stored."""
+
 _Arrival = pb.PublishStreamResponse | Exception | None
+"""An answer, the first of which says that the stream is open; or why nothing more comes."""
 
 
 class _Stream:
     """A publish stream at one gateway."""
 
-    def __init__(self, gateways: Gateways, gateway: int, name: str, *, per_message: bool) -> None:
-        """Begin it, and wait until the gateway has taken it.
-
-        Raises:
-            AwayError: the gateway is away, busy, or about to stop.
-            TubeMQError: that of the gateway.
-        """
+    def __init__(
+        self,
+        gateways: Gateways,
+        gateway: int,
+        begin: pb.PublishStreamRequest.Begin,
+        on_arrival: "Callable[[_Stream, _Arrival], object]",
+    ) -> None:
+        """Begin to open it, in a thread."""
         self.gateway = gateway
+        self.is_open = False
+        """Whether the gateway has taken it."""
+        self.left = False
+        """Whether it takes no more parcels."""
         self.parcels: dict[int, Parcel] = {}
         """Those without an answer, by their numbers."""
-        self.left = False
-        """Whether it takes no more of them."""
         self._gateways = gateways
+        self._begin = pb.PublishStreamRequest(begin=begin)
+        self._on_arrival = on_arrival
+        self._loop = asyncio.get_running_loop()
         self._numbers = 0
-        begin = pb.PublishStreamRequest.Begin(name=name, per_message=per_message)
-        gateways.in_session(gateway, lambda: self._begin(pb.PublishStreamRequest(begin=begin)))
-
-    def _begin(self, begin: pb.PublishStreamRequest) -> None:
         self._requests: queue.SimpleQueue[pb.PublishStreamRequest | None] = queue.SimpleQueue()
-        self._requests.put(begin)
-        self._call = self._gateways.stream(self.gateway, "PublishStream", iter(self._requests.get, None))
+        self._call: Any = None
+        self._is_broken_off = False
         try:
-            if self._gateways.next_of(self._call) is None:
-                raise AwayError("it ended the stream")
-        except BaseException:
-            self.break_off()
-            raise
-
-    def answers(self) -> Iterator[_Arrival]:
-        """Return what comes, and at the end why nothing more does."""
-        while True:
-            try:
-                answer = self._gateways.next_of(self._call)
-            except Exception as error:  # noqa: BLE001 (who reads the answers decides)
-                yield error
-                return
-            yield answer
-            if answer is None:
-                return
+            threading.Thread(target=self._run, name="tubemq-answers", daemon=True).start()
+        except RuntimeError as error:
+            raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
 
     def push(self, parcel: Parcel) -> None:
         """Send a parcel."""
@@ -117,7 +123,7 @@ class _Stream:
         parcel.number = number = self._numbers
         parcel.attempts += 1
         self.parcels[number] = parcel
-        message = sends.to_proto(parcel.batch)
+        message = sends.to_proto(parcel.messages)
         if parcel.size <= PART_BYTES:
             self._requests.put(pb.PublishStreamRequest(batch=message, number=number))
             return
@@ -131,221 +137,237 @@ class _Stream:
         self._requests.put(None)
 
     def break_off(self) -> None:
-        """End it at once."""
-        self._call.cancel()
+        """End it at once; any thread may call this."""
+        self._is_broken_off = True
+        if self._call is not None:
+            self._call.cancel()
         self._requests.put(None)
+
+    # In its thread.
+
+    def _run(self) -> None:
+        """Open it, and hand over what comes."""
+        arrival: _Arrival
+        try:
+            arrival = self._gateways.in_session(self.gateway, self._open)
+            while arrival is not None:
+                self._hand_over(arrival)
+                arrival = self._gateways.next_of(self._call)
+        except Exception as error:  # noqa: BLE001 (the window decides)
+            arrival = error
+        self._hand_over(arrival)
+
+    def _open(self) -> pb.PublishStreamResponse:
+        """Begin the call, and return the answer to that."""
+        requests: queue.SimpleQueue[pb.PublishStreamRequest | None] = queue.SimpleQueue()
+        self._requests = requests
+        requests.put(self._begin)
+        self._call = self._gateways.stream(self.gateway, "PublishStream", iter(requests.get, None))
+        try:
+            if self._is_broken_off:  # maybe before the call was there
+                raise AwayError("the stream was given up")
+            answer: pb.PublishStreamResponse | None = self._gateways.next_of(self._call)
+            if answer is None:
+                raise AwayError("it ended the stream")
+        except BaseException:
+            self._call.cancel()
+            requests.put(None)
+            raise
+        return answer
+
+    def _hand_over(self, arrival: _Arrival) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._on_arrival, self, arrival)
+        except RuntimeError:  # the loop has ended
+            self.break_off()
 
 
 class PublishWindow:
-    """The parcels of one sender."""
+    """The parcels of one producer; belongs to the loop in which the first one is added."""
 
     def __init__(
         self,
         gateways: Gateways,
         name: str,
-        on_answer: OnAnswer,
-        on_failure: OnFailure,
         *,
-        per_message: bool = False,
+        per_message: bool,
+        on_answer: Callable[[Parcel, pb.PublishStreamResponse], object],
+        on_failure: Callable[[Parcel, str], object],
+        on_error: Callable[[Exception], object],
     ) -> None:
-        """Call no gateway.
-
-        Args:
-            gateways: where the parcels go.
-            name: how errors call the sender.
-            on_answer: takes what a gateway says of a parcel, in a call of ``work`` or ``wait``.
-            on_failure: takes a parcel that has failed as a whole.
-            per_message: whether answers say where each message is.
-        """
+        """Call no gateway; nothing is sent after ``on_error``."""
         self._gateways = gateways
         self._name = name
+        self._begin = pb.PublishStreamRequest.Begin(name=name, per_message=per_message)
         self._on_answer = on_answer
         self._on_failure = on_failure
-        self._per_message = per_message
+        self._on_error = on_error
         self._unsent: collections.deque[Parcel] = collections.deque()
         self._stream: _Stream | None = None
-        self._arrivals: queue.SimpleQueue[tuple[_Stream, _Arrival]] = queue.SimpleQueue()
-        self._selector = selectors.DefaultSelector()
-        self._waker = Waker(lambda: None)
-        self._waking = threading.Lock()
-        self.add_waker(self._waker)
         self._attempts: Attempts | None = None
         """What came to nothing since a stream was opened last."""
-        self._again_at = 0.0
-        """When to try next."""
+        self._pause: asyncio.TimerHandle | None = None
+        """Ends the pause before the next stream is opened."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs at the first deadline, or before."""
         self._trouble = ""
         """What delays the parcels."""
-        self._closed = False
         self.messages = 0
         """How many messages have not ended."""
         self.bytes = 0
         """The length of their bodies."""
 
-    def add_waker(self, waker: Waker) -> None:
-        """End the waits of ``wait`` when a waker is woken; what it raises gets through."""
-        self._selector.register(waker.receiver, selectors.EVENT_READ, waker)
-
     def add(self, parcel: Parcel) -> None:
-        """Take a parcel; ``work`` sends it."""
+        """Send a parcel as soon as there is a stream for it."""
         self._unsent.append(parcel)
-        self.messages += len(parcel.batch)
+        self.messages += len(parcel.messages)
         self.bytes += parcel.size
+        if parcel.due_at <= asyncio.get_running_loop().time():
+            self._fail_late()  # it has waited for room for as long as it may take
+        else:
+            self._fail_at(parcel.due_at)
+            self._send()
 
-    def work(self) -> None:
-        """Do what can be done now; a stream is begun in here, which waits for the gateway.
-
-        Raises:
-            TubeMQError: one that concerns all parcels.
-        """
-        while not self._arrivals.empty():
-            self._receive(*self._arrivals.get())
+    def give_up(self, batch: OutgoingBatch) -> None:
+        """Fail the parcels of a batch."""
+        for parcel in self._parcels():
+            if parcel.outgoing is batch:
+                parcel.due_at = float("-inf")
         self._fail_late()
+
+    def close(self) -> list[Parcel]:
+        """End the stream at once, and return what has not ended; it may be stored or not."""
+        left = self._parcels()
         stream = self._stream
-        if stream is not None and stream.left and not stream.parcels:
-            self._leave(stream)
-            stream.finish()
-        if self._stream is None and self._unsent and time.monotonic() >= self._again_at:
-            self._open()
-        if self._stream is not None and not self._stream.left:
-            while self._unsent:
-                self._stream.push(self._unsent.popleft())
-
-    def wait(self, at_most_s: float) -> None:
-        """Wait until something has come, or is due, and do what can be done then.
-
-        Raises:
-            TubeMQError: as ``work``.
-        """
-        for key, events in self._selector.select(min(at_most_s, self._time_to_wait())):
-            key.data.handle(events)
-        self.work()
-
-    def close(self) -> None:
-        """End the stream at once; what has no answer may be stored or not. Doing it twice is harmless."""
-        stream, self._stream = self._stream, None
+        self.abandon()
+        for timer in (self._pause, self._timer):
+            if timer is not None:
+                timer.cancel()
         if stream is not None:
             stream.break_off()
-        with self._waking:
-            if not self._closed:
-                self._closed = True
-                self._selector.close()
-                self._waker.close()
+        return left
 
     def abandon(self) -> None:
-        """Drop everything, and close nothing at gateways: in a forked child it belongs to the parent."""
+        """Forget everything, and end nothing at gateways: in a forked child it belongs to the parent."""
         self._stream = None
-        self._closed = True
-        self._selector.close()
-        self._waker.close()
+        self._unsent.clear()
 
-    def _time_to_wait(self) -> float:
-        now = time.monotonic()
-        if self._stream is None and self._unsent:
-            return max(0.0, min(_LOOK_S, self._again_at - now))
-        return _LOOK_S if self.messages else float("inf")
+    def _parcels(self) -> list[Parcel]:
+        return [*(self._stream.parcels.values() if self._stream is not None else ()), *self._unsent]
 
-    def _open(self) -> None:
-        gateway = self._gateways.current_index
+    def _send(self) -> None:
+        """Do what can be done now: give unsent parcels to the stream, leave it, open one."""
         try:
-            stream = _Stream(self._gateways, gateway, self._name, per_message=self._per_message)
-        except AwayError as error:
-            self._note(gateway, error)
-            return
-        self._attempts = None
-        self._stream = stream
-        threading.Thread(
-            target=_hand_over,
-            args=(stream, self._arrivals, self._wake),
-            name="tubemq-answers",
-            daemon=True,
-        ).start()
-
-    def _wake(self) -> None:
-        with self._waking:
-            if not self._closed:
-                self._waker.wake()
-
-    def _note(self, gateway: int, error: AwayError) -> None:
-        """Plan when to open a stream next, and where.
-
-        Raises:
-            TubeMQError: that will not help.
-        """
-        self._trouble = str(error).rstrip(".")
-        if self._attempts is None:
-            self._attempts = self._gateways.attempts(None, None)
-        pause_s = self._attempts.failed(gateway, error)
-        if pause_s is None:
-            raise self._attempts.error(f"sending as {self._name}", self._gateways.tried)
-        self._again_at = time.monotonic() + pause_s
-
-    def _leave(self, stream: _Stream) -> None:
-        self._stream = None
-        self._gateways.leave(stream.gateway)
+            stream = self._stream
+            if stream is not None and stream.left and not stream.parcels:
+                self._stream = None
+                self._gateways.leave(stream.gateway)
+                stream.finish()
+            if self._stream is None and self._unsent and self._pause is None:
+                gateway = self._gateways.current_index
+                self._stream = _Stream(self._gateways, gateway, self._begin, self._receive)
+            if self._stream is not None and self._stream.is_open and not self._stream.left:
+                while self._unsent:
+                    self._stream.push(self._unsent.popleft())
+        except Exception as error:  # noqa: BLE001 (every message waits for it)
+            self._on_error(error)
 
     def _receive(self, stream: _Stream, arrival: _Arrival) -> None:
         if stream is not self._stream:
             return
-        if isinstance(arrival, pb.PublishStreamResponse):
-            if arrival.draining and self._gateways.several:
-                stream.left = True
-            parcel = stream.parcels.pop(arrival.number, None)
-            if parcel is not None:
-                self._end(parcel)
-                self._on_answer(parcel, arrival)
-            return
-        self._lose(stream, arrival)
+        try:
+            if isinstance(arrival, pb.PublishStreamResponse):
+                self._take(stream, arrival)
+            else:
+                self._lose(stream, arrival)
+        except Exception as error:  # noqa: BLE001 (every message waits for it)
+            self._on_error(error)
+        self._send()
+
+    def _take(self, stream: _Stream, answer: pb.PublishStreamResponse) -> None:
+        if not stream.is_open:
+            stream.is_open = True
+            self._attempts = None
+        if answer.draining and self._gateways.several:
+            stream.left = True
+        parcel = stream.parcels.pop(answer.number, None)
+        if parcel is not None:
+            self._end(parcel)
+            self._on_answer(parcel, answer)
 
     def _lose(self, stream: _Stream, error: Exception | None) -> None:
         """Go on without a stream that has ended, or raise why there is no going on."""
         self._stream = None
         stream.finish()  # for gRPC's thread that waits for requests
         parcels = list(stream.parcels.values())
-        if isinstance(error, TubeMQError) and error.condition not in _LOST_SESSIONS:
-            self._unsent.extendleft(reversed(parcels))
+        self._unsent.extendleft(reversed(parcels))
+        is_forgotten = stream.is_open and isinstance(error, TubeMQError) and error.condition in _LOST_SESSIONS
+        if error is not None and not isinstance(error, AwayError) and not is_forgotten:
             raise error
-        if error is not None and not isinstance(error, AwayError | TubeMQError):
-            raise error
-        away = error if isinstance(error, AwayError) else AwayError(error or "it ended the stream")
-        may_be_stored = away.failure is None or away.failure.condition != "TUBEMQ_GATEWAY_DRAINING"
-        self._note(stream.gateway, away)
-        again = []
+        if not isinstance(error, AwayError):
+            error = AwayError(error if isinstance(error, TubeMQError) else "it ended the stream")
+        may_be_stored = error.failure is None or error.failure.condition != "TUBEMQ_GATEWAY_DRAINING"
         for parcel in parcels:
             parcel.unanswered += may_be_stored
             parcel.attempts -= not may_be_stored
             parcel.number = 0
-            if may_be_stored and not self._gateways.config.retry_ambiguous:
-                self._fail(parcel, self._trouble)
-            else:
-                again.append(parcel)
-        self._unsent.extendleft(reversed(again))
+        self._rest(stream.gateway, error)
+        if may_be_stored and not self._gateways.config.retry_ambiguous:
+            self._fail(parcels, self._trouble)
+        self._fail_late()
+
+    def _rest(self, gateway: int, error: AwayError) -> None:
+        """Plan when to open a stream next, and where; raise if that will not help."""
+        self._trouble = str(error).rstrip(".")
+        if self._attempts is None:
+            self._attempts = self._gateways.attempts(None, None)
+        pause_s = self._attempts.failed(gateway, error)
+        if pause_s is None:
+            raise self._attempts.error(f"sending as {self._name}", self._gateways.tried)
+        self._pause = asyncio.get_running_loop().call_later(pause_s, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._pause = None
+        self._send()
+
+    def _fail_at(self, when: float) -> None:
+        """Look for parcels that are late at a time, unless that is done before."""
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(when, self._fail_late)
 
     def _fail_late(self) -> None:
-        now = time.monotonic()
-        while self._unsent and self._unsent[0].due_at <= now:
-            self._fail(self._unsent.popleft(), self._trouble or "no gateway took it in time")
-        stream = self._stream
-        if stream is not None:
+        """Fail the parcels whose time is over."""
+        now = asyncio.get_running_loop().time()
+        late = [parcel for parcel in self._unsent if parcel.due_at <= now]
+        is_late = bool(late)
+        self._fail(late, self._trouble or "no gateway took it in time")
+        if (stream := self._stream) is not None:
             late = [parcel for parcel in stream.parcels.values() if parcel.due_at + _GRACE_S <= now]
-            for parcel in late:
-                del stream.parcels[parcel.number]
-                parcel.unanswered += 1
-                self._fail(
-                    parcel, f"the gateway {self._gateways.name(stream.gateway)} did not answer in time"
-                )
+            self._fail(late, f"the gateway {self._gateways.name(stream.gateway)} did not answer in time")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = [parcel.due_at + (_GRACE_S if parcel.number else 0.0) for parcel in self._parcels()]
+        if due:
+            self._fail_at(min(due))
+        if is_late and stream is not None and not stream.is_open:
+            stream.break_off()
+            self._receive(stream, AwayError("it did not take a stream in time"))
+        self._send()
 
-    def _fail(self, parcel: Parcel, cause: str) -> None:
-        self._end(parcel)
-        self._on_failure(parcel, cause, parcel.unanswered > 0)
+    def _fail(self, parcels: list[Parcel], cause: str) -> None:
+        for parcel in parcels:
+            if parcel.number and self._stream is not None:
+                del self._stream.parcels[parcel.number]
+                parcel.unanswered += 1
+            else:
+                self._unsent.remove(parcel)
+            self._end(parcel)
+        for parcel in parcels:
+            self._on_failure(parcel, cause)
 
     def _end(self, parcel: Parcel) -> None:
-        self.messages -= len(parcel.batch)
+        self.messages -= len(parcel.messages)
         self.bytes -= parcel.size
-
-
-def _hand_over(
-    stream: _Stream, arrivals: "queue.SimpleQueue[tuple[_Stream, _Arrival]]", wake: Callable[[], None]
-) -> None:
-    for answer in stream.answers():
-        arrivals.put((stream, answer))
-        wake()

@@ -1,14 +1,16 @@
 """Messages to send: a window of batches for each client that publishes.
 
 **States of a stream.** The client says ``begin``, and then sends batches without waiting for answers. A batch
-is *taken* when there is room for its bytes, its topics are known, and the sender has it; it is *under way*
-until each of its messages is stored or refused, and then it is *answered*, once. The stream *rests* while
-none is under way. It ends when the client has ended its side and all is answered.
+is *taken* when there is room for its bytes and its topics are known: its messages are put into a pipeline, as
+it accepts them. It is *under way* until each of its messages is stored or refused, and then it is *answered*,
+once. The stream *rests* while none is under way. It ends when the client has ended its side and all is
+answered.
 
 **What a stream holds.** The memory of a batch, from before it is parsed until its answer is written. While
-its session has no room for a message, it reads nothing. Threads and connections to brokers belong to the
-senders, one for all streams of equal settings, so a stream at rest holds neither. A client that has gone
-gives back what it held within a second; one that does not move does when others wait.
+its session has no room for a message, or the pipeline has none for the batch before, it reads nothing.
+Connections to brokers belong to the pipelines, one for all streams of equal settings, so a stream at rest
+holds none. A client that has gone gives back what it held within a second; one that does not move does when
+others wait.
 
 **Draining.** A stream at rest ends at once. Any other takes no more, tells so with its answers, and ends when
 all that it took is answered. So what has no answer then was never taken: the client sends it elsewhere, and
@@ -18,29 +20,30 @@ nothing is stored twice.
 import asyncio
 import contextlib
 import dataclasses
-import itertools
+import functools
+import os
 from collections import deque
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 import numpy as np
 from google.protobuf.message import Message
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.batch_outcome import BatchOutcome
-from tubemq_spark.client.producer.shared import Delivery, Lane, Refusals, SharedSender
-from tubemq_spark.errors import TubeMQError
-from tubemq_spark.gateway.admission import Admission, Owner, busy
+from tubemq_spark.client.forks import abandon_in_child
+from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
+from tubemq_spark.client.producer.outcome import BatchOutcome
+from tubemq_spark.client.producer.outgoing import OutgoingBatch, outgoing_batch, refused_message
+from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.gateway.admission import Admission, Owner, Room, busy
 from tubemq_spark.gateway.data.fetching import Arrivals
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls, parsed
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.retry import PUBLISHABLE_TOPIC
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, limits, packed, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS
+from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
 
 Result = TypeVar("Result")
@@ -49,103 +52,135 @@ _MOST_ERRORS: Final = 1_000
 """How many different errors an answer has."""
 _SHORT_BYTES: Final = 4 << 10
 """Up to this length, a message is measured in no time."""
+_QUICK_BYTES: Final = 4 << 20
+"""Up to this length, and so many rows, a batch is read, and its answer made, in a few milliseconds."""
+_QUICK_ROWS: Final = 1 << 14
 _MOST_UNANSWERED: Final = 1_024
 """So many batches of a stream may have no answer, however small they are."""
 _AHEAD: Final = 4
 """A message is read when there is room for the longest, or for one of so many parts of a session's room."""
 _IDLE_S: Final = 30.0
-"""A sender without streams is kept for so long, with its connections: longer than most pauses of a client."""
-_Answer = pb.PublishStreamResponse | Exception
-"""The answer to a batch, or why there is none."""
+"""A pipeline that no stream uses is kept for so long, with its connections: longer than most pauses."""
 _GIVE_UP_S: Final = 2.0
 """How long an ended stream is waited for that gives up what it has sent, which takes half a second."""
-_MAY_PASS: Final = frozenset({"TUBEMQ_TOPIC_UNPUBLISHABLE", "TUBEMQ_PARTITION_AWAY"})
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Entry:
-    """A sender, and who uses it."""
+    """A pipeline, and who uses it."""
 
-    sender: SharedSender
+    pipeline: BrokerPipeline
     owner: Owner
     """For whom it was opened."""
     users: int = 0
     closing: asyncio.TimerHandle | None = None
+    left: dict[BatchOutcome, OutgoingBatch] = dataclasses.field(default_factory=dict)
+    """Batches to be given up, whose streams have ended, and what becomes of them."""
+
+    def give_up_soon(self, batches: Mapping[BatchOutcome, OutgoingBatch]) -> None:
+        """Give up batches, those of streams that end together at the same time."""
+        if not self.left:
+            asyncio.get_running_loop().call_soon(self._give_up)
+        self.left.update(batches)
+
+    def _give_up(self) -> None:
+        batches, self.left = self.left, {}
+        self.pipeline.give_up(*batches.values())
+        closed = ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self.pipeline.unacknowledged)
+        for outcome in batches:
+            # The messages that the pipeline has not accepted.
+            outcome.abandon(lambda _: closed)
 
 
-class Senders:
-    """The senders of a gateway, one for equal settings; used in the event loop.
+class Pipelines:
+    """The pipelines of a gateway, one for equal settings, in its event loop.
 
-    A sender that no stream has used for a while is closed. One with an error of its own is closed when its
-    last user leaves. ``publishes`` limits the number of senders: each has a thread while it sends.
+    One that no stream has used for a while is closed. One with an error of its own is closed when its last
+    user leaves. ``publishes`` limits their number.
     """
 
-    def __init__(self, settings: GatewaySettings, pool: ChannelPool, admission: Admission) -> None:
-        """Open no sender."""
+    def __init__(self, settings: GatewaySettings, room: Room) -> None:
+        """Open none; ``room`` is for as many as there may be."""
         self._gateway = settings.name
         self._most = settings.most["max_in_flight"], settings.most["max_in_flight_bytes"]
-        self._pool = pool
-        self._admission = admission
+        self._connections = Connections(settings.client_config().connect_timeout_ms)
+        self._room = room
         self._entries: dict[tuple[ClientConfig, bool], _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        abandon_in_child(self)
 
-    def take(self, config: ClientConfig, owner: Owner, *, detailed: bool) -> "_Entry":
-        """Return the sender for some settings, to be given back.
+    @property
+    def connections(self) -> int:
+        """How many connections to masters they share."""
+        return len(self._connections.shared())
 
-        Raises:
-            GatewayError: there are too many others.
-        """
+    @property
+    def closing(self) -> int:
+        """How many are being closed."""
+        return len(self._closing)
+
+    def take(self, config: ClientConfig, owner: Owner, *, detailed: bool) -> _Entry:
+        """Return the pipeline for some settings, to be given back."""
         key = config, detailed
         entry = self._entries.get(key)
-        if entry is not None and entry.sender.error is not None:
+        if entry is not None and entry.pipeline.error is not None:
             del self._entries[key]
             entry = None
         if entry is None:
-            room = self._admission.publishes
-            if not room.take(owner):
-                self._close_idle()
-                if not room.take(owner):
-                    what = f"clients publish with {room.used} different settings"
-                    raise busy(self._gateway, what, room.retry_after_ms)
-            messages, size = self._most
-            sender = SharedSender(
-                config, self._pool, detailed=detailed, most_messages=messages, most_bytes=size
+            if not self._room.take(owner):
+                for idle in [other for other in self._entries.values() if not other.users]:
+                    self._close(idle)
+                if not self._room.take(owner):
+                    what = f"clients publish with {self._room.used} different settings"
+                    raise busy(self._gateway, what, self._room.retry_after_ms)
+            pipeline = BrokerPipeline(
+                config,
+                self._connections,
+                detailed=detailed,
+                run_user_code=lambda call: call(),  # clients have none here
+                most=self._most,
             )
-            entry = self._entries[key] = _Entry(sender, owner)
+            entry = self._entries[key] = _Entry(pipeline, owner)
         entry.users += 1
         if entry.closing is not None:
             entry.closing.cancel()
             entry.closing = None
         return entry
 
-    def give(self, entry: "_Entry") -> None:
-        """Give a sender back."""
+    def give(self, entry: _Entry) -> None:
+        """Give a pipeline back."""
         entry.users -= 1
         if entry.users:
             return
-        if entry.sender.error is not None:
+        if entry.pipeline.error is not None:
             self._close(entry)
         else:
             entry.closing = asyncio.get_running_loop().call_later(_IDLE_S, self._close, entry)
 
     async def close(self, patience_s: float) -> None:
-        """Close all senders, and wait so long for that."""
+        """Close all pipelines, and wait so long for that."""
         for entry in list(self._entries.values()):
             self._close(entry)
         if self._closing:
-            await asyncio.wait(self._closing, timeout=patience_s)
+            _, late = await asyncio.wait(self._closing, timeout=patience_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        await self._connections.close()
 
-    def _close_idle(self) -> None:
-        for entry in list(self._entries.values()):
-            if not entry.users:
-                self._close(entry)
+    def abandon(self) -> None:
+        """Drop all connections without closing them: in a forked child they belong to the parent."""
+        error = ProduceError("TUBEMQ_PRODUCER_FORKED", owner=os.getppid(), process=os.getpid())
+        for entry in self._entries.values():
+            entry.pipeline.abandon(error)
+        self._connections.abandon()
 
-    def _close(self, entry: "_Entry") -> None:
+    def _close(self, entry: _Entry) -> None:
         if entry.closing is not None:
             entry.closing.cancel()
         self._entries = {key: value for key, value in self._entries.items() if value is not entry}
-        self._admission.publishes.give(entry.owner)
-        task = asyncio.ensure_future(self._admission.endings.run(entry.sender.close))
+        self._room.give(entry.owner)
+        task = asyncio.create_task(entry.pipeline.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -156,7 +191,7 @@ class Publishing:
     def __init__(
         self,
         settings: GatewaySettings,
-        senders: Senders,
+        pipelines: Pipelines,
         admission: Admission,
         metrics: Metrics,
         calls: Calls,
@@ -166,13 +201,14 @@ class Publishing:
         self.stall_s = settings.stall_ms / 1000
         self.most_bytes = settings.max_batch_bytes
         self.ahead_bytes = min(settings.max_message_bytes, settings.session_bytes // _AHEAD)
-        self.senders = senders
+        self.pipelines = pipelines
         self.admission = admission
         self.metrics = metrics
         self.calls = calls
         self.arrivals = arrivals
         self._streams: set[_Stream] = set()
-        self._measuring = asyncio.Lock()
+        self._measuring_lock = asyncio.Lock()
+        self._thread_lock = asyncio.Lock()
 
     async def publish_stream(self, _: object, call: Call) -> None:
         """Take a client's batches, and answer each of them."""
@@ -200,68 +236,45 @@ class Publishing:
             stream.changed.set()
 
     async def parsed_bytes(self, message: type[Message], data: bytes) -> int:
-        """Return how much memory a message takes when it is parsed; other calls have a turn between two.
-
-        Raises:
-            MalformedMessageError: it has more than it may, or the bytes are no message.
-        """
+        """Return how much memory a message takes when it is parsed; other calls have a turn between two."""
         if len(data) <= _SHORT_BYTES:
             return limits.parsed_bytes(message, data)
-        async with self._measuring:
+        async with self._measuring_lock:
             await asyncio.sleep(0)
             return limits.parsed_bytes(message, data)
 
+    async def work(self, function: Callable[[], Result], rows: int, size: int = 0) -> Result:
+        """Return what a function makes of a batch; of long ones in a thread, one after the other."""
+        if rows <= _QUICK_ROWS and size <= _QUICK_BYTES:
+            return function()
+        async with self._thread_lock:
+            return await asyncio.to_thread(function)
+
     async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
         """Say whether a topic, or one of its partitions, can be published to; wait for that if asked to."""
-        access = call.owner().access
-        place = None
+        topic, place = request.topic, None
         if request.HasField("partition"):
             place = request.partition.broker_id, request.partition.partition_id
-        entry = self.senders.take(access.config, call.who, detailed=False)
+        entry = self.pipelines.take(call.owner().access.config, call.who, detailed=False)
         try:
-            places = entry.sender.places
+            pipeline = entry.pipeline
             if request.publishable:
-                refusal = await self.refusal_of(entry.sender, call, request.topic, place)
-                if refusal is not None:
-                    raise refusal
+                await pipeline.place(topic, place)
             elif place is not None:
-                await self.admission.questions.run(lambda: places.place_once(request.topic, place), call.who)
+                await pipeline.place_once(topic, place)
             else:
-                await self.admission.questions.run(lambda: places.publishable(request.topic), call.who)
-            topic = places.session.routes(request.topic)
+                await pipeline.publishable(topic)
+            routes = pipeline.routes(topic)
             return pb.CheckTopicResponse(
-                max_message_bytes=topic.max_message_bytes,
-                partitions=map(values.partition_to_proto, sorted(topic.partitions)),
+                max_message_bytes=routes.max_message_bytes,
+                partitions=map(values.partition_to_proto, sorted(routes.partitions)),
             )
         finally:
-            self.senders.give(entry)
-
-    async def refusal_of(
-        self, sender: SharedSender, call: Call, topic: str, partition: tuple[int, int] | None
-    ) -> TubeMQError | None:
-        """Ask masters where messages go, as long as it may help; return why they are refused, or None.
-
-        A thread is taken for each question, and none for the pauses.
-        """
-        places = sender.places
-        deadline = places.deadline()
-        for attempt in itertools.count(1):
-            if places.place_now(topic, partition) is not None:
-                return None
-            try:
-                await self.admission.questions.run(lambda: places.place_once(topic, partition), call.who)
-            except TubeMQError as error:
-                may_pass = error.retriable or error.condition in _MAY_PASS
-                if error.condition in MESSAGE_REFUSALS or deadline.expired or not may_pass:
-                    return error
-            else:
-                return None
-            await asyncio.sleep(min(PUBLISHABLE_TOPIC.after_ms(attempt) / 1000, deadline.remaining()))
-        raise AssertionError
+            self.pipelines.give(entry)
 
 
 class _Stream:
-    """One publish stream; all but ``_ended`` runs in the event loop."""
+    """One publish stream."""
 
     def __init__(self, publishing: Publishing, call: Call, begin: pb.PublishStreamRequest.Begin) -> None:
         self._publishing = publishing
@@ -269,10 +282,8 @@ class _Stream:
         self._who = call.who
         self._begin = begin
         self._config = call.owner().access.config
-        self._loop = asyncio.get_running_loop()
         self._room = publishing.admission.bytes
         self._entry: _Entry | None = None
-        self._lane: Lane | None = None
         self._number = 0
         """That of the last batch whose bytes have begun to come."""
         self._parts: list[bytes] = []
@@ -285,13 +296,13 @@ class _Stream:
         """Whether the client has ended its side."""
         self._unanswered = 0
         """How many batches were taken and have no answer that was written."""
-        self._answers: deque[tuple[_Answer, int]] = deque()
-        """Answers to be written, and the bytes to be given back then."""
+        self._answers: deque[tuple[Callable[[], pb.PublishStreamResponse], int, int]] = deque()
+        """What makes answers to be written, how many rows each is about, and the bytes it gives back."""
         self._fewer = asyncio.Event()
         """Set while more batches may be taken."""
         self._fewer.set()
-        self._under_way = 0
-        """How many batches were taken and have not ended."""
+        self._under_way: dict[BatchOutcome, OutgoingBatch] = {}
+        """The batches that were taken and have not ended."""
         self.given_up = asyncio.Event()
         """Set while none is under way."""
         self.given_up.set()
@@ -327,11 +338,11 @@ class _Stream:
     def end(self) -> None:
         """Give up what is under way, and give back what is held."""
         self._over = True
-        if self._lane is not None:
-            self._lane.end()
         if self._entry is not None:
-            self._publishing.senders.give(self._entry)
-        self._give(self._holding + sum(size for _, size in self._answers))
+            if self._under_way:
+                self._entry.give_up_soon(self._under_way)
+            self._publishing.pipelines.give(self._entry)
+        self._give(self._holding + sum(memory for _, _, memory in self._answers))
         self._answers.clear()
 
     async def _read(self) -> None:
@@ -393,28 +404,18 @@ class _Stream:
             raise MalformedMessageError(f"the parts of batch {self._number} do not fit each other")
         if length == size:
             data, self._parts = b"".join(self._parts), []
-            await self._hold_more(await self._publishing.parsed_bytes(pb.MessageBatch, data) - size)
+            more = await self._publishing.parsed_bytes(pb.MessageBatch, data) - size
+            # Those who have the room may be waiting for more themselves.
+            if not await self._room.enter(self._who, more, self._publishing.stall_s):
+                what = "the bytes that may wait in it are used up"
+                raise busy(self._publishing.gateway, what, self._room.retry_after_ms)
+            self._holding += more
             message = sends.parsed(data)
             del data
             await self._send(request.number, size, message)
 
-    async def _hold_more(self, amount: int) -> None:
-        """Take more room for a batch that has some.
-
-        Raises:
-            GatewayError: there was none for a while: those who have it may be waiting for more themselves.
-        """
-        if not await self._room.enter(self._who, amount, self._publishing.stall_s):
-            what = "the bytes that may wait in it are used up"
-            raise busy(self._publishing.gateway, what, self._room.retry_after_ms)
-        self._holding += amount
-
     def _check_next(self, number: int, size: int) -> None:
-        """Return when a batch may come next.
-
-        Raises:
-            MalformedMessageError: it may not.
-        """
+        """Refuse a batch that may not come next."""
         if number != self._number + 1:
             raise MalformedMessageError(f"batch {number} of a stream comes after {self._number}")
         if size > self._publishing.most_bytes:
@@ -424,101 +425,72 @@ class _Stream:
 
     async def _send(self, number: int, size: int, message: pb.MessageBatch) -> None:
         self._call.judge(message)
-        sender = self._sender()
-        refusals = await self._refusals(sender, message)
-        if self._lane is None:
-            self._lane = sender.lane(self._begin.name)
-        held, self._holding = self._holding, 0
-        self._lane.put(
-            lambda: sends.from_proto(message),
-            refusals,
-            lambda delivery: self._ended(number, size, held, delivery),
-        )
+        pipeline, work = self._pipeline(), self._publishing.work
+        sender = self._begin.name or pipeline.log.sender
+        rows = len(message.topic_codes) // packed.INT32.itemsize
+        read = functools.partial(_read, message, sender, checksums=self._config.checksums)
+        messages, batch, unwritable = await work(read, rows, size)
+        del message, read
+        refusals = await _refusals(pipeline, messages)
+        refused = await work(lambda: _refused_rows(messages, refusals), rows) if refusals else {}
+        refused |= unwritable
+        # Its topics and partitions are known, or refused.
+        batch.is_placed = True
+        memory, self._holding = self._holding, 0
+        outcome = BatchOutcome(rows, lambda outcome: self._ended(number, size, memory, outcome), refused)
+        batch.outcomes = outcome
         self._unanswered += 1
-        self._under_way += 1
+        self._under_way[outcome] = batch
         self.given_up.clear()
+        outcome.begin()
+        try:
+            for first, stop in _stretches(rows, refused):
+                await pipeline.accept(batch, first, stop, outcome.failed)
+        except TubeMQError:
+            if (ended := pipeline.error) is None:
+                raise
+            # It has told of what it had accepted.
+            outcome.abandon(lambda _: ended)
         if self._unanswered >= _MOST_UNANSWERED:
             self._fewer.clear()
         await self._fewer.wait()
 
-    def _sender(self) -> SharedSender:
+    def _pipeline(self) -> BrokerPipeline:
         """Return what sends the batches of this stream; another one after an error of its own."""
-        senders = self._publishing.senders
-        if self._entry is not None and self._entry.sender.error is not None:
-            senders.give(self._entry)
-            self._entry = self._lane = None
+        pipelines = self._publishing.pipelines
+        if self._entry is not None and self._entry.pipeline.error is not None:
+            entry, self._entry = self._entry, None
+            pipelines.give(entry)
         if self._entry is None:
-            self._entry = senders.take(self._config, self._who, detailed=self._begin.per_message)
-        return self._entry.sender
+            self._entry = pipelines.take(self._config, self._who, detailed=self._begin.per_message)
+        return self._entry.pipeline
 
-    async def _refusals(self, sender: SharedSender, message: pb.MessageBatch) -> Refusals:
-        """Return which topics and partitions of a batch are refused; all others are known to the sender."""
-        refusals: dict[str | TopicPartition, TubeMQError] = {}
-        for topic in message.topics:
-            refusal = await self._publishing.refusal_of(sender, self._call, topic, None)
-            if refusal is not None:
-                refusals[topic] = refusal
-        if message.places:
-            for topic, place in sends.named_places(message):
-                if topic not in refusals:
-                    refusal = await self._publishing.refusal_of(sender, self._call, topic, place)
-                    if refusal is not None:
-                        refusals[TopicPartition(topic, *place)] = refusal
-        return refusals
-
-    def _ended(self, number: int, size: int, held: int, delivery: Delivery) -> None:
-        """Prepare the answer to a batch; in the sender's thread."""
-        answer: _Answer
-        receipts: list[Receipt] = []
-        try:
-            if delivery.outcome is None:
-                answer = delivery.broken or AssertionError("a batch has neither messages nor an error")
-            else:
-                receipts = delivery.outcome.receipts()
-                answer = _answer_of(number, delivery.outcome, per_message=self._begin.per_message)
-                answer.receipts.extend(values.receipts_to_proto(receipts))
-        except Exception as error:  # noqa: BLE001 (the stream waits for an answer, and ends with this one)
-            answer = error
-        partitions = [receipt.partition for receipt in receipts]
-        rows = sum(receipt.count for receipt in receipts)
-        # A loop that has ended takes no answers.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._answered, answer, size, held, partitions, rows)
-
-    def _answered(
-        self,
-        answer: _Answer,
-        size: int,
-        held: int,
-        partitions: list[TopicPartition],
-        rows: int,
-    ) -> None:
-        """Put an answer in line to be written, and count what it tells."""
-        self._publishing.arrivals.arrived(partitions)
-        self._publishing.metrics.passed("published", rows, size)
-        self._call.rows += rows
-        self._under_way -= 1
+    def _ended(self, number: int, size: int, memory: int, outcome: BatchOutcome) -> None:
+        """Put the answer to a batch in line to be written, and count what it tells."""
+        batch = self._under_way.pop(outcome)
         if not self._under_way:
             self.given_up.set()
+        receipts = outcome.receipts(batch)
+        rows = sum(receipt.count for receipt in receipts)
+        self._publishing.arrivals.arrived([receipt.partition for receipt in receipts])
+        self._publishing.metrics.passed("published", rows, size)
+        self._call.rows += rows
         if self._over:
-            self._give(held)
+            self._give(memory)
             return
-        self._answers.append((answer, held))
+        answer = functools.partial(_answer, number, outcome, receipts, per_message=self._begin.per_message)
+        self._answers.append((answer, len(batch), memory))
         self.changed.set()
 
     async def _write_answers(self) -> None:
-        """Write the answers that there are.
-
-        Raises:
-            Exception: a batch could not be read.
-        """
+        """Write the answers that there are."""
         while self._answers:
-            answer, _ = self._answers[0]
-            if isinstance(answer, Exception):
-                raise answer
+            make, rows, memory = self._answers[0]
+            answer = await self._publishing.work(make, rows)
             answer.draining = self._publishing.calls.draining
             await self._write(answer)
-            self._give(self._answers.popleft()[1])
+            self._answers.popleft()
+            self._give(memory)
             self._unanswered -= 1
             self._fewer.set()
 
@@ -526,11 +498,7 @@ class _Stream:
         await self._moving(self._call.context.write(answer), "its client does not read its answers")
 
     async def _moving(self, step: Awaitable[Result], what: str) -> Result:
-        """Return what a step of the client brings, which may take its time unless others wait.
-
-        Raises:
-            GatewayError: others do.
-        """
+        """Return what a step of the client brings; it may take its time unless others wait."""
         publishing = self._publishing
         return await publishing.admission.moving(step, self._who, what, (self._room,), publishing.stall_s)
 
@@ -539,9 +507,76 @@ class _Stream:
             self._room.give(self._who, size)
 
 
-def _answer_of(number: int, outcome: BatchOutcome, *, per_message: bool) -> pb.PublishStreamResponse:
-    """Return the answer to a batch without its receipts."""
-    answer = pb.PublishStreamResponse(number=number)
+def _read(
+    message: pb.MessageBatch, sender: str, *, checksums: bool
+) -> tuple[SendBatch, OutgoingBatch, dict[int, TubeMQError]]:
+    """Return the messages of a batch, how they are written, and why some cannot be, by their rows."""
+    messages = sends.from_proto(message)
+    batch, unwritable = outgoing_batch(messages, checksums=checksums)
+    batch.sender = sender
+    refused = {row: refused_message(error, batch.describe(row, sender)) for row, error in unwritable.items()}
+    return messages, batch, dict(refused)
+
+
+async def _refusals(
+    pipeline: BrokerPipeline, messages: SendBatch
+) -> dict[tuple[int, int | None], TubeMQError]:
+    """Ask where messages go, as long as it may help; return why not, by codes of topics and partitions."""
+    topics, partitions = messages.topics, messages.partitions
+    refusals: dict[tuple[int, int | None], TubeMQError] = {}
+    for topic, name in enumerate(topics.values):
+        if (error := await _refusal(pipeline, name, None)) is not None:
+            refusals[topic, None] = error
+    if partitions is not None:
+        count = len(partitions.values)
+        for pair in np.unique(topics.codes * count + partitions.codes).tolist():
+            topic, place = divmod(pair, count)
+            named = partitions.values[place]
+            if named is None or (topic, None) in refusals:
+                continue
+            if (error := await _refusal(pipeline, topics.values[topic], named)) is not None:
+                refusals[topic, place] = error
+    return refusals
+
+
+async def _refusal(
+    pipeline: BrokerPipeline, topic: str, partition: tuple[int, int] | None
+) -> TubeMQError | None:
+    if pipeline.place_now(topic, partition) is None:
+        try:
+            await pipeline.place(topic, partition)
+        except TubeMQError as error:
+            return error
+    return None
+
+
+def _refused_rows(
+    messages: SendBatch, refusals: Mapping[tuple[int, int | None], TubeMQError]
+) -> dict[int, TubeMQError]:
+    """Return why messages are refused, by their rows."""
+    refused: dict[int, TubeMQError] = {}
+    for (topic, place), error in refusals.items():
+        rows = messages.topics.codes == topic
+        if place is not None and messages.partitions is not None:
+            rows &= messages.partitions.codes == place
+        refused |= dict.fromkeys(np.flatnonzero(rows).tolist(), error)
+    return refused
+
+
+def _stretches(count: int, refused: Collection[int]) -> list[list[int]]:
+    """Return where rows begin and end that follow one another and are not refused."""
+    accepted = np.zeros(count + 2, np.int8)
+    accepted[1:-1] = 1
+    accepted[np.fromiter(refused, np.int64, len(refused)) + 1] = 0
+    borders: list[list[int]] = np.flatnonzero(np.diff(accepted)).reshape(-1, 2).tolist()
+    return borders
+
+
+def _answer(
+    number: int, outcome: BatchOutcome, receipts: Iterable[Receipt], *, per_message: bool
+) -> pb.PublishStreamResponse:
+    """Return the answer to a batch."""
+    answer = pb.PublishStreamResponse(number=number, receipts=values.receipts_to_proto(receipts))
     for error, rows in _grouped(outcome.errors):
         answer.failures.add(error=failures.to_proto(error), rows=packed.pack(np.array(rows), packed.INT32))
     if per_message:
@@ -552,11 +587,8 @@ def _answer_of(number: int, outcome: BatchOutcome, *, per_message: bool) -> pb.P
         outcomes.offsets = packed.pack(np.where(stored, columns.offsets, 0), packed.INT64)
         for name, column in (("message_ids", columns.message_ids), ("append_times_ms", columns.append_times)):
             if column.any():
-                setattr(
-                    outcomes,
-                    name,
-                    packed.pack(np.where(stored & (column == 0), -1, column), packed.INT64),
-                )
+                told = np.where(stored & (column == 0), -1, column)
+                setattr(outcomes, name, packed.pack(told, packed.INT64))
         if (columns.attempts > 1).any():
             outcomes.attempts = packed.pack(columns.attempts, packed.INT32)
         if columns.unanswered.any():

@@ -113,23 +113,6 @@ _FIELDS_OF_HEADER: Final = 5
 """A header, and what it has besides attributes."""
 
 
-def named_places(message: pb.MessageBatch) -> list[tuple[str, tuple[int, int]]]:
-    """Return the topics and partitions that messages of a batch name, each once.
-
-    Raises:
-        MalformedMessageError: the message contradicts itself.
-    """
-    count = len(message.topic_codes) // INT32.itemsize
-    topics = _named(message.topic_codes, count, message.topics, "topic_codes")
-    places = codes(message.place_codes, count, len(message.places), "place_codes")
-    named = places >= 0
-    pairs = np.unique(np.stack((topics[named], places[named]), axis=1), axis=0).tolist()
-    return [
-        (message.topics[topic], (message.places[place].broker_id, message.places[place].partition_id))
-        for topic, place in pairs
-    ]
-
-
 def _column_to_proto(column: BytesColumn) -> pb.BytesColumn:
     # A part of a larger column carries the bytes of its own rows only.
     start, end = int(column.offsets[0]), int(column.offsets[-1])

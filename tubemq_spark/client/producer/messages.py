@@ -1,22 +1,26 @@
-"""Messages that are sent one by one, until they are enough for a batch."""
+"""Single messages: what is known of each until it stands in a batch, and the batch that they become."""
 
-import dataclasses
 import datetime
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Final, TypedDict
+import time
+import zoneinfo
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypedDict, TypeVar
 
 import numpy as np
 
-from tubemq_spark.client.producer.outcomes import Tell
+from tubemq_spark.client.producer.futures import MessageFuture
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.errors import OptionError
+from tubemq_spark.offsets.message_time import text_of
 from tubemq_spark.protocol.payload import empty_value, encode_prefix
 from tubemq_spark.protocol.send_batch import BytesColumn, MessageHeader
 from tubemq_spark.protocol.send_frames import Payloads
+
+Value = TypeVar("Value")
 
 ENOUGH: Final = 64
 """Messages that are worth being written together: a system call costs as much as encoding several."""
@@ -44,29 +48,66 @@ class MessageFields(TypedDict, total=False):
     """Broker id and partition id; by default the key decides, and without a key the partitions take turns."""
 
 
-@dataclasses.dataclass(slots=True, eq=False)
+class MinuteClock:
+    """Tells the minute that it is in one zone; threads may share it."""
+
+    def __init__(self, zone: str, now: Callable[[], float] = time.time) -> None:
+        self._zone = zoneinfo.ZoneInfo(zone)
+        self._now = now
+        self._last = (0, text_of(0, self._zone))
+
+    def text(self) -> str:
+        """Return the minute as TubeMQ writes it; it is made once a minute."""
+        minute = int(self._now()) // 60
+        last, text = self._last
+        if minute != last:
+            text = text_of(minute, self._zone)
+            self._last = minute, text
+        return text
+
+
 class OutgoingMessage:
     """A message that can be written, from its producer's ``send`` until it stands in a batch."""
 
-    topic: str
-    value: bytes
-    prefix: bytes
-    header: MessageHeader
-    key: bytes | None
-    partition: tuple[int, int] | None
-    published: PublishedTopic = dataclasses.field(init=False)
-    """Its topic, once that is looked up."""
-    destination: Destination | None = None
-    """Where it goes if the caller, or the caller's partitioner, named the partition."""
-    tell: Tell | None = None
-    """Who is told of its outcome."""
-    accepted_at: float = 0.0
-    """``time.monotonic()``."""
-    size: int = dataclasses.field(init=False)
-    """The length of its payload."""
+    __slots__ = (
+        "accepted_at",
+        "destination",
+        "future",
+        "header",
+        "key",
+        "partition",
+        "prefix",
+        "published",
+        "size",
+        "topic",
+        "value",
+    )
 
-    def __post_init__(self) -> None:
-        self.size = len(self.prefix) + len(self.value)
+    published: PublishedTopic
+    future: MessageFuture
+    """Who is told of its outcome."""
+    accepted_at: float
+    """``time.monotonic()``."""
+
+    def __init__(
+        self,
+        topic: str,
+        value: bytes,
+        prefix: bytes,
+        header: MessageHeader,
+        key: bytes | None,
+        partition: tuple[int, int] | None,
+    ) -> None:
+        self.topic = topic
+        self.value = value
+        self.prefix = prefix
+        self.header = header
+        self.key = key
+        self.partition = partition
+        self.destination: Destination | None = None
+        """Where it goes if the caller, or the caller's partitioner, chose the partition."""
+        self.size = len(prefix) + len(value)
+        """The length of its payload."""
 
     def brokers(self) -> frozenset[int]:
         """Return the ids of the brokers, one of which it goes to as far as is known now."""
@@ -88,11 +129,7 @@ def checked_message(
     key: bytes | str | None = None,
     partition: tuple[int, int] | None = None,
 ) -> OutgoingMessage:
-    """Return a message if it can be sent, as far as its arguments tell; see ``MessageFields``.
-
-    Raises:
-        OptionError: an argument has a wrong type, the value is empty, or an attribute cannot be written.
-    """
+    """Return a message if it can be sent, as far as its arguments tell; see ``MessageFields``."""
     if isinstance(message_time, datetime.datetime):
         # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
         message_time = f"{message_time.year:04d}{message_time:%m%d%H%M}"
@@ -117,31 +154,40 @@ def checked_message(
     return OutgoingMessage(topic, value, prefix, header, key, partition)
 
 
-def gathered_batch(
-    messages: Sequence[OutgoingMessage],
-    destinations: Sequence[Destination],
-    first_row: int,
-    *,
-    checksums: bool = False,
+def message_batch(
+    messages: Sequence[OutgoingMessage], first_row: int, *, checksums: bool = False
 ) -> OutgoingBatch:
     """Return messages as one batch, which costs as much as a batch of one; there is at least one."""
     prefixes = [message.prefix for message in messages]
-    by_prefix = {message.prefix: message.header for message in messages}
-    codes = {prefix: code for code, prefix in enumerate(by_prefix)}
-    return OutgoingBatch(
-        [destination.partition.topic for destination in destinations],
+    by_prefix = {messages[0].prefix: messages[0].header}
+    codes = np.zeros(len(messages), np.int64)
+    if prefixes.count(prefixes[0]) != len(prefixes):
+        by_prefix = {message.prefix: message.header for message in messages}
+        code_of = {prefix: code for code, prefix in enumerate(by_prefix)}
+        codes = np.array([code_of[prefix] for prefix in prefixes], np.int64)
+    topics = [message.topic for message in messages]
+    batch = OutgoingBatch(
+        topics[:1] if topics.count(topics[0]) == len(topics) else topics,
         Payloads(
             BytesColumn.of([message.value for message in messages]),
-            BytesColumn.of(list(codes)),
-            np.array([codes[prefix] for prefix in prefixes], np.int64),
+            BytesColumn.of(list(by_prefix)),
+            codes,
         ),
         list(by_prefix.values()),
-        [0, *itertools.accumulate(message.size for message in messages)],
-        [message.key for message in messages],
-        [message.partition for message in messages],
+        [0, *itertools.accumulate([message.size for message in messages])],
+        _unless_all_are_none([message.key for message in messages]),
+        _unless_all_are_none([message.partition for message in messages]),
         first_row,
         checksums=checksums,
     )
+    batch.destinations = _unless_all_are_none([message.destination for message in messages])
+    batch.is_placed = True
+    batch.accepted_at = messages[0].accepted_at
+    return batch
+
+
+def _unless_all_are_none(column: list[Value | None]) -> list[Value | None] | None:
+    return None if column.count(None) == len(column) else column
 
 
 def _utf8(key: str) -> bytes:
@@ -186,11 +232,7 @@ _CACHED_HEADERS: Final = 4096
 def _message_header(
     value: bytes, attributes: Mapping[str, str] | None, message_type: str | None, message_time: str | None
 ) -> tuple[MessageHeader, bytes]:
-    """Return what a message carries beside its value, as it is and as it is written.
-
-    Raises:
-        OptionError: the value is empty, or an attribute cannot be written.
-    """
+    """Return what a message carries beside its value, as it is and as it is written."""
     if not value:
         raise empty_value()
     if not attributes:

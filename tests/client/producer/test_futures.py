@@ -5,26 +5,47 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
-from tubemq_spark.client.producer import outcomes
-from tubemq_spark.client.producer.outcomes import SendFuture, SendResult, UnaskedFailures
+from tubemq_spark.client.producer import futures
+from tubemq_spark.client.producer.futures import SendFuture, SendResult, SharedByFutures, follow
+from tubemq_spark.client.producer.outcome import BatchOutcome
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.send_answers import Details
 
 RESULT = SendResult(TopicPartition("demo", 1, 0), 28, 1, 2, 1, 0)
 ERROR = ProduceError("TUBEMQ_FLUSH_TIMEOUT", unacknowledged=1, seconds=1)
 SECONDS = 60
 
 
-def new_future():
-    return SendFuture(UnaskedFailures())
+def new_future(callback=None):
+    return SendFuture(SharedByFutures(), callback)
+
+
+def tell(future, result, error):
+    """Give a future a batch of its own, whose message ends."""
+    outcome = BatchOutcome(1, lambda _: None)
+    follow(outcome, [future], lambda call: call())
+    end(outcome, result, error)
+
+
+def end(outcome, result, error):
+    if error is not None:
+        outcome.failed(0, error)
+    else:
+        offsets, details = (
+            np.array([result.offset]),
+            Details(np.array([result.message_id]), np.array([result.append_time_ms])),
+        )
+        outcome.stored((0,), (result.partition,), offsets, details, result.attempts, result.unanswered)
 
 
 @pytest.mark.parametrize("outcome", [(RESULT, None), (None, ERROR)])
 def test_a_future_that_is_not_waited_for_makes_nothing_for_that(outcome):
     future = new_future()
-    future.tell(*outcome)
+    tell(future, *outcome)
     assert not future._for_waits
 
 
@@ -45,11 +66,11 @@ def test_a_future_is_asked_in_all_ways():
     assert not future.done()
     assert future.running()
     assert not future.cancel()
-    future.tell(RESULT, None)
-    failed.tell(None, ERROR)
+    tell(future, RESULT, None)
+    tell(failed, None, ERROR)
     future.add_done_callback(called.append)
     assert called == [future, future]
-    assert future.result() is RESULT
+    assert future.result() == RESULT
     assert future.exception() is None
     assert failed.exception() is ERROR
     assert "finished" in repr(future)
@@ -75,7 +96,7 @@ def test_who_sleeps_is_woken(way, outcome):
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(getattr(future, way), 2 * SECONDS)
         assert condition.waited_for.wait(SECONDS)
-        future.tell(*outcome)
+        tell(future, *outcome)
         assert waiting.result(SECONDS) in outcome
 
 
@@ -104,23 +125,35 @@ def test_who_waits_for_one_of_several_is_woken(until, outcome):
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(concurrent.futures.wait, futures, 2 * SECONDS, until)
         assert waiters.there.wait(SECONDS)
-        futures[0].tell(*outcome)
+        tell(futures[0], *outcome)
         assert waiting.result(SECONDS) == ({futures[0]}, {futures[1]})
 
 
 @pytest.mark.parametrize("outcome", [(RESULT, None), (None, ERROR)])
-def test_who_has_seen_a_message_open_is_told(outcome):
-    """Whatever moment another thread looks at: here the last one before the future has ended."""
+@pytest.mark.parametrize("late", [False, True])
+def test_who_has_seen_a_message_open_is_told(outcome, late):
+    """Whenever another thread looks: here at the last moment before the message has ended, or has a batch."""
     called = []
 
     class LookedAt(SendFuture):
         def __setattr__(self, name, value):
-            if name == "_state":
+            if name == "_batch" and not late:
                 self.add_done_callback(called.append)
             super().__setattr__(name, value)
 
-    future = LookedAt(UnaskedFailures())
-    future.tell(*outcome)
+    class Errors(dict):
+        def __setitem__(self, row, error):
+            if late:
+                future.add_done_callback(called.append)
+            super().__setitem__(row, error)
+
+    future = LookedAt(SharedByFutures())
+    batch = BatchOutcome(1, lambda _: None)
+    batch.errors = Errors()
+    follow(batch, [future], lambda call: call())
+    if late and outcome[1] is None:
+        future.add_done_callback(called.append)
+    end(batch, *outcome)
     assert called == [future]
 
 
@@ -132,7 +165,7 @@ def test_two_threads_that_look_get_the_same_condition(monkeypatch):
         both_make_one.wait(SECONDS)
         return threading.Condition()
 
-    monkeypatch.setattr(outcomes, "_FOR_WAITS", {"_condition": make})
+    monkeypatch.setattr(futures, "_FOR_WAITS", {"_condition": make})
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         first, second = threads.map(lambda _: future._condition, range(2))
     assert first is second
@@ -140,7 +173,9 @@ def test_two_threads_that_look_get_the_same_condition(monkeypatch):
 
 TOLD_WHILE_GARBAGE_IS_COLLECTED = """
 import gc, sys, threading, time
-from tubemq_spark.client.producer.outcomes import SendFuture, UnaskedFailures
+import numpy as np
+from tubemq_spark.client.producer.futures import SendFuture, SharedByFutures, follow
+from tubemq_spark.client.producer.outcome import BatchOutcome
 
 class Garbage:
     def __init__(self):
@@ -150,23 +185,25 @@ class Garbage:
 
 def tell():
     begin.wait()
-    for future in futures:
+    follow(outcome, futures, lambda call: call())
+    for row in range(len(futures)):
         Garbage()
-        future.tell("stored", None)
+        outcome.stored((row,), ("partition",), np.array([row]), None, 1, 0)
 
 sys.setswitchinterval(1e-6)
 gc.set_threshold(5)
-unasked = UnaskedFailures()
+shared = SharedByFutures()
 for _ in range(200):
     dicts = [{} for _ in range(90)]  # none is left that Python keeps for new ones
-    futures = [SendFuture(unasked) for _ in range(20)]
+    futures = [SendFuture(shared) for _ in range(20)]
+    outcome = BatchOutcome(len(futures), lambda _: None)
     begin = threading.Barrier(2)
     thread = threading.Thread(target=tell)
     thread.start()
     begin.wait()
-    for future in futures:
+    for row, future in enumerate(futures):
         Garbage()
-        assert future.result(60) == "stored"
+        assert future.result(60).offset == row
     thread.join()
 """
 

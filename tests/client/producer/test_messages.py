@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from tests.cases import in_one_test
 from tests.client.virtual_brokers import VirtualBrokers
-from tubemq_spark.client.producer.gathered import OutgoingMessage, checked_message, gathered_batch
+from tubemq_spark.client.producer.messages import OutgoingMessage, checked_message, message_batch
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.payload import encode_prefix
 from tubemq_spark.protocol.send_batch import MessageHeader
@@ -30,11 +30,14 @@ messages = st.tuples(
 
 @given(st.lists(messages, min_size=1, max_size=30), st.integers(1, 1_000))
 def test_a_batch_has_all_that_belongs_to_its_messages(parts, first_row):
-    gathered = [
-        OutgoingMessage(target.partition.topic, value, encode_prefix(*header), header, key, partition)
-        for target, value, header, key, partition in parts
-    ]
-    batch = gathered_batch(gathered, [target for target, *_ in parts], first_row)
+    sent = []
+    for target, value, header, key, partition in parts:
+        prefix = encode_prefix(*header)
+        message = OutgoingMessage(target.partition.topic, value, prefix, header, key, partition)
+        message.accepted_at = 0.0
+        message.destination = None if partition is None else target
+        sent.append(message)
+    batch = message_batch(sent, first_row)
     assert batch.first_row == first_row
     assert len(batch) == len(parts)
     for row, (target, value, header, key, partition) in enumerate(parts):
@@ -43,6 +46,8 @@ def test_a_batch_has_all_that_belongs_to_its_messages(parts, first_row):
         assert batch.size(row) == len(encode_prefix(*header) + value)
         assert batch.has_time(row) == (header.message_time is not None)
         assert (batch.key(row), batch.partition(row)) == (key, partition)
+        if batch.destinations is not None:
+            assert batch.destinations[row] is (None if partition is None else target)
 
 
 ZONE = datetime.timezone(datetime.timedelta(hours=8))

@@ -1,0 +1,97 @@
+"""Pipelines are shared by what has equal settings, and closed when they are broken or not used any more."""
+
+import asyncio
+
+import pytest
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.errors import GatewayError, ProduceError
+from tubemq_spark.gateway.admission import Owner, Room
+from tubemq_spark.gateway.data import publishing
+from tubemq_spark.gateway.data.publishing import Pipelines
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
+
+MASTERS = (Endpoint("127.0.0.1", 9),)
+ANN, BOB = Owner("ann", "1"), Owner("bob", "1")
+
+
+def config(**settings):
+    return ClientConfig(MASTERS, "group", **settings)
+
+
+def run(scenario, **changes):
+    """Run a scenario with pipelines, which reach no server, and the room that they take."""
+    settings = GatewaySettings(master_servers=MASTERS, node_name="g1", **changes)
+
+    async def whole():
+        room = Room(2)
+        pipelines = Pipelines(settings, room)
+        try:
+            await scenario(pipelines, room)
+        finally:
+            await pipelines.close(5)
+            assert room.used == 0
+            assert pipelines.closing == 0
+
+    asyncio.run(whole())
+
+
+def test_equal_settings_share_a_pipeline():
+    async def scenario(pipelines, room):
+        first = pipelines.take(config(), ANN, detailed=False)
+        assert pipelines.take(config(), BOB, detailed=False) is first
+        assert pipelines.take(config(), BOB, detailed=True) is not first
+        assert room.used == 2
+
+    run(scenario)
+
+
+def test_one_that_is_not_used_gives_way_to_other_settings_and_one_in_use_does_not():
+    async def scenario(pipelines, room):
+        idle = pipelines.take(config(), ANN, detailed=False)
+        used = pipelines.take(config(max_in_flight=7), ANN, detailed=False)
+        pipelines.give(idle)
+        assert pipelines.take(config(), ANN, detailed=False) is idle
+        with pytest.raises(GatewayError, match="publish with 2 different settings"):
+            pipelines.take(config(max_in_flight=8), BOB, detailed=False)
+        pipelines.give(idle)
+        pipelines.take(config(max_in_flight=8), BOB, detailed=False)
+        assert pipelines.take(config(max_in_flight=7), BOB, detailed=False) is used
+        assert room.used == 2
+
+    run(scenario)
+
+
+def test_a_broken_one_is_taken_by_no_other_and_closed_when_its_last_user_leaves():
+    async def scenario(pipelines, room):
+        broken = pipelines.take(config(), ANN, detailed=False)
+        assert pipelines.take(config(), BOB, detailed=False) is broken
+        broken.pipeline.break_off(ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=0))
+        other = pipelines.take(config(), BOB, detailed=False)
+        assert other is not broken
+        pipelines.give(broken)
+        assert room.used == 2
+        pipelines.give(broken)
+        assert room.used == 1
+        assert pipelines.take(config(), ANN, detailed=False) is other
+
+    run(scenario)
+
+
+def test_one_that_is_not_used_for_a_while_is_closed(monkeypatch):
+    monkeypatch.setattr(publishing, "_IDLE_S", 0.02)
+
+    async def scenario(pipelines, room):
+        first = pipelines.take(config(), ANN, detailed=False)
+        pipelines.give(first)
+        assert pipelines.take(config(), ANN, detailed=False) is first
+        await asyncio.sleep(0.03)
+        assert room.used == 1, "it is in use again"
+        pipelines.give(first)
+        async with asyncio.timeout(5):
+            while room.used:
+                await asyncio.sleep(0.001)
+        assert pipelines.take(config(), ANN, detailed=False) is not first
+
+    run(scenario)

@@ -1,0 +1,190 @@
+"""What takes messages to their outcomes: accepts batches, routes them, sends them, and settles each message.
+
+A pipeline belongs to one event loop, in which all its coroutines run and all outcomes are told. What is said
+to be for any thread only reads.
+
+**States of a message.** *Offered* in the caller's batch; *accepted* when there was room for it and its place
+was known, or *refused*, which ``on_refused`` is told at once; *ended* when a broker has stored it, or when it
+has failed for good: its batch's ``outcomes`` is told that, once, within ``delivery_timeout_ms``.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer.log import SendLog
+from tubemq_spark.client.producer.outgoing import OutgoingBatch
+from tubemq_spark.client.producer.partitioner import Place, RunUserCode
+from tubemq_spark.client.producer.runs import BrokerLink
+from tubemq_spark.client.producer.statistics import ProducerStatistics
+from tubemq_spark.errors import ProduceError, TubeMQError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.protocol.send_batch import OnRefused
+from tubemq_spark.receipts import Receipt
+
+__all__ = ["Pipeline", "Place", "RunUserCode"]
+
+
+class Question(NamedTuple):
+    """What a server must be asked before a message can be routed."""
+
+    topic: str
+    partition: tuple[int, int] | None
+
+
+Obstacle = Question | BrokerLink | TubeMQError
+"""Why a message cannot be routed now: ask a server, its broker's share is full, or it is refused."""
+
+
+class Pipeline(Protocol):
+    """The way of a producer's messages, directly to brokers or through gateways."""
+
+    config: ClientConfig
+    log: SendLog
+    callers: int = 0
+    """How many tasks are inside ``accept``."""
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know the producer; for any thread."""
+
+    @property
+    def error(self) -> TubeMQError | None:
+        """The first error that concerns all messages: nothing is sent after it; for any thread."""
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many accepted messages have not ended; for any thread."""
+
+    @property
+    def full(self) -> frozenset[int]:
+        """The ids of brokers whose shares are full: messages for them alone wait; for any thread."""
+
+    on_change: Callable[[], object]
+    """Called in the loop when ``full`` or ``error`` has changed; set by who owns the pipeline."""
+
+    def place_now(self, topic: str, partition: tuple[int, int] | None) -> Place | None:
+        """Return where messages go, as far as that is known; None: a server must be asked; for any thread."""
+
+    async def place(self, topic: str, partition: tuple[int, int] | None) -> Place:
+        """Return the same; ask, and wait for that, up to ``delivery_timeout_ms``.
+
+        Callers that ask for the same wait together; when none is left that waits, the question is dropped.
+
+        Raises:
+            ProduceError: the topic or the partition does not exist, or could not be published to in time; or
+                the pipeline has ended since.
+            TubeMQConnectionError: no server answered in time.
+        """
+
+    async def place_once(self, topic: str, partition: tuple[int, int] | None) -> Place:
+        """As ``place``, but ask only once; what is refused may be otherwise soon."""
+
+    async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Ask to which partitions a topic can be published now.
+
+        Raises:
+            ProduceError: the topic does not exist, or its name cannot be one.
+            TubeMQConnectionError: no server answered in time.
+        """
+
+    async def accept(
+        self,
+        batch: OutgoingBatch,
+        first: int,
+        stop: int,
+        on_refused: OnRefused | None = None,
+        *,
+        wait_for_share: bool = True,
+    ) -> int:
+        """Accept messages of a batch, in order; wait while there is no room, and for topics not known.
+
+        Calls of several tasks take turns. A message whose broker's share is full waits, and holds up those of
+        its own call only.
+
+        Args:
+            batch: the messages; what becomes of them is told to its ``outcomes``. Without one, the first
+                message that fails ends the pipeline. Those in ``refused`` are refused.
+            first: the first message to be accepted.
+            stop: the message behind the last one.
+            on_refused: takes the row of a message that cannot be sent, and why: it is too long, its topic or
+                partition does not exist or could not be published to in time, or no server answered. The
+                others are sent. What it raises is raised here, those before the row are accepted. None: the
+                first refusal is raised, with its ``row``.
+            wait_for_share: whether a message waits whose broker's share is full; otherwise this returns.
+
+        Returns:
+            The row behind the last message that was accepted: ``stop``, or that of one that would wait.
+
+        Raises:
+            TubeMQError: ``error``, or the first refusal.
+        """
+        refused: dict[Question, TubeMQError] = {}  # what is asked only once in a call
+        row = first
+        self._count_callers(1)
+        try:
+            while row < stop:
+                row, obstacle = await self.accept_routed(batch, row, stop)
+                if isinstance(obstacle, BrokerLink) and not wait_for_share:
+                    break
+                if obstacle is not None and (error := await self._overcome(obstacle, refused)) is not None:
+                    error.row = row
+                    if on_refused is None:
+                        raise error
+                    on_refused(row, error)
+                    row += 1
+        finally:
+            self._count_callers(-1)
+        return row
+
+    def _count_callers(self, change: int) -> None:
+        self.callers += change
+
+    async def accept_routed(self, batch: OutgoingBatch, first: int, stop: int) -> tuple[int, Obstacle | None]:
+        """Accept messages up to the first that cannot be routed; return the row behind, and why, if so."""
+
+    async def _overcome(self, obstacle: Obstacle, refused: dict[Question, TubeMQError]) -> TubeMQError | None:
+        """Wait until a message can be routed; return why it never can."""
+        if not isinstance(obstacle, Question):
+            return obstacle if isinstance(obstacle, TubeMQError) else None
+        if obstacle not in refused:
+            try:
+                await self.place(*obstacle)
+            except TubeMQError as error:
+                if error is self.error:
+                    raise
+                refused[obstacle] = error
+        return refused.get(obstacle)
+
+    def refuse_if_ended(self) -> None:
+        """Raise ``error``, if there is one."""
+        if self.error is not None:
+            raise self.error
+
+    async def flush(self) -> None:
+        """Return when every accepted message has ended.
+
+        Raises:
+            TubeMQError: ``error``.
+        """
+
+    def give_up(self, *batches: OutgoingBatch) -> None:
+        """Fail the messages of some batches that have not ended, within half a second."""
+
+    def break_off(self, error: BaseException) -> None:
+        """Fail for good, unless that is so already; what has not ended is told to be abandoned."""
+
+    def receipts(self) -> list[Receipt]:
+        """Return what each partition has acknowledged so far, in the partitions' order; for any thread."""
+
+    def statistics(self, room_wait_s: float = 0.0) -> ProducerStatistics:
+        """Return what was sent and answered so far, for any thread; callers have waited as long elsewhere."""
+
+    def begin(self, name: str = "") -> None:
+        """Begin the next piece of work, when all messages have ended: under a name, with new counts."""
+
+    async def close(self, room_wait_s: float = 0.0) -> None:
+        """Leave the servers and close the connections; what has not ended is told to be abandoned."""
+
+    def abandon(self, error: ProduceError) -> None:
+        """Drop every connection without closing it for another process that shares it; fail for good."""

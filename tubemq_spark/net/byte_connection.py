@@ -1,0 +1,269 @@
+"""What every connection of an event loop is made of: a transport, TLS, and an end.
+
+=========  ==================================================================================================
+state      meaning
+=========  ==================================================================================================
+*shaking*  over TLS, from the first byte until both sides agree; ``agreed`` says so, or why not
+*open*     from ``reach``, which returns only when the connection stands
+*closed*   by us, by the peer, or by an error; ``lost_because`` says why. It never opens again
+=========  ==================================================================================================
+
+Everything here belongs to the thread of the loop. TLS is a ``TlsSession`` between the transport and what the
+bytes are for, and not asyncio's: that drops what TLS still has to say when the two sides do not agree, and
+the server would not learn why.
+"""
+
+import abc
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias, TypeVar, cast
+
+from tubemq_spark.errors import TlsError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net import addresses
+from tubemq_spark.net.addresses import Address
+from tubemq_spark.net.call import Cause
+from tubemq_spark.net.loop import in_thread
+from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.net.tls_errors import handshake_broken_off, handshake_error, refusal
+from tubemq_spark.net.tls_probes import answers_in_the_clear
+from tubemq_spark.net.tls_session import TlsSession
+
+_ENCRYPTED_BYTES: Final = 1 << 18
+"""Of TLS, so much is received at once."""
+
+LookUp: TypeAlias = Callable[[Endpoint], Awaitable[list[Address]]]
+"""Returns the addresses behind a name, in the order to try them."""
+
+AnyConnection = TypeVar("AnyConnection", bound="ByteConnection")
+
+
+class ByteConnection(asyncio.BufferedProtocol, abc.ABC):
+    """A connection that moves bytes to and from a peer; ``reach`` opens one."""
+
+    def __init__(
+        self, endpoint: Endpoint, tls: TlsConfig | None = None, context: ssl.SSLContext | None = None
+    ) -> None:
+        """Begin without a transport, which calls ``connection_made``; ``context`` is that of ``tls``."""
+        self.endpoint = endpoint
+        self.tls = tls
+        self.lost_because: Cause = ""
+        self.ended = asyncio.Event()
+        """Set when the socket is closed."""
+        self._loop = asyncio.get_running_loop()
+        self._tls: TlsSession | None = None
+        if tls is not None and context is not None:
+            self._tls = TlsSession(context, name=tls.name_of(endpoint.host))
+            self._encrypted = memoryview(bytearray(_ENCRYPTED_BYTES))
+            self.agreed: asyncio.Future[None] = self._loop.create_future()
+            """Of TLS: done when both sides agree; its error is what was in the way."""
+            # Who connects may have been cancelled.
+            self.agreed.add_done_callback(lambda agreed: agreed.cancelled() or agreed.exception())
+        self._transport: asyncio.Transport
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection was lost or closed."""
+        return bool(self.lost_because)
+
+    def close(self, because: str = "it was closed") -> None:
+        """Close the connection; ``ended`` is set when the socket is closed."""
+        self._lose(because)
+
+    def abandon(self) -> None:
+        """Drop the socket without telling the peer: in a forked child it belongs to the parent."""
+        self.lost_because = self.lost_because or "it belongs to the parent process"
+        connected = self._transport.get_extra_info("socket")
+        with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:  # noqa: PTH123 (a descriptor)
+            # The number stays taken, so that what closes it later closes nothing else.
+            os.dup2(nothing.fileno(), connected.fileno())
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Use a transport."""
+        self._transport = cast("asyncio.Transport", transport)
+        if self._tls is not None:
+            self._transport.write(self._tls.handshake(b""))
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Return where the next bytes belong."""
+        return self._room() if self._tls is None else self._encrypted
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes that were received."""
+        if self._tls is None:
+            self._take(nbytes)
+        elif self._tls.established:
+            self._decrypt(self._tls, bytes(self._encrypted[:nbytes]))
+        else:
+            self._shake_hands(self._tls, bytes(self._encrypted[:nbytes]))
+
+    def eof_received(self) -> None:
+        """Close the connection: the peer has."""
+        self._lose("the peer closed it")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the socket is closed."""
+        self._lose(self._cause_of(exc))
+        self.ended.set()
+
+    @abc.abstractmethod
+    def _room(self) -> memoryview:
+        """Return where the next plain bytes belong."""
+
+    @abc.abstractmethod
+    def _take(self, count: int) -> None:
+        """Take plain bytes that are where ``_room`` said."""
+
+    @abc.abstractmethod
+    def _when_lost(self, cause: Cause) -> None:
+        """Do what is to be done once, when the connection was lost or closed."""
+
+    def _write(self, data: bytes) -> None:
+        self._transport.write(data if self._tls is None else self._tls.encrypt(data))
+
+    def _lose(self, cause: Cause) -> None:
+        if self.closed:
+            return
+        self.lost_because = cause
+        if self._tls is not None:
+            self._end_tls(self._tls, cause)
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # a peer that takes nothing would keep it open
+        else:
+            self._transport.close()
+        self._when_lost(cause)
+
+    def _end_tls(self, tls: TlsSession, cause: Cause) -> None:
+        if tls.established:
+            self._transport.write(tls.goodbye())
+        elif not self.agreed.done():
+            closed = ConnectionResetError("the peer closed it during the TLS handshake")
+            self.agreed.set_exception(cause if isinstance(cause, OSError) else closed)
+
+    def _shake_hands(self, tls: TlsSession, received: bytes) -> None:
+        try:
+            self._transport.write(tls.handshake(received))
+        except ssl.SSLError as error:
+            self._transport.write(tls.last_words())
+            self._lose(error)
+            return
+        if tls.established and not self.agreed.done():
+            self.agreed.set_result(None)
+            # The peer's first bytes may have come with the last ones of its handshake.
+            self._decrypt(tls, b"")
+
+    def _decrypt(self, tls: TlsSession, received: bytes) -> None:
+        try:
+            plain = memoryview(tls.decrypt(received))
+        except ssl.SSLError as error:
+            self._lose(self._cause_of(error))
+            return
+        while plain and not self.closed:
+            room = self._room()
+            part = plain[: len(room)]
+            room[: len(part)] = part
+            self._take(len(part))
+            plain = plain[len(part) :]
+        if tls.ended:
+            self._lose("the peer closed it")
+
+    def _cause_of(self, error: Exception | None) -> Cause:
+        if isinstance(error, ssl.SSLError) and self.tls is not None:
+            return refusal(error, self.endpoint, self.tls) or error
+        if isinstance(error, OSError | TubeMQError):
+            return error
+        return "the peer closed it" if error is None else f"what it received could not be read: {error!r}"
+
+
+async def look_up(endpoint: Endpoint) -> list[Address]:
+    """Return the addresses behind a name; see ``addresses_of``.
+
+    A resolver that hangs holds up its caller alone.
+    """
+    if addresses.is_address(endpoint.host):
+        return addresses.addresses_of(endpoint)
+    return await in_thread(lambda: addresses.addresses_of(endpoint), f"tubemq-look-up-{endpoint.host}")
+
+
+async def reach(
+    make: Callable[[ssl.SSLContext | None], AnyConnection],
+    endpoint: Endpoint,
+    ends_at: float,
+    tls: TlsConfig | None,
+    look_up: LookUp,
+) -> AnyConnection:
+    """Open a connection that is made with the context of ``tls``; the host name is resolved each time.
+
+    Raises:
+        OSError: the peer could not be reached by that time of the loop.
+        RuntimeError: no thread is left to resolve the name.
+        TubeMQConnectionError: the peer does not agree on TLS; maybe a TlsError.
+        OptionError: a file of ``tls`` cannot be used.
+    """
+    async with asyncio.timeout_at(ends_at):
+        candidates = await look_up(endpoint)
+        context = None
+        if tls is not None:
+            # Before there is a peer whose bytes would have to wait.
+            context = await in_thread(tls.context, f"tubemq-tls-{endpoint.host}")
+        connection = await _first_that_answers(lambda: make(context), endpoint, candidates, ends_at)
+    if tls is not None:
+        await _agree(connection, tls, ends_at)
+    return connection
+
+
+async def _first_that_answers(
+    make: Callable[[], AnyConnection], endpoint: Endpoint, candidates: list[Address], ends_at: float
+) -> AnyConnection:
+    """Connect to the first address that takes it; each has an equal part of the time that is left."""
+    loop = asyncio.get_running_loop()
+    last_error = OSError("the name has no address")
+    for left, (family, _, number, address) in zip(range(len(candidates), 0, -1), candidates, strict=True):
+        host, port, *_ = address
+        made = make()
+        try:
+            async with asyncio.timeout((ends_at - loop.time()) / left):
+                transport, _ = await loop.create_connection(
+                    lambda: made,  # noqa: B023 (it is called before the next)
+                    host,
+                    port,
+                    family=family,
+                    proto=number,
+                )
+        except OSError as error:
+            last_error = error
+        else:
+            addresses.note_reached(endpoint, transport.get_extra_info("socket"))
+            return made
+    raise last_error
+
+
+async def _agree(connection: ByteConnection, tls: TlsConfig, ends_at: float) -> None:
+    """Wait until a server that was reached agrees on TLS.
+
+    Raises:
+        TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
+        TubeMQConnectionError: there was no answer in time, or the connection ended.
+    """
+    try:
+        async with asyncio.timeout_at(ends_at):
+            await connection.agreed
+    except OSError as error:
+        connection.close()
+        raise await _why(error, connection.endpoint, tls) from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def _why(error: OSError, endpoint: Endpoint, tls: TlsConfig) -> TubeMQConnectionError:
+    if isinstance(error, ssl.SSLError):
+        return handshake_error(error, endpoint, tls)
+    with contextlib.suppress(RuntimeError):  # no thread is left
+        if await in_thread(lambda: answers_in_the_clear(endpoint), f"tubemq-tls-{endpoint.host}"):
+            return TlsError("TUBEMQ_TLS_NOT_SPOKEN", endpoint=endpoint, cause="it answers without it")
+    what = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+    return handshake_broken_off(what, endpoint)
