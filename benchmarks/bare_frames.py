@@ -16,16 +16,16 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.bare_producer import BATCH_ROWS, batch, values
-from testkit.sessions import opened
 from tubemq_spark.client import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import outgoing_batch
-from tubemq_spark.client.producer.publishing import Publishing
+from tubemq_spark.client.producer.routing import Routing
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import FRAME_TOKEN
 from tubemq_spark.protocol.send_connection import SendConnection
@@ -39,6 +39,11 @@ MARK: Final = FRAME_TOKEN.to_bytes(4, "big")
 """What each answer begins with."""
 STORED: Final = b"\x08\x01\x10\xc8\x01\x1a"
 """SendMessageResponseB2P{success=true, errCode=200, errMsg=: no refusal begins so."""
+
+
+async def follow(destinations: Destinations) -> None:
+    """Take over what the master told, in the thread of the loop."""
+    destinations.follow()
 
 
 def pieces(config: ClientConfig, destinations: Destinations, to: Destination, size: int) -> list[bytes]:
@@ -81,20 +86,21 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, help="messages at most; by default those of our producer")
     arguments = parser.parse_args()
     config = ClientConfig((Endpoint.parse(arguments.master),), "bare_frames")
-    with (
-        contextlib.closing(ChannelPool(config.connect_timeout_ms)) as pool,
-        opened(ProducerSession(config, pool.connections)) as session,
-    ):
+    with contextlib.closing(ChannelPool(config.connect_timeout_ms)) as pool:
+        session = ProducerSession(config, pool.connections)
         destinations = Destinations(session, BrokerLinks(config.rpc_timeout_ms))
-        publishing = Publishing(config, pool, session, destinations, SendLog("bare frames"))
-        to = publishing.topic(arguments.topic, publishing.deadline()).choose(None, b"")
-        destinations.follow()
-        frames = pieces(config, destinations, to, arguments.size)
-        with socket.create_connection((to.link.endpoint.host, to.link.endpoint.port)) as broker:
-            broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            stored, refused = send(
-                broker, frames, arguments.count, arguments.in_flight or config.max_in_flight
-            )
+        routing = Routing(config, pool.connections, session, destinations, SendLog("bare frames"))
+        try:
+            to = loop.run(routing.place(arguments.topic, None)).topic.choose(None, b"")
+            loop.run(follow(destinations))
+            frames = pieces(config, destinations, to, arguments.size)
+            with socket.create_connection((to.link.endpoint.host, to.link.endpoint.port)) as broker:
+                broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                stored, refused = send(
+                    broker, frames, arguments.count, arguments.in_flight or config.max_in_flight
+                )
+        finally:
+            loop.run(routing.close())
     sys.stdout.write(
         json.dumps({"accepted": stored, "refused": refused, "retried": 0, "unanswered": 0}) + "\n"
     )

@@ -20,6 +20,7 @@ import numpy as np
 
 from tubemq_spark.client import ClientConfig, Producer, TubeMQClient
 from tubemq_spark.client.producer.batch_sender import BatchSender
+from tubemq_spark.cluster.kept_producers import broker_pipeline
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
@@ -51,7 +52,7 @@ def by_message(producer: Producer, topic: str, bodies: list[bytes], count: int, 
     for number in range(count):
         body = bodies[number % len(bodies)]
         if full:
-            attributes, message_type, message_time = headers[number % KINDS]
+            attributes, message_type, message_time, _ = headers[number % KINDS]
             producer.send(
                 topic,
                 body,
@@ -110,7 +111,7 @@ def main() -> None:
         if arguments.way == "send_batch":
             pool = stack.enter_context(ChannelPool())
             config = ClientConfig((Endpoint.parse(arguments.master),), "bench")
-            producer = stack.enter_context(BatchSender(config, pool))
+            producer = stack.enter_context(BatchSender(broker_pipeline(config, pool.connections)))
         else:
             client = stack.enter_context(TubeMQClient.connect(arguments.master))
             producer = stack.enter_context(client.producer())
