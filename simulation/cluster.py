@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Final
 
 import simloom
@@ -10,8 +11,9 @@ from simulation import chance
 from simulation.master import Directory, MasterModel
 from simulation.scene import Scene
 from simulation.server import Server
-from testkit.broker_model import BrokerModel, Held, Limits, Store
-from tubemq_spark.model import Endpoint, StoreId
+from testkit.broker_model import BrokerModel, Entry, Held, Limits, Store
+from tubemq_spark.model import Endpoint, StoreId, TopicPartition
+from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT, DEFAULT_MASTER_PORT
 
 TOPIC: Final = "demo"
@@ -22,12 +24,14 @@ _TOKEN_S: Final = 10.0
 class Broker:
     """A broker: its stores and leases, and the server that has them at present."""
 
-    def __init__(self, world: simloom.World, broker_id: int, stores: int, partitions: int) -> None:
+    def __init__(
+        self, world: simloom.World, broker_id: int, stores: int, partitions: int, topics: Sequence[str]
+    ) -> None:
         self.id = broker_id
         limits = Limits(
             file_entries=7, memory_entries=5, segment_entries=20, first_bytes=200, later_bytes=400
         )
-        logs = {StoreId(TOPIC, broker_id, number): Store() for number in range(stores)}
+        logs = {StoreId(topic, broker_id, number): Store() for topic in topics for number in range(stores)}
         self.model = _LoggedModel(logs, partitions, limits, broker_id)
         self.server = Server(world, f"broker{broker_id}", DEFAULT_BROKER_PORT, self.model)
         self._world = world
@@ -75,6 +79,8 @@ class _LoggedModel(BrokerModel):
     def __init__(self, logs: dict[StoreId, Store], partitions: int, limits: Limits, broker_id: int) -> None:
         super().__init__(logs, partitions, limits, broker_id)
         self.lost: collections.defaultdict[StoreId, set[int]] = collections.defaultdict(set)
+        self.lost_entries: list[tuple[StoreId, int, Entry]] = []
+        """What a crash took of what producers have sent, with its place."""
 
     def live_leases(self, now: float) -> list[Held]:
         """Return what is held, and has not timed out."""
@@ -85,7 +91,9 @@ class _LoggedModel(BrokerModel):
     def crash(self, *, gracefully: bool = False) -> None:
         if not gracefully:
             for store_id, log in self.stores.items():
-                self.lost[store_id].update(range(log.flushed, len(log.entries)))
+                gone = range(log.flushed, len(log.entries))
+                self.lost[store_id].update(gone)
+                self.lost_entries += [(store_id, number, log.entries[number]) for number in gone]
         super().crash(gracefully=gracefully)
 
 
@@ -93,15 +101,23 @@ class Cluster(Scene):
     """Two masters and some brokers."""
 
     def __init__(
-        self, world: simloom.World, *, brokers: int = 3, stores: int = 1, partitions: int = 1
+        self,
+        world: simloom.World,
+        *,
+        brokers: int = 3,
+        stores: int = 1,
+        partitions: int = 1,
+        topics: Sequence[str] = (TOPIC,),
     ) -> None:
         super().__init__(world)
         self.directory = Directory()
         self._tokens_changed_at = 0.0
         self.masters = [self._master(world, f"master{number}") for number in (1, 2)]
         self.directory.leader = "master1"
-        self.brokers = [Broker(world, number, stores, partitions) for number in range(1, brokers + 1)]
-        self.directory.topics[TOPIC] = {broker.id: (stores, partitions) for broker in self.brokers}
+        self.brokers = [Broker(world, number, stores, partitions, topics) for number in range(1, brokers + 1)]
+        for topic in topics:
+            self.directory.topics[topic] = {broker.id: (stores, partitions) for broker in self.brokers}
+        self._publishable = [(0.0, frozenset(broker.id for broker in self.brokers))]
         self.note_moves()
 
     @property
@@ -124,6 +140,36 @@ class Cluster(Scene):
         broker.move()
         self.note_moves()
 
+    def close(self, broker: Broker) -> None:
+        """Tell producers of no partition of a broker; it takes messages all the same."""
+        self._list(self.directory.closed | {broker.id})
+
+    def reopen(self, broker: Broker) -> None:
+        """Tell producers of a broker's partitions again."""
+        self._list(self.directory.closed - {broker.id})
+
+    def heal(self) -> None:
+        """End all troubles."""
+        super().heal()
+        if self.directory.closed:
+            self._list(set())
+
+    def listings(self, topic: str) -> list[tuple[float, frozenset[TopicPartition]]]:
+        """Return to which partitions of a topic messages could be published, and since when."""
+        items = self.directory.topics[topic].items()
+        return [
+            (
+                since,
+                frozenset(
+                    TopicPartition(topic, broker, number)
+                    for broker, (stores, partitions) in items
+                    if broker in brokers
+                    for number in topic_strings.partition_ids(stores, partitions)
+                ),
+            )
+            for since, brokers in self._publishable
+        ]
+
     def change_token(self) -> None:
         """Hand out another visit token from now on; brokers take that, and the one before for a while."""
         if self.world.time < self._tokens_changed_at + _TOKEN_S:
@@ -132,6 +178,10 @@ class Cluster(Scene):
         self.directory.token += 1
         for broker in self.brokers:
             broker.model.valid_tokens = {self.directory.token, self.directory.token - 1}
+
+    def _list(self, closed: set[int]) -> None:
+        self.directory.closed = closed
+        self._publishable.append((self.world.time, frozenset(self.directory.brokers.keys() - closed)))
 
     def _master(self, world: simloom.World, name: str) -> Server:
         return Server(world, name, DEFAULT_MASTER_PORT, MasterModel(name, self.directory))

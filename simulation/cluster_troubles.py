@@ -5,7 +5,17 @@ from typing import Final
 
 from simulation import chance
 from simulation.cluster import Broker, Cluster
-from simulation.faults import NONSENSE, expire_first, forget_in_flight, refuse, refuse_after
+from simulation.faults import (
+    NONSENSE,
+    be_another_server,
+    be_standby,
+    break_down,
+    break_down_after,
+    expire_first,
+    forget_in_flight,
+    refuse,
+    refuse_after,
+)
 from simulation.master import MasterModel
 from simulation.server import Server
 from simulation.troubles import Trouble, last
@@ -17,6 +27,12 @@ TRANSIENT_CODES: Final = (
     *(ErrCode.NOT_FOUND,) * 8,
 )
 FATAL_CODES: Final = (ErrCode.BAD_REQUEST, ErrCode.CONSUME_GROUP_FORBIDDEN, ErrCode.CONSUME_CONTENT_FORBIDDEN)
+SEND_CODES: Final = (
+    ErrCode.FORBIDDEN,
+    ErrCode.CERTIFICATE_FAILURE,
+    ErrCode.SERVER_RECEIVE_OVERFLOW,
+    ErrCode.SERVICE_UNAVAILABLE,
+)
 
 
 async def end_leases(cluster: Cluster) -> None:
@@ -92,6 +108,57 @@ def refuse_reading(codes: Collection[int]) -> Trouble[Cluster]:
     return trouble
 
 
+async def flush(cluster: Cluster) -> None:
+    """Write to the disk of a broker what is in memory only."""
+    _any(cluster).flush()
+
+
+async def restart_broker(cluster: Cluster) -> None:
+    """Restart a broker in good order: it loses nothing."""
+    broker = _any(cluster)
+    broker.flush()
+    if not broker.server.host.crashed:
+        broker.server.crash()
+        await last()
+        broker.server.restart()
+
+
+async def close_broker(cluster: Cluster) -> None:
+    """Close a broker to producers for a while."""
+    broker = _any(cluster)
+    cluster.close(broker)
+    await last()
+    cluster.reopen(broker)
+
+
+async def refuse_messages(cluster: Cluster) -> None:
+    """Make a broker refuse messages, before or after it stores them as far as the answer leaves that open."""
+    server = _any(cluster).server
+    code = chance.one_of(SEND_CODES)
+    server.faults = chance.one_of(
+        (
+            (refuse(code),),
+            (refuse(code),),
+            (refuse(ErrCode.INTERNAL_SERVER_ERROR), refuse_after(ErrCode.INTERNAL_SERVER_ERROR)),
+            (break_down, break_down_after),
+            (be_standby,),
+        )
+    )
+    server.fault_percent = chance.one_of((10, 60, 100))
+    await last()
+    server.faults, server.fault_percent = (), 0
+
+
+async def refuse_messages_for_good(cluster: Cluster) -> None:
+    """Make a broker refuse some messages so that they are not sent again."""
+    server = _any(cluster).server
+    unclear = refuse_after(ErrCode.UNSPECIFIED_ABNORMAL, ErrCode.INTERNAL_SERVER_ERROR_MSGSET_NULL)
+    final = refuse(ErrCode.BAD_REQUEST), unclear, be_another_server
+    server.faults, server.fault_percent = final, chance.one_of((5, 30))
+    await last()
+    server.faults, server.fault_percent = (), 0
+
+
 async def refuse_sessions(cluster: Cluster) -> None:
     """Make a master refuse some requests, with any code but those of success."""
     server = cluster.any_server()
@@ -109,6 +176,14 @@ OF_BROKERS: Final[tuple[Trouble[Cluster], ...]] = (
     expire,
     store_more,
     refuse_reading(TRANSIENT_CODES),
+)
+OF_BROKERS_THAT_STORE: Final[tuple[Trouble[Cluster], ...]] = (
+    flush,
+    restart_broker,
+    move_broker,
+    close_broker,
+    refuse_messages,
+    refuse_messages,
 )
 OF_MASTERS: Final[tuple[Trouble[Cluster], ...]] = (change_leader, forget_clients, answer_nonsense)
 

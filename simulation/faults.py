@@ -23,6 +23,7 @@ _ANSWERS: Final[dict[Method, type[Message]]] = {
     Method.PARTITION_HEARTBEAT: broker_pb2.HeartBeatResponseB2C,
     Method.GET_MESSAGE: broker_pb2.GetMessageResponseB2C,
     Method.COMMIT_OFFSET: broker_pb2.CommitOffsetResponseB2C,
+    Method.SEND_MESSAGE: broker_pb2.SendMessageResponseB2P,
 }
 
 
@@ -144,6 +145,13 @@ def answer_twice(exchange: Exchange) -> None:
 def break_down(exchange: Exchange) -> None:
     """Answer with an exception."""
     exchange.answer(RaisedError("any.InvocationTargetException", ""))
+
+
+def break_down_after(exchange: Exchange) -> None:
+    """Carry the request out, and answer with an exception, as a broker that is stopping may do."""
+    exchange.carry_out()
+    name = chance.one_of(("any.InvocationTargetException", "corerpc.exception.ServiceStoppingException"))
+    exchange.answer(RaisedError(name, ""))
 
 
 def be_standby(exchange: Exchange) -> None:

@@ -25,6 +25,8 @@ class Directory:
     brokers: dict[int, Endpoint] = dataclasses.field(default_factory=dict)
     topics: dict[str, dict[int, tuple[int, int]]] = dataclasses.field(default_factory=dict)
     """For each topic, how many stores a broker has of it, and how many partitions each store."""
+    closed: set[int] = dataclasses.field(default_factory=set)
+    """The brokers to which nothing can be published now: producers are not told of their partitions."""
     version: int = 1
     """Another one after each change."""
     token: int = TOKEN
@@ -98,10 +100,11 @@ class MasterModel:
                 tuple(
                     topic_strings.RouteItem(broker, partitions, stores)
                     for broker, (stores, partitions) in brokers.items()
+                    if broker not in self._directory.closed
                 ),
             )
             for topic, brokers in self._directory.topics.items()
-            if topic in request.topicList
+            if topic in request.topicList and brokers.keys() - self._directory.closed
         ]
         return master_pb2.HeartResponseM2P(
             **_SUCCESS,

@@ -1,8 +1,8 @@
 """A server of TubeMQ in a simulated world: a model's answers over our own protocol, and what can go wrong.
 
-A server's process may freeze: then what it is sent is received, but not read, and it sends nothing. Its host
-may crash: then its tasks and connections are gone, and what the model had in memory. Single requests may meet
-a fault instead of being answered.
+A server's process may freeze: then what it is sent is received, as much as the sockets hold, but not read,
+and it sends nothing. Its host may crash: then its tasks and connections are gone, and what the model had in
+memory. Single requests may meet a fault instead of being answered.
 """
 
 import asyncio
@@ -91,10 +91,12 @@ class Exchange:
 
     def hang_up(self) -> None:
         """Close the connection."""
+        self._peer.send_rest()
         self._peer.transport.close()
 
     def fall_silent(self) -> None:
         """Send nothing more on this connection."""
+        self._peer.send_rest()
         self._peer.is_silent = True
 
 
@@ -116,11 +118,14 @@ class Server:
     def freeze(self) -> None:
         """Stop the process without ending it."""
         self.frozen = True
+        for peer in self.peers:
+            peer.transport.pause_reading()
 
     def thaw(self) -> None:
         """Continue the process where it was."""
         self.frozen = False
         for peer in list(self.peers):
+            peer.transport.resume_reading()
             peer.go_on()
 
     def crash(self) -> None:
@@ -165,12 +170,16 @@ class _Peer(asyncio.Protocol):
         self._server = server
         self._unread: list[bytes] = []
         self._unsent: list[bytes] = []
+        self._rest: list[bytes] | None = None
+        """Answers that are to be sent together; None: each is sent alone."""
         self.is_silent = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         self._server.peers.append(self)
+        if self._server.frozen:
+            transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self in self._server.peers:
@@ -194,12 +203,24 @@ class _Peer(asyncio.Protocol):
         except RemoteProtocolError:
             self.transport.abort()
             return
+        if len(requests) > 1 and chance.happens(50):
+            self._rest = []
         for request in requests:
             assert isinstance(request, rpc.Request)
             self._server.handle(self, request)
+        self.send_rest()
+
+    def send_rest(self) -> None:
+        """Send what was to be sent together."""
+        rest, self._rest = self._rest, None
+        if rest:
+            self.send(b"".join(rest))
 
     def send(self, data: bytes) -> None:
-        """Send bytes, in up to three parts: a network knows no frames."""
+        """Send bytes, in several parts or with others: a network knows no frames."""
+        if self._rest is not None:
+            self._rest.append(data)
+            return
         if self._server.frozen:
             self._unsent.append(data)
             return

@@ -10,13 +10,17 @@ from typing import Any, Final
 from unittest import mock
 
 import simloom
+from simloom import _loop, _net
 
 from simulation.scenarios import SCENARIOS
+from simulation.sockets import SocketTransport
 from tubemq_spark.client.master import identity, session
 from tubemq_spark.model import Endpoint
 
 _LONGEST_S: Final = 3_600.0
 """A universe that lasts longer has something that does not end."""
+_INSTANT_S: Final = 0.2
+"""Steps within so long count as those of one instant: a timer may be due again and again a little later."""
 _SETTINGS: dict[str, Any] = {
     "virtual_time": True,
     "seed_randomness": True,
@@ -30,6 +34,8 @@ def run(scenario: str, seed: int) -> simloom.RunResult:
     with (
         mock.patch.object(session, "_speaks_tls", _speaks_no_tls),
         mock.patch.object(identity, "_unique", _client_name),
+        mock.patch.object(_net, "SimTransport", SocketTransport),
+        mock.patch.object(_loop.SimLoop, "_detect_livelock", _detect_livelock),
     ):
         return simloom.run(_main(scenario), seed=seed, raise_on_error=False, **_SETTINGS)
 
@@ -48,6 +54,15 @@ def _client_name() -> str:
 async def _speaks_no_tls(master: Endpoint) -> bool:  # noqa: ARG001
     """Return what a probe of a server's port returns, which is made in a thread on a socket of its own."""
     return False
+
+
+def _detect_livelock(loop: Any) -> None:  # noqa: ANN401 (its private parts)
+    if loop._now - loop._instant_time < _INSTANT_S:  # noqa: SLF001
+        loop._instant_steps += 1  # noqa: SLF001
+    else:
+        loop._instant_time, loop._instant_steps = loop._now, 1  # noqa: SLF001
+    if loop._instant_steps > loop._max_steps_per_instant:  # noqa: SLF001
+        raise simloom.SimLivelockError(f"{loop._instant_steps} steps until {loop._now}")  # noqa: SLF001
 
 
 class _Task(asyncio.Task[Any]):

@@ -7,12 +7,19 @@ import simloom
 
 from simulation.scenarios.connections import connections
 from simulation.scenarios.masters import masters
+from simulation.scenarios.one_bad_broker import one_bad_broker
+from simulation.scenarios.producers import producers
 from simulation.scenarios.questions import questions
 from simulation.scenarios.reader import reader
 
 SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
     "connections": connections,
     "masters": masters,
+    "one_bad_broker": one_bad_broker,
+    "producers": producers,
     "questions": questions,
     "reader": reader,
 }
+
+COSTLY: Final = {"one_bad_broker": 10}
+"""Scenarios of which a run of all takes so many times fewer universes, since each costs more."""
