@@ -238,6 +238,7 @@ CONDITIONS: Final[dict[str, str]] = {
     "TUBEMQ_DATA_LOSS.TOPIC_REMOVED": "The topic of {partition} no longer exists; its records from offset {start} on (planned up to {end}) cannot be read. Restore the topic, or set failOnDataLoss=false (without Spark: on_loss) to continue without it.",
     "TUBEMQ_DATA_LOSS.PARTITION_REMOVED": "{partition} no longer exists; its records from offset {start} on (planned up to {end}) cannot be read. Restore it, or set failOnDataLoss=false (without Spark: on_loss) to continue without it.",
     "TUBEMQ_DATA_LOSS.MOVED_BACK": "{partition} is to be read from offset {end} on, but its log ends at {start}: the topic was created again, its broker lost records, or the offset is wrong. Set failOnDataLoss=false (without Spark: on_loss) to continue from {start}.",
+    "TUBEMQ_DATA_LOSS.REPLACED": "{partition} was read up to offset {start}, and its log is no longer the one that was read: {evidence}. The topic was created again, its broker lost records or got back older ones, or this is another cluster. Restore it, or set failOnDataLoss=false to read all logs of the topic on that broker from their beginning, which reads again what is in both.",
     # Bodies that are unpacked.
     "TUBEMQ_INLONG_MALFORMED": "{body} is not a sound InLongMsg: {what}. Set mode=PERMISSIVE to get such bodies in the column _corrupt_record, or payload=raw to read all bodies as they are.",
     "TUBEMQ_INLONG_TOO_MUCH": "{count} bodies of one Arrow batch unpack to 2 GiB or more; lower spark.sql.execution.arrow.maxRecordsPerBatch.",

@@ -1,18 +1,20 @@
-"""A look at the first records of a range, to plan with: the tasks that read it report what is lost."""
+"""A look at a few records, to plan with: the tasks that read them report what is lost."""
 
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQTimeoutError
-from tubemq_spark.model import OffsetRange, TopicsLayout
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import LossRecord
-from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.offsets.marks import Mark
+from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 
 _GRACE_S: Final = 0.1
 """How much longer a look may take than a reader has patience: one that gives up by itself knows why."""
@@ -39,6 +41,42 @@ def peek(
     request = layout.request(range_, own_store=alone)
     with contextlib.closing(cluster.read_range(request, _pass_over, wait)) as batches:
         yield batches
+
+
+def record_at(
+    cluster: Cluster,
+    layout: TopicsLayout,
+    offset: int,
+    partitions: Iterable[TopicPartition],
+    patience_ms: int,
+) -> Mark | None:
+    """Return which record a store has at an offset; None if none is there that can be read.
+
+    Args:
+        cluster: the cluster, which passes over no types of messages.
+        layout: where the partitions are.
+        offset: the offset, in index bytes.
+        partitions: partitions of the store, of any of which the record may be; the likeliest first.
+        patience_ms: how long this may take for each of them.
+
+    Raises:
+        TubeMQError: a broker does not answer, or refuses.
+    """
+    for partition in partitions:
+        range_ = OffsetRange(partition, offset, offset + INDEX_ENTRY_BYTES)
+        with peek(cluster, layout, range_, patience_ms) as batches:
+            for batch in batches:
+                if len(batch.columns):
+                    return _mark_of(range_, batch.columns)
+    return None
+
+
+def _mark_of(range_: OffsetRange, columns: MessageColumns) -> Mark:
+    """Return the mark of the only record of a range."""
+    attributes = bytes(columns.data[columns.attribute_start[0] : columns.attribute_end[0]])
+    message_id, body = columns.identity(0)
+    checksum = zlib.crc32(body, zlib.crc32(attributes))
+    return Mark(range_.partition, range_.start, message_id, checksum, len(attributes) + len(body))
 
 
 def waiting_at_most(patience_ms: int | None, range_: OffsetRange) -> Sleep:

@@ -59,7 +59,7 @@ def source_offsets(source: SourceProgress) -> SourceOffsets | None:
         start = _start(source.startOffset)
     except (ValueError, RecursionError, OffsetFormatError):
         return None
-    known = {**end.first_offsets, **start.next_offsets}
+    known = {**end.first_offsets, **start.next_offsets, **({} if start == end else end.replaced)}
     begins = {partition: known.get(partition, position) for partition, position in end.next_offsets.items()}
     return SourceOffsets(begins, end.next_offsets, reported)
 

@@ -2,14 +2,18 @@
 
 import math
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.admission import RowBytes, admit
 from tubemq_spark.offsets.audit import audit
-from tubemq_spark.offsets.loss import LossPolicy
+from tubemq_spark.offsets.loss import Evidence, LossPolicy
+from tubemq_spark.offsets.marks import Place
 from tubemq_spark.offsets.offset_spec import resolve
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken, StreamOffset
+
+_NO_EVIDENCE: Final[Mapping[Place, Evidence]] = {}
 
 
 def next_offset(
@@ -26,6 +30,7 @@ def next_offset(
     target: Mapping[TopicPartition, int] | None = None,
     chosen_one_by_one: bool = False,
     partial: bool = False,
+    replaced: Mapping[Place, Evidence] = _NO_EVIDENCE,
 ) -> SourceOffset:
     """Return the end of the next micro-batch; ``start`` itself when there is nothing new.
 
@@ -50,6 +55,7 @@ def next_offset(
             what it began to. None for the other triggers.
         chosen_one_by_one: whether the user names each partition.
         partial: whether there may be others than ``partitions``: they were asked for before ``bounds``.
+        replaced: topics on brokers whose logs are not those that the stream has read, see ``audit``.
 
     Raises:
         OptionError: the token does not fit the partitions or the log, see ``resolve``.
@@ -60,7 +66,9 @@ def next_offset(
     if isinstance(start, StartToken):
         first = resolve(start.spec, partitions, bounds, option="startingOffsets", on_loss=on_loss, ends=ends)
     were_there = chosen_one_by_one or start.partial
-    comparison = audit(first or start.next_offsets, partitions, bounds, new_were_there=were_there)
+    comparison = audit(
+        first or start.next_offsets, partitions, bounds, new_were_there=were_there, replaced=replaced
+    )
     for loss in comparison.losses:
         on_loss(loss)
     latest = {store: span.latest if ends is None else ends[store] for store, span in bounds.items()}
@@ -79,12 +87,13 @@ def next_offset(
     if target is not None:
         admitted = {place: min(offset, target.get(place, offset)) for place, offset in admitted.items()}
     next_offsets = {**comparison.positions, **admitted}
-    if isinstance(start, SourceOffset) and next_offsets == start.next_offsets:
+    if isinstance(start, SourceOffset) and next_offsets == start.next_offsets and not comparison.replaced:
         return start
     # A partition whose broker does not answer now is still to come, and was there before.
     to_come = start.partial and not next_offsets.keys() >= set(partitions)
     partial = partial or chosen_one_by_one or to_come
-    return SourceOffset(next_offsets, {**first, **comparison.appeared}, partial)
+    appeared = {**first, **comparison.appeared}
+    return SourceOffset(next_offsets, appeared, partial, replaced=comparison.replaced)
 
 
 def _check_target(

@@ -2,9 +2,13 @@
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
-from tubemq_spark.offsets.loss import Loss, LossRecord
+from tubemq_spark.offsets.loss import Evidence, Loss, LossRecord
+from tubemq_spark.offsets.marks import Place, place_of
+
+_NO_EVIDENCE: Final[Mapping[Place, Evidence]] = {}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -18,6 +22,8 @@ class Audit:
     """Partitions that the stream did not know, with the offsets at which they begin."""
     losses: tuple[LossRecord, ...]
     """Records that are gone, ordered by partition; for the caller's policy."""
+    replaced: Mapping[TopicPartition, int]
+    """Known partitions whose logs were replaced, with the offsets at which they begin now."""
 
 
 def audit(
@@ -26,6 +32,7 @@ def audit(
     bounds: Mapping[StoreId, OffsetBounds],
     *,
     new_were_there: bool = False,
+    replaced: Mapping[Place, Evidence] = _NO_EVIDENCE,
 ) -> Audit:
     """Compare known offsets with fetched bounds.
 
@@ -43,15 +50,23 @@ def audit(
         bounds: what the stores hold, as far as brokers answered.
         new_were_there: whether partitions that are new to the stream were there before, because the user
             names each partition, or did so until now. They begin at their store's earliest offset.
+        replaced: topics on brokers whose logs were replaced. All of their partitions begin at the earliest
+            offset, whatever is known of them.
     """
     positions: dict[TopicPartition, int] = {}
     losses = removals(next_offsets, partitions)
     reached: dict[StoreId, int] = {}
+    begun_again: dict[TopicPartition, int] = {}
     for partition in next_offsets.keys() & set(partitions):
         offset = positions[partition] = next_offsets[partition]
         store = partition.store_id
-        reached[store] = max(offset, reached.get(store, 0))
         span = bounds.get(store)
+        evidence = replaced.get(place_of(partition))
+        if span is not None and evidence is not None:
+            positions[partition] = begun_again[partition] = reached[store] = span.earliest
+            losses.append(LossRecord(Loss.REPLACED, partition, offset, offset, evidence=evidence))
+            continue
+        reached[store] = max(offset, reached.get(store, 0))
         if span is not None and not span.earliest <= offset <= span.latest:
             positions[partition], loss = _compare(partition, offset, span)
             losses.append(loss)
@@ -62,7 +77,7 @@ def audit(
         appeared, expired = _begin_new(new, next_offsets, reached, bounds)
     losses += expired
     losses.sort(key=lambda loss: loss.partition)
-    return Audit(positions | appeared, appeared, tuple(losses))
+    return Audit(positions | appeared, appeared, tuple(losses), begun_again)
 
 
 def removals(
@@ -89,12 +104,14 @@ def stores_resumed_at_earliest(
     next_offsets: Mapping[TopicPartition, int],
     partitions: Collection[TopicPartition],
     bounds: Mapping[StoreId, OffsetBounds],
+    replaced: Collection[Place] = (),
 ) -> set[StoreId]:
     """Return the stores whose earliest offset is where reading would begin, or resume after a loss."""
     needed = {
         store
         for partition, offset in next_offsets.items()
-        if (span := bounds.get(store := partition.store_id)) is not None and offset < span.earliest
+        if (span := bounds.get(store := partition.store_id)) is not None
+        and (offset < span.earliest or place_of(partition) in replaced)
     }
     new = set(partitions) - next_offsets.keys()
     if new:

@@ -38,6 +38,7 @@ _REASONS: Final = (
     Loss.TRUNCATED,
     Loss.PARTITION_REMOVED,
     Loss.TOPIC_REMOVED,
+    Loss.REPLACED,
     Loss.SKIPPED,
     Loss.CORRUPT,
     Loss.MOVED_BACK,

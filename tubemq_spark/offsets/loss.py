@@ -8,10 +8,11 @@ import dataclasses
 import enum
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.marks import Mark
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +41,27 @@ class Loss(enum.Enum):
     """The partition is gone, its topic is not; the offsets are as for ``TOPIC_REMOVED``."""
     MOVED_BACK = "MOVED_BACK"
     """The log ends before an offset already reached: from where it ends now to that offset."""
+    REPLACED = "REPLACED"
+    """Another log has taken the log's place: from the next offset to what was planned of the log before (an
+    empty range when nothing was)."""
 
     @property
     def condition(self) -> str:
         """The name of the error, a key of ``errors.CONDITIONS``."""
         return f"TUBEMQ_DATA_LOSS.{self.value}"
+
+
+class Evidence(NamedTuple):
+    """Two records that a store had at one offset, one after the other."""
+
+    was: Mark
+    """The record that the checkpoint has a mark of."""
+    now: Mark
+    """The record that is there now."""
+
+    def __str__(self) -> str:
+        store, offset = self.was.partition.store_id, self.was.offset
+        return f"{store} had {self.was} at offset {offset}, and now has {self.now} there"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,9 +77,12 @@ class LossRecord:
     end: int
     rows: int | None = dataclasses.field(default=None, compare=False)
     """How many records of the partition are missing; None where that is unknown."""
+    evidence: "Evidence | None" = dataclasses.field(default=None, compare=False)
+    """What shows that the log was replaced."""
 
     def __str__(self) -> str:
-        return f"{self.loss.value} {self.partition} [{self.start}, {self.end})"
+        text = f"{self.loss.value} {self.partition} [{self.start}, {self.end})"
+        return text if self.evidence is None else f"{text}: {self.evidence}"
 
 
 LossPolicy = Callable[[LossRecord], None]
@@ -81,7 +101,11 @@ def fail_on_loss(record: LossRecord) -> None:
 def data_loss(record: LossRecord) -> DataLossError:
     """Return the error that says what is lost."""
     return DataLossError(
-        record.loss.condition, partition=record.partition, start=record.start, end=record.end
+        record.loss.condition,
+        partition=record.partition,
+        start=record.start,
+        end=record.end,
+        evidence=record.evidence or "the checkpoint says so",
     )
 
 

@@ -13,13 +13,16 @@ from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, is_aligned, nearest_to
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 """Version of the JSON in a checkpoint; a release reads its own and all older ones."""
+FIRST_VERSION: Final = 1
+"""The version without marks, which is still written where there are none: every release reads it."""
 
 VERSION_KEY: Final = "v"
 """Marks the form of a checkpoint. No topic can have this name: names have at least two characters."""
 
-OPTIONAL_KEYS: Final = ("from", "partial")
+_OPTIONAL_AT_FIRST: Final = ("from", "partial")
+_OPTIONAL: Final = (*_OPTIONAL_AT_FIRST, "marks", "replaced")
 """What an offset in a checkpoint may have besides its version and its topics."""
 
 _LOCAL_ID: Final = re.compile(r"(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,9})")
@@ -79,6 +82,11 @@ class OffsetReader:
             self.fail(f"{what} is {json.dumps(data)}, not an object")
         return data
 
+    def checkpoint_fields(self, data: Mapping[str, Any]) -> None:
+        """Refuse missing and unknown keys of an offset in a checkpoint, by its version."""
+        optional = _OPTIONAL if data[VERSION_KEY] > FIRST_VERSION else _OPTIONAL_AT_FIRST
+        self.fields(data, (VERSION_KEY, "topics"), optional)
+
     def fields(self, data: Mapping[str, Any], required: Iterable[str], optional: Iterable[str] = ()) -> None:
         """Refuse missing and unknown keys of an object."""
         needed = set(required)
@@ -103,10 +111,16 @@ class OffsetReader:
 
     def offsets(self, data: object) -> dict[TopicPartition, int]:
         """Read topic, partition and offset of every entry."""
-        offsets: dict[TopicPartition, int] = {}
-        for topic, inner in self.mapping(data, "the topics' value").items():
-            offsets |= self.partitions(topic, inner, self.offset)
-        return offsets
+        return self.of_topics(data, "the topics' value", self.offset)
+
+    def of_topics(
+        self, data: object, what: str, read_value: Callable[[object, TopicPartition], Value]
+    ) -> dict[TopicPartition, Value]:
+        """Read the entries of all topics; ``what`` is the subject of an error's sentence."""
+        values: dict[TopicPartition, Value] = {}
+        for topic, inner in self.mapping(data, what).items():
+            values |= self.partitions(topic, inner, read_value)
+        return values
 
     def partitions(
         self, topic: str, data: object, read_value: Callable[[object, TopicPartition], Value]

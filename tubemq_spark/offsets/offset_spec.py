@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
-from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.loss import Evidence, Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.marks import Mark, Place, passed, place_of, read_marks
 from tubemq_spark.offsets.message_time import MOMENT, moment_ms
-from tubemq_spark.offsets.notation import OPTIONAL_KEYS, VERSION_KEY, OffsetReader, listed, write_offsets
+from tubemq_spark.offsets.notation import VERSION_KEY, OffsetReader, listed, write_offsets
 
 _ADVICE: Final = {
     "startingOffsets": 'write earliest, latest, group or for example {"demo":{"1:0":280,"1:10000":-2}}',
@@ -56,6 +57,8 @@ class Specific:
 
     topics: Mapping[str, Edge | Mapping[TopicPartition, int | Edge | Timestamp]]
     """One word for all partitions of a topic, or for each an offset (in index bytes), a word or a time."""
+    marks: tuple[Mark, ...] = ()
+    """Records that the logs had when these offsets were written, if they are those of a query."""
 
 
 OffsetSpec = Edge | Stored | Timestamp | Specific
@@ -183,6 +186,41 @@ def specific_offsets(offsets: Mapping[TopicPartition, int | Edge]) -> Specific:
     topics: dict[str, dict[TopicPartition, int | Edge | Timestamp]] = {}
     for partition, offset in offsets.items():
         topics.setdefault(partition.topic, {})[partition] = offset
+    return Specific(topics)
+
+
+def passed_marks(spec: OffsetSpec) -> list[Mark]:
+    """Return the marks of records before the offsets of a spec."""
+    if not isinstance(spec, Specific):
+        return []
+    offsets = {
+        partition: value
+        for inner in spec.topics.values()
+        if not isinstance(inner, Edge)
+        for partition, value in inner.items()
+        if isinstance(value, int)
+    }
+    return passed(spec.marks, offsets)
+
+
+def begun_again(spec: OffsetSpec, replaced: Mapping[Place, Evidence], on_loss: LossPolicy) -> OffsetSpec:
+    """Return a spec that begins at the earliest offset where logs were replaced since it was written.
+
+    Raises:
+        DataLossError: by the policy.
+    """
+    if not replaced or not isinstance(spec, Specific):
+        return spec
+    topics = dict(spec.topics)
+    for topic, inner in spec.topics.items():
+        if isinstance(inner, Edge):
+            continue
+        values = topics[topic] = dict(inner)
+        for partition, value in inner.items():
+            evidence = replaced.get(place_of(partition))
+            if evidence is not None and isinstance(value, int):
+                on_loss(LossRecord(Loss.REPLACED, partition, value, value, evidence=evidence))
+                values[partition] = Edge.EARLIEST
     return Specific(topics)
 
 
@@ -419,10 +457,11 @@ def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
     if "start" in data:
         reader.fields(data, (VERSION_KEY, "start"))
         return read_offset_spec(data["start"], reader)
-    reader.fields(data, (VERSION_KEY, "topics"), OPTIONAL_KEYS)
+    reader.checkpoint_fields(data)
     topics = reader.mapping(data["topics"], "the value of topics")
     return Specific(
-        {topic: reader.partitions(topic, value, reader.offset) for topic, value in topics.items()}
+        {topic: reader.partitions(topic, value, reader.offset) for topic, value in topics.items()},
+        read_marks(data.get("marks", {}), reader),
     )
 
 

@@ -13,19 +13,24 @@ def ranges_between(start: StreamOffset, end: SourceOffset, on_loss: LossPolicy) 
     """Return the ranges of a micro-batch, ordered by partition, without empty ones.
 
     A function of its arguments alone, so that the replay of a batch reads the same records. A partition of
-    ``start`` that ``end`` lacks was removed; one that ``end`` puts before ``start`` moved back. Both were
-    reported when ``end`` was made, and are reported again here, since this may be the replay of a batch that
-    another run of the query planned.
+    ``start`` that ``end`` lacks was removed; one that ``end`` puts before ``start`` moved back; and of some
+    ``end`` says that their logs were replaced. All were reported when ``end`` was made, and are reported
+    again here, since this may be the replay of a batch that another run of the query planned.
 
     Raises:
         OffsetFormatError: ``end`` does not say where a new partition begins.
         DataLossError: by the policy.
     """
+    if start == end:
+        return []
     for loss in removals(start.next_offsets, end.next_offsets.keys()):
         on_loss(loss)
     ranges = []
     for partition in sorted(end.next_offsets):
         begin, stop = start_of(partition, start, end), end.next_offsets[partition]
+        if partition in end.replaced and partition in start.next_offsets:
+            reached = start.next_offsets[partition]
+            on_loss(LossRecord(Loss.REPLACED, partition, reached, reached))
         if stop < begin:
             on_loss(LossRecord(Loss.MOVED_BACK, partition, stop, begin))
         elif begin < stop:

@@ -1,12 +1,17 @@
 """What Spark keeps in the checkpoint: a stream's offsets, as versioned, canonical JSON.
 
-Two forms, both of format version 1:
+Two forms:
 
 ``{"v":1,"topics":{"demo":{"1:0":280}},"from":{"demo":{"1:0":0}}}``
     The next offset to read of every partition. ``from`` only exists for partitions that appear with this
     offset, and says where they begin. ``"partial":true`` at the end says that other partitions of the topics
     may have been there when it was written: ``assign`` left them out, or no master said in time which there
     are. They begin where their stores do, and not where the others of a store have come to.
+``{"v":2,"topics":{"demo":{"1:0":280}},"marks":{"demo":{"1:0":"252.1y2p0ij32e8e7.1z141z3.20"}}}``
+    The same with marks (see ``offsets.marks``): records by which a log that was replaced can be told. In
+    ``"replaced":{"demo":{"1:0":0}}`` are the partitions of which that was found, with where their logs begin
+    now: the micro-batch that ends with this offset begins there, and not where the one before ended. Version
+    1 has neither, and is what is written without them.
 ``{"v":1,"start":"latest"}``
     A token: the stream's beginning, not resolved yet.
 
@@ -21,12 +26,13 @@ keys.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.marks import Mark, read_marks, write_marks
 from tubemq_spark.offsets.notation import (
+    FIRST_VERSION,
     FORMAT_VERSION,
-    OPTIONAL_KEYS,
     VERSION_KEY,
     OffsetReader,
     write_offsets,
@@ -56,7 +62,7 @@ class StartToken:
 
     def to_json(self) -> dict[str, Any]:
         """Return the one JSON form, keys in their fixed order."""
-        return {VERSION_KEY: FORMAT_VERSION, "start": offset_spec_to_json(self.spec)}
+        return {VERSION_KEY: FIRST_VERSION, "start": offset_spec_to_json(self.spec)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,23 +79,32 @@ class SourceOffset:
     """Where the partitions begin that the previous offset does not have."""
     partial: bool = False
     """Whether there may have been other partitions of these topics."""
+    marks: tuple[Mark, ...] = ()
+    """Records before these offsets, at most one of a partition."""
+    replaced: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
+    """Where the partitions begin whose logs are not those that the previous offset is of."""
 
     def __post_init__(self) -> None:
-        for offsets in (self.next_offsets, self.first_offsets):
+        for offsets in (self.next_offsets, self.first_offsets, self.replaced):
             for partition, offset in offsets.items():
                 require_aligned(offset, partition)
 
     def to_json(self) -> dict[str, Any]:
         """Return the one JSON form; equal offsets give equal text, in any order of their maps."""
-        data: dict[str, Any] = {VERSION_KEY: FORMAT_VERSION, "topics": write_offsets(self.next_offsets)}
+        version = FORMAT_VERSION if self.marks or self.replaced else FIRST_VERSION
+        data: dict[str, Any] = {VERSION_KEY: version, "topics": write_offsets(self.next_offsets)}
         if self.first_offsets:
             data["from"] = write_offsets(self.first_offsets)
         if self.partial:
             data["partial"] = True
+        if self.marks:
+            data["marks"] = write_marks(self.marks)
+        if self.replaced:
+            data["replaced"] = write_offsets(self.replaced)
         return data
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
+    def from_json(cls, data: Mapping[str, Any]) -> "SourceOffset":
         """Read the end of a planned batch, which is never a token.
 
         Raises:
@@ -97,7 +112,7 @@ class SourceOffset:
         """
         reader = _reader(data)
         _check_form(data, reader)
-        return cls(*_fields(data, reader))
+        return _source_offset(data, reader)
 
 
 StreamOffset = StartToken | SourceOffset
@@ -114,7 +129,7 @@ def read_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
     if "start" in data:
         reader.fields(data, (VERSION_KEY, "start"))
         return StartToken(read_offset_spec(data["start"], reader))
-    return SourceOffset(*_fields(data, reader))
+    return _source_offset(data, reader)
 
 
 def start_of(partition: TopicPartition, start: StreamOffset, end: SourceOffset) -> int:
@@ -123,7 +138,8 @@ def start_of(partition: TopicPartition, start: StreamOffset, end: SourceOffset) 
     Raises:
         OffsetFormatError: neither offset says so; one of them was not written by this source.
     """
-    beginning = start.next_offsets.get(partition, end.first_offsets.get(partition))
+    known = start.next_offsets.get(partition, end.first_offsets.get(partition))
+    beginning = end.replaced.get(partition, known)
     if beginning is None:
         _reader(end.to_json()).fail(f"it does not say where {partition} begins")
     return beginning
@@ -139,16 +155,18 @@ def _check_form(data: Mapping[str, Any], reader: OffsetReader) -> None:
     reader.check_version(data)
 
 
-def _fields(
-    data: Mapping[str, Any], reader: OffsetReader
-) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int], bool]:
-    reader.fields(data, (VERSION_KEY, "topics"), OPTIONAL_KEYS)
+def _source_offset(data: Mapping[str, Any], reader: OffsetReader) -> SourceOffset:
+    reader.checkpoint_fields(data)
     next_offsets = reader.offsets(data["topics"])
     first_offsets = reader.offsets(data.get("from", {}))
-    strangers = sorted(first_offsets.keys() - next_offsets.keys())
-    if strangers:
-        reader.fail(f"{strangers[0]} is in 'from' but not in 'topics'")
+    marks = read_marks(data.get("marks", {}), reader)
+    replaced = reader.offsets(data.get("replaced", {}))
+    marked = [mark.partition for mark in marks]
+    for key, partitions in (("from", first_offsets), ("marks", marked), ("replaced", replaced)):
+        strangers = sorted(set(partitions) - next_offsets.keys())
+        if strangers:
+            reader.fail(f"{strangers[0]} is in {key!r} but not in 'topics'")
     partial = data.get("partial", False)
     if not isinstance(partial, bool):
         reader.fail(f"the value of 'partial' is {partial!r}, neither true nor false")
-    return next_offsets, first_offsets, partial
+    return SourceOffset(next_offsets, first_offsets, partial, marks, replaced)

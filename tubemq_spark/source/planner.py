@@ -121,12 +121,13 @@ class Planner:
         )
         """Where some logs begin, and where they can be read from."""
         self._warned_of_few_groups = False
-        self._asked_at = 0.0
         self._changed_at = 0.0
         self._latest: dict[StoreId, int] = {}
         self._times: tuple[Snapshot, TimeSearch] | None = None
         self.last_snapshot: Snapshot | None = None
         """The last snapshot, however old."""
+        self.asked_at = 0.0
+        """When brokers were last asked for it, see ``time.monotonic``."""
 
     @property
     def latest_known(self) -> Mapping[StoreId, int]:
@@ -144,10 +145,10 @@ class Planner:
             TubeMQError: the master refuses, or no master has answered for ten minutes.
         """
         last = self.last_snapshot
-        if last is None or time.monotonic() - self._asked_at > self._max_age(last):
+        if last is None or time.monotonic() - self.asked_at > self._max_age(last):
             patient = patient or last is None
             last = self.last_snapshot = self._ask_as_far_as_brokers_answer(positions, patient=patient)
-            self._asked_at = time.monotonic()
+            self.asked_at = time.monotonic()
         return last
 
     def complete_snapshot(self, *, resumed: bool = False) -> Snapshot:
@@ -171,8 +172,8 @@ class Planner:
             if not missing_ok:
                 self._options.subscription.refuse_missing(layout)
         began = time.monotonic()
-        self.last_snapshot = self._with_retries(lambda: self._ask_all(began, missing_ok=missing_ok))
-        self._asked_at = time.monotonic()
+        self.last_snapshot = self.with_retries(lambda: self._ask_all(began, missing_ok=missing_ok))
+        self.asked_at = time.monotonic()
         return self.last_snapshot
 
     def readable_bounds(
@@ -204,7 +205,7 @@ class Planner:
         def ask() -> dict[TopicPartition, int]:
             return self.cluster.first_readable(snapshot.layout, begins)
 
-        offsets = self._with_retries(ask) if patient else self._readable_in_time(begins, ask)
+        offsets = self.with_retries(ask) if patient else self._readable_in_time(begins, ask)
         if offsets is None:
             return {store: span for store, span in snapshot.bounds.items() if store not in stores}
         lifted = {place.store_id: span._replace(earliest=offsets[place]) for place, span in begins.items()}
@@ -226,7 +227,7 @@ class Planner:
             TubeMQError: a broker does not answer, or refuses.
         """
         if spec is Stored.GROUP:
-            positions = self._with_retries(lambda: self.cluster.group_positions(snapshot.layout))
+            positions = self.with_retries(lambda: self.cluster.group_positions(snapshot.layout))
             return specific_offsets(positions)
         option = option or option_of(spec, edge)
         if timestamps(spec, ()):
@@ -270,7 +271,7 @@ class Planner:
             TubeMQError: as ``snapshot``.
         """
         options, listed, gone = self._options, [], []
-        layout = self._with_retries(self.layouts.recent)
+        layout = self.with_retries(self.layouts.recent)
         layout, _ = self._settled(layout, {range_.partition for range_ in ranges})
         # Of partitions that were left out, those of now: no offset tells which there were. Where messages are
         # passed over for their type, the offsets of the others are unknown, as in a shared store.
@@ -339,13 +340,13 @@ class Planner:
     def _ask_as_far_as_brokers_answer(
         self, positions: Mapping[TopicPartition, int], *, patient: bool
     ) -> Snapshot:
-        layout = self._with_retries(self.layouts.recent)
+        layout = self.with_retries(self.layouts.recent)
         answer = self._ask_brokers(layout, positions, patient=patient)
         last = self.last_snapshot
         if last is not None and last.is_unchanged(answer, layout):
             return last
         self._changed_at = time.monotonic()
-        layout, asked_now = self._with_retries(self.layouts.newest)
+        layout, asked_now = self.with_retries(self.layouts.newest)
         emptied = _emptied_topics(answer.bounds.by_store, positions)
         layout, asked_since = self._settled(layout, positions.keys(), emptied)
         return self._new_snapshot(answer, layout, partial=not (asked_now or asked_since))
@@ -371,7 +372,7 @@ class Planner:
         deadline, asked_now = Deadline.after_ms(REMOVAL_SECONDS * 1000, time.monotonic), False
         while any(partition.topic in leaving for partition in layout.partitions) and not deadline.expired:
             time.sleep(max(_REMOVAL_PAUSE_SECONDS, self._options.offset_fetch_retry_ms / 1000))
-            layout, asked_now = self._with_retries(self.layouts.newest)
+            layout, asked_now = self.with_retries(self.layouts.newest)
         return layout, asked_now
 
     def _ask_all(self, began: float, *, missing_ok: bool) -> Snapshot:
@@ -439,7 +440,12 @@ class Planner:
         self._latest = {**{store: end for store, end in self._latest.items() if store in stores}, **ends}
         return Snapshot(layout, bounds, ends, partial)
 
-    def _with_retries(self, ask: Callable[[], Result]) -> Result:
+    def with_retries(self, ask: Callable[[], Result]) -> Result:
+        """Return the answer to a question, asked again for up to ``fetchOffset.numRetries`` attempts.
+
+        Raises:
+            TubeMQError: the last attempt failed.
+        """
         options = self._options
         # Attempts and time-outs must not multiply.
         deadline = Deadline.after_ms(self._patience_ms, time.monotonic)

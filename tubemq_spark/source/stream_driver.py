@@ -20,12 +20,27 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from tubemq_spark.errors import LocalProtocolError, OptionError
-from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.model import (
+    OffsetBounds,
+    OffsetRange,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+    alone_in_store,
+)
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
 from tubemq_spark.offsets.ledger import planning
+from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.marks import Mark, Place, newest, passed, place_of
 from tubemq_spark.offsets.notation import listed
-from tubemq_spark.offsets.offset_spec import Edge, ends_of, stores_started_at_earliest
+from tubemq_spark.offsets.offset_spec import (
+    Edge,
+    begun_again,
+    ends_of,
+    passed_marks,
+    stores_started_at_earliest,
+)
 from tubemq_spark.offsets.ranges import ranges_between
 from tubemq_spark.offsets.reported import ReportedEnd
 from tubemq_spark.offsets.source_offset import (
@@ -39,6 +54,7 @@ from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.group_progress import GroupProgress
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
+from tubemq_spark.source.marks import Looked, Marks
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
@@ -94,6 +110,7 @@ class StreamDriver:
         self._planner = Planner(options)
         self._group_progress = GroupProgress(self._planner.cluster)
         self._row_sizes = RowSizes(self._planner.cluster)
+        self._marks = Marks(self._planner.cluster, options)
         self._start_times = StartTimes(self._planner.cluster, options.message_time_zone)
         self._policy = loss_policy(options)
         self._ledger = LossLedger(options)
@@ -105,6 +122,7 @@ class StreamDriver:
         """What was reported last, and what that depended on."""
         self._warned_of_others = False
         self._looked_at_backlog = False
+        self._has_marks = False
 
     def latest_offset(self, start: dict[str, Any], max_rows: int | None) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` itself when there is nothing new.
@@ -123,6 +141,8 @@ class StreamDriver:
             raise OptionError("TUBEMQ_UNTIL_WITHOUT_AVAILABLE_NOW", option="availableNowUntil")
         offset = self._parsed(start)
         snapshot = self._snapshot_for(offset)
+        outages = self._planner.outages
+        self._marks.notice(snapshot, self._planner.asked_at, {*outages.away, *outages.beside})
         limits = _UNLIMITED if max_rows is None else self._limits(max_rows, start)
         last = self._last_end
         if last is not None and last.holds_for(snapshot, start, limits):
@@ -130,8 +150,14 @@ class StreamDriver:
         on_loss = self._losses_from(start)
         self._null_offsets.check(snapshot.layout)
         held_back: set[StoreId] = set()
-        resolved = self._with_offsets(offset, snapshot)
-        bounds = self._readable_bounds(snapshot, resolved)
+        looked = self._look(offset, snapshot)
+        resolved = self._with_offsets(offset, snapshot, looked, on_loss)
+        bounds = self._readable_bounds(snapshot, resolved, looked)
+        waiting = _places_waiting(looked, snapshot.layout, bounds)
+        bounds = {store: span for store, span in bounds.items() if store[:2] not in waiting}
+        target = self._target and {
+            partition: end for partition, end in self._target.items() if place_of(partition) not in waiting
+        }
         end = next_offset(
             self._subscribed(resolved),
             snapshot.layout.partitions,
@@ -142,10 +168,13 @@ class StreamDriver:
             max_bytes=limits.max_bytes,
             row_bytes=functools.partial(self._row_bytes, snapshot, held_back),
             ends=snapshot.ends,
-            target=self._target,
+            target=target,
             chosen_one_by_one=self._options.subscription.chosen_one_by_one,
             partial=snapshot.partial,
+            replaced=looked.replaced,
         )
+        if end is not offset:
+            end = self._with_marks(offset, end, snapshot)
         on_loss.write(self._stores_of_one(snapshot), offset.next_offsets)
         if end is not offset and _is_moved(offset, end):
             self._triggered_at = time.monotonic()
@@ -208,6 +237,8 @@ class StreamDriver:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a micro-batch ends at {end}")
         ranges = ranges_between(begin, stop, on_loss)
         planned = stop.next_offsets.keys()
+        if ranges:
+            ranges = self._of_logs_that_were_planned(ranges, begin, stop, on_loss)
         tasks = self._planner.partitions(ranges, planned, on_loss, partial=stop.partial) if ranges else []
         on_loss.write()
         return tasks
@@ -266,17 +297,96 @@ class StreamDriver:
         # A run of AvailableNow is over when nothing is new, so it waits for who may have something.
         return self._planner.snapshot(start.next_offsets, patient=self._target is not None)
 
-    def _with_offsets(self, start: StreamOffset, snapshot: Snapshot) -> StreamOffset:
+    def _look(self, start: StreamOffset, snapshot: Snapshot) -> Looked:
+        """Look at the marks of where a micro-batch begins, as far as their brokers answer.
+
+        Raises:
+            TubeMQError: one did not, and what it does not tell must be known.
+        """
+        if isinstance(start, StartToken):
+            marks = passed_marks(self._options.starting)  # a token has none
+        else:
+            marks = passed(start.marks, start.next_offsets)
+        known = {store[:2] for store in snapshot.bounds} if marks else set()
+        # A run of AvailableNow plans stores without bounds too, and a start is fixed permanently.
+        patient = self._target is not None or isinstance(start, StartToken)
+        return self._looked([mark for mark in marks if mark.place in known], snapshot.layout, patient=patient)
+
+    def _looked(self, marks: Collection[Mark], layout: TopicsLayout, *, patient: bool) -> Looked:
+        looked = self._marks.look(marks, layout, patient=patient)
+        if patient:
+            for error in looked.unknown.values():
+                if error is not None:
+                    raise error
+        return looked
+
+    def _with_marks(self, start: StreamOffset, end: SourceOffset, snapshot: Snapshot) -> SourceOffset:
+        """Return the end of a micro-batch with the newest marks."""
+        replaced = {place_of(partition) for partition in end.replaced}
+        if replaced:
+            self._marks.begin_again(replaced)
+        first = not self._has_marks or bool(replaced)
+        last = self._target is not None and all(
+            end.next_offsets.get(partition, offset) >= offset for partition, offset in self._target.items()
+        )
+        self._has_marks = True
+        self._marks.take(snapshot, end, last=last)
+        before = start.marks if isinstance(start, SourceOffset) else ()
+        marks = self._marks.newest_for(end, before, wait=first or last)
+        return dataclasses.replace(end, marks=marks)
+
+    def _of_logs_that_were_planned(
+        self,
+        ranges: list[OffsetRange],
+        start: StreamOffset,
+        end: SourceOffset,
+        on_loss: LossPolicy,
+    ) -> list[OffsetRange]:
+        """Return the ranges whose logs are still those that they were planned of, as marks tell.
+
+        Raises:
+            DataLossError: by the policy.
+        """
+        marks = [*end.marks]
+        if isinstance(start, SourceOffset):
+            again = {place_of(partition) for partition in end.replaced}
+            before = passed(start.marks, start.next_offsets)
+            marks = [*(mark for mark in before if mark.place not in again), *marks]
+        if not marks:
+            return ranges
+        layout = self._planner.with_retries(self._planner.layouts.recent)
+        # Tasks wait for a broker that is away, and so does this; but not for longer than for any answer.
+        looked = self._marks.look(newest(marks), layout, patient=True)
+        alone = alone_in_store(end.next_offsets)
+        remaining = []
+        for range_ in ranges:
+            partition, first, until = range_.partition, range_.start, range_.end
+            evidence = looked.replaced.get(place_of(partition))
+            if evidence is None:
+                remaining.append(range_)
+                continue
+            rows = rows_between(first, until) if partition.store_id in alone else None
+            on_loss(LossRecord(Loss.REPLACED, partition, first, until, rows, evidence))
+        return remaining
+
+    def _with_offsets(
+        self, start: StreamOffset, snapshot: Snapshot, looked: Looked, on_loss: LossPolicy
+    ) -> StreamOffset:
         if not isinstance(start, StartToken):
             return start
-        return StartToken(self._planner.with_offsets(start.spec, snapshot, edge="starting"))
+        spec = self._planner.with_offsets(start.spec, snapshot, edge="starting")
+        return StartToken(begun_again(spec, looked.replaced, on_loss))
 
-    def _readable_bounds(self, snapshot: Snapshot, start: StreamOffset) -> Mapping[StoreId, OffsetBounds]:
+    def _readable_bounds(
+        self, snapshot: Snapshot, start: StreamOffset, looked: Looked
+    ) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds; if reading begins at a store's earliest offset, that is one that can be read."""
         if isinstance(start, StartToken):
             stores = stores_started_at_earliest(start.spec, snapshot.layout.partitions, snapshot.bounds)
             return self._planner.readable_bounds(snapshot, stores, patient=True)
-        stores = stores_resumed_at_earliest(start.next_offsets, snapshot.layout.partitions, snapshot.bounds)
+        stores = stores_resumed_at_earliest(
+            start.next_offsets, snapshot.layout.partitions, snapshot.bounds, looked.replaced
+        )
         return self._planner.readable_bounds(snapshot, stores, patient=False)
 
     def _subscribed(self, offset: StreamOffset) -> StreamOffset:
@@ -299,7 +409,9 @@ class StreamDriver:
             {partition: offsets[partition] for partition in offsets if partition in remaining}
             for offsets in (offset.next_offsets, offset.first_offsets)
         )
-        return SourceOffset(next_offsets, first_offsets, offset.partial)
+        marks = tuple(mark for mark in offset.marks if mark.partition in remaining)
+        replaced = {place: at for place, at in offset.replaced.items() if place in remaining}
+        return SourceOffset(next_offsets, first_offsets, offset.partial, marks, replaced)
 
     def _warn_once(self, others: str) -> None:
         if not self._warned_of_others:
@@ -329,9 +441,25 @@ def _warn_of_backlog(start: StreamOffset, end: SourceOffset) -> None:
         )
 
 
+def _places_waiting(
+    looked: Looked, layout: TopicsLayout, bounds: Mapping[StoreId, OffsetBounds]
+) -> set[Place]:
+    """Return the topics on brokers of which nothing is planned now.
+
+    Of some it is not known whether their logs are those that were read. Logs that were replaced begin again
+    together, when all of them answer.
+    """
+    incomplete = {
+        place for store in layout.stores if looked.replaced and store not in bounds for place in [store[:2]]
+    }
+    return {*looked.unknown, *(looked.replaced.keys() & incomplete)}
+
+
 def _is_moved(start: StreamOffset, end: SourceOffset) -> bool:
     """Tell whether a micro-batch does more than to begin with new partitions."""
     ends = end.next_offsets
-    return isinstance(start, StartToken) or any(
-        ends.get(partition) != offset for partition, offset in start.next_offsets.items()
+    return (
+        isinstance(start, StartToken)
+        or bool(end.replaced)
+        or any(ends.get(partition) != offset for partition, offset in start.next_offsets.items())
     )

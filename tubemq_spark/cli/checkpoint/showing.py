@@ -113,7 +113,7 @@ def _begin(
     if not isinstance(end, SourceOffset):
         return None
     if before is None and not is_first:
-        return end.first_offsets.get(partition)
+        return end.replaced.get(partition, end.first_offsets.get(partition))
     return start_of(partition, before or SourceOffset({}), end)
 
 

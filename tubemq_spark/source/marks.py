@@ -1,0 +1,289 @@
+"""The marks of a query's logs: taken beside its triggers, looked at before anything is planned behind them.
+
+A mark is a record that a log had (``offsets.marks``). What replaces a log on a broker replaces all logs of
+the topic there, so one store of each topic on each broker has a mark, another store with every turn.
+
+*Taking.* The mark is the last record before the end of a micro-batch: usually the last one of its store, so
+that its fetch brings little else. A turn is due when a query plans its first micro-batch, ten minutes after
+the last one, and when a run of ``Trigger.AvailableNow`` reaches its end; a place that has no mark is asked
+again earlier. Only the first and the last turn of a run are waited for, for ``PATIENCE_S``: otherwise marks
+that come later go with a later offset.
+
+*Looking.* A mark is *sound* when its record was read again and is the same, and as long as its broker
+answers without a pause: while a broker is away, its data may be replaced. A mark that is not sound is looked
+at before anything of its topic on its broker is planned. Until that is done, these stores stay where they
+are.
+
+Only one thread uses this. Those of its questions use the cluster only.
+"""
+
+import dataclasses
+import functools
+import itertools
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from tubemq_spark.cluster.base import Cluster
+from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.cluster.peek import record_at
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import INDEX_ENTRY_BYTES, Endpoint, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.net.side_by_side import answers_and_errors
+from tubemq_spark.offsets.loss import Evidence
+from tubemq_spark.offsets.marks import MOST_MARKS, Mark, Place, newest, passed, place_of
+from tubemq_spark.offsets.source_offset import SourceOffset
+from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
+from tubemq_spark.source.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+_TURN_SECONDS: Final = 600.0
+_AGAIN_SECONDS: Final = 10.0
+"""A place without a mark is asked again after so long: its store was empty, or its broker did not answer."""
+_PATIENCE_MS: Final = round(PATIENCE_S * 900)
+"""How long one record may take: less than a trigger waits, so that the others count in time."""
+_PAUSE_SECONDS: Final = 0.5
+"""After a look without an answer."""
+_UNSEEN_SECONDS: Final = 1.0
+"""A broker that was not asked for longer may have been away in between."""
+_UNSEEN_SECONDS_PER_MARK: Final = 0.2
+"""A look costs the driver 2 ms of CPU: hundreds are done less often."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Looked:
+    """What is known of the logs that marks are of."""
+
+    replaced: Mapping[Place, Evidence]
+    """Where another record is than the mark's."""
+    unknown: Mapping[Place, TubeMQError | None]
+    """Where no answer has come, with the reason if there is one."""
+
+
+class Marks:
+    """The marks of one query; lives in the driver."""
+
+    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
+        """``cluster``: what answers the query's other questions."""
+        client = options.cluster.client
+        self._cluster = cluster
+        if client.message_types:  # a mark may be of any record
+            every_type = dataclasses.replace(client, message_types=())
+            self._cluster = open_cluster(dataclasses.replace(options.cluster, client=every_type))
+        self._patience_ms = client.rpc_timeout_ms
+        self._seen: dict[int, tuple[Endpoint, float]] = {}
+        """Where a broker was when it was last asked, and when that was, by broker id."""
+        self._asked_at = 0.0
+        self._sound: set[Mark] = set()
+        self._replaced: dict[Mark, Evidence] = {}
+        self._errors: dict[Mark, TubeMQError] = {}
+        self._looks: OneByOne[tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]] = OneByOne(
+            "tubemq-look"
+        )
+        self._look_at = 0.0
+        self._taken: dict[Place, Mark] = {}
+        """The newest marks, in the order in which they were taken."""
+        self._taking: Begun[dict[StoreId, Mark | None]] | None = None
+        self._take_at: dict[Place, float] = {}
+        """When a place that has a mark is due."""
+        self._look_for_due_at = 0.0
+        self._turn = 0
+
+    def notice(self, snapshot: Snapshot, asked_at: float, away: Collection[int]) -> None:
+        """Learn which brokers have answered; the marks of others are sound no longer.
+
+        Args:
+            snapshot: what they answered.
+            asked_at: when they were asked, see ``time.monotonic``.
+            away: the ids of brokers that did not answer, or not in time.
+        """
+        if asked_at == self._asked_at:
+            return
+        self._asked_at = asked_at
+        answered = {
+            store.broker_id: snapshot.layout.stores[store]
+            for store in snapshot.bounds
+            if store.broker_id not in away
+        }
+        longest = max(_UNSEEN_SECONDS, _UNSEEN_SECONDS_PER_MARK * len(self._sound))
+        doubtful = {
+            broker_id
+            for broker_id, (endpoint, at) in self._seen.items()
+            if answered.get(broker_id) != endpoint or asked_at - at > longest
+        }
+        self._seen = {broker_id: (endpoint, asked_at) for broker_id, endpoint in answered.items()}
+        if doubtful:
+            self._sound = {mark for mark in self._sound if mark.partition.broker_id not in doubtful}
+            # What is under way was asked before.
+            self._looks.forget()
+            self._taking = None
+
+    def look(self, marks: Iterable[Mark], layout: TopicsLayout, *, patient: bool = False) -> Looked:
+        """Return what is known of the logs of some marks, after a look at those that are not sound.
+
+        Args:
+            marks: the newest ones, of brokers that answer.
+            layout: where their partitions are.
+            patient: whether to wait for the look for as long as any answer may take.
+        """
+        marks = tuple(marks)
+        waiting = [mark for mark in marks if mark not in self._sound and mark not in self._replaced]
+        if waiting and patient:
+            self._take_in(*self._read_again(layout, waiting, self._patience_ms))
+        elif waiting or self._looks.under_way:
+            if waiting and not self._looks.under_way and time.monotonic() >= self._look_at:
+                self._looks.begin(functools.partial(self._read_again, layout, waiting, _PATIENCE_MS))
+            ended = self._looks.ended()
+            if ended is not None:
+                self._take_in(*ended.answer())
+        return Looked(
+            {mark.place: self._replaced[mark] for mark in marks if mark in self._replaced},
+            {
+                mark.place: self._errors.get(mark)
+                for mark in waiting
+                if mark not in self._sound and mark not in self._replaced
+            },
+        )
+
+    def take(self, snapshot: Snapshot, end: SourceOffset, *, last: bool) -> None:
+        """Begin a turn if one is due.
+
+        Args:
+            snapshot: the cluster.
+            end: where a micro-batch ends.
+            last: whether it is the last one of a run.
+        """
+        self._take_over(0)
+        now = time.monotonic()
+        if self._taking is not None or (now < self._look_for_due_at and not last):
+            return
+        self._look_for_due_at = (
+            now + _AGAIN_SECONDS
+        )  # to see what is due takes long where partitions are many
+        stores = _stores_of(snapshot, end, self._turn)
+        due = [place for place in stores if last or now >= self._take_at.get(place, 0.0)]
+        if not due:
+            return
+        # Of more than there may be, the next ones have their turn later.
+        due = sorted(due, key=lambda place: (self._take_at.get(place, 0.0), place))[:MOST_MARKS]
+        self._turn += 1
+        question = functools.partial(self._read_last, snapshot.layout, end, [stores[place] for place in due])
+        self._taking = Begun(question, "tubemq-marks")
+
+    def newest_for(
+        self, end: SourceOffset, before: Collection[Mark], *, wait: bool = False
+    ) -> tuple[Mark, ...]:
+        """Return the marks that go with an offset.
+
+        Args:
+            end: the offset.
+            before: the marks of the offset before.
+            wait: whether to wait for the turn under way, for ``PATIENCE_S``.
+        """
+        replaced = {place_of(partition) for partition in end.replaced}
+        self._take_over(PATIENCE_S if wait else 0)
+        # Of a log that moved back, and may come to the same offset again, older marks say nothing.
+        self._taken = {mark.place: mark for mark in passed(self._taken.values(), end.next_offsets)}
+        kept = [mark for mark in passed(before, end.next_offsets) if mark.place not in replaced]
+        marks = newest([*kept, *self._taken.values()])
+        self._sound &= {*before, *marks}
+        return marks
+
+    def begin_again(self, places: Collection[Place]) -> None:
+        """Forget what was taken of logs that have been replaced; new marks are due."""
+        self._taking = None
+        self._taken = {place: mark for place, mark in self._taken.items() if place not in places}
+        self._take_at = {place: at for place, at in self._take_at.items() if place not in places}
+        self._look_for_due_at = 0.0
+
+    def _take_in(self, records: Mapping[Mark, Mark | None], errors: Mapping[Mark, TubeMQError]) -> None:
+        """Take over what a look has shown."""
+        for mark, record in records.items():
+            if record is None or record == mark:
+                self._sound.add(mark)
+            else:
+                self._replaced[mark] = Evidence(mark, record)
+        for mark, error in errors.items():
+            if mark not in self._errors:
+                logger.warning(
+                    "%s waits until it is known whether its log is the one that was read: %s",
+                    mark.partition.store_id,
+                    error,
+                )
+        self._errors = dict(errors)
+        self._look_at = time.monotonic() + (_PAUSE_SECONDS if errors else 0)
+
+    def _read_again(
+        self, layout: TopicsLayout, marks: Sequence[Mark], patience_ms: int
+    ) -> tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]:
+        """Return which record is at the offset of each mark, and the errors of others."""
+        of_store = _partitions_of({mark.partition.store_id for mark in marks}, layout)
+
+        def ask(mark: Mark) -> Mark | None:
+            partitions = of_store.get(mark.partition.store_id, ())
+            # Sorts that of the mark before the others.
+            partitions = sorted(partitions, key=lambda partition: partition != mark.partition)
+            return record_at(self._cluster, layout, mark.offset, partitions, patience_ms)
+
+        return answers_and_errors(ask, marks)
+
+    def _read_last(
+        self, layout: TopicsLayout, end: SourceOffset, stores: Sequence[StoreId]
+    ) -> dict[StoreId, Mark | None]:
+        """Return the last record before an offset in some stores."""
+        of_store = _partitions_of(set(stores), layout)
+
+        def ask(store: StoreId) -> Mark | None:
+            reached = {one: end.next_offsets[one] for one in of_store[store] if one in end.next_offsets}
+            offset = min(reached.values()) - INDEX_ENTRY_BYTES
+            return record_at(self._cluster, layout, offset, reached, _PATIENCE_MS)
+
+        marks, errors = answers_and_errors(ask, stores)
+        for store, error in errors.items():
+            logger.info("there is no new mark of %s: %s", store, error)
+        return marks
+
+    def _take_over(self, seconds: float) -> None:
+        """Take the marks of the turn under way when it ends within some seconds."""
+        taking = self._taking
+        if taking is None or not taking.ended_within(seconds):
+            return
+        self._taking = None
+        due_at = time.monotonic() + _TURN_SECONDS
+        for mark in taking.answer().values():
+            if mark is not None:
+                self._taken.pop(mark.place, None)
+                self._taken[mark.place] = mark
+                self._sound.add(mark)
+                self._take_at[mark.place] = due_at
+
+
+def _stores_of(snapshot: Snapshot, end: SourceOffset, turn: int) -> dict[Place, StoreId]:
+    """Return a store for each topic on each broker: one that is read to its end, if there is any."""
+    reached: dict[StoreId, int] = {}
+    for partition, offset in end.next_offsets.items():
+        store = partition.store_id
+        reached[store] = min(offset, reached.get(store, offset))
+    of_place: dict[Place, tuple[list[StoreId], list[StoreId]]] = {}
+    for store, offset in reached.items():
+        span = snapshot.bounds.get(store)
+        if span is not None and span.earliest < offset <= span.latest:
+            at_end, before = of_place.setdefault((store.topic, store.broker_id), ([], []))
+            (at_end if offset == span.latest else before).append(store)
+    return {
+        place: sorted(stores)[turn % len(stores)]
+        for place, (at_end, before) in of_place.items()
+        for stores in [at_end or before]
+    }
+
+
+def _partitions_of(stores: Collection[StoreId], layout: TopicsLayout) -> dict[StoreId, list[TopicPartition]]:
+    """Return the partitions of some stores."""
+    pairs = sorted((one.store_id, one) for one in layout.partitions if one.store_id in stores)
+    return {
+        store: [partition for _, partition in group]
+        for store, group in itertools.groupby(pairs, key=lambda pair: pair[0])
+    }
