@@ -17,7 +17,7 @@ OTHERS = [
     source('{"orders":{"0":7}}', '{"orders":{"0":9}}'),
     source('{"v":1,"start":"latest"}', offset(demo=9)),
     source(offset(demo=9), "null"),
-    source('{"v":2,"topics":{}}', '{"v":2,"topics":{}}'),
+    source('{"v":3,"topics":{}}', '{"v":3,"topics":{}}'),
     source("[]", "[]"),
 ]
 """Sources of other kinds, and ours before the first micro-batch and from the future."""

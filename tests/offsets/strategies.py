@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.offsets.marks import Mark
 from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET
@@ -32,10 +33,23 @@ def reordered(mapping):
 
 @st.composite
 def source_offsets(draw: st.DrawFn) -> SourceOffset:
-    """Make an offset some of whose partitions have just appeared."""
+    """Make an offset some of whose partitions have just appeared, or have marks, or were replaced."""
     next_offsets = draw(offset_maps)
-    known = draw(st.sets(st.sampled_from(sorted(next_offsets)))) if next_offsets else set()
-    return SourceOffset(next_offsets, {partition: draw(offsets) for partition in known}, draw(st.booleans()))
+    some = st.sets(st.sampled_from(sorted(next_offsets))) if next_offsets else st.just(set())
+    return SourceOffset(
+        next_offsets,
+        {partition: draw(offsets) for partition in draw(some)},
+        draw(st.booleans()),
+        tuple(sorted(draw(marks(st.just(partition))) for partition in draw(some))),
+        {partition: draw(offsets) for partition in draw(some)},
+    )
+
+
+def marks(of=partitions):
+    """Make a mark of one of some partitions."""
+    return st.builds(
+        Mark, of, offsets, st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**32 - 1), st.integers(0, 2**31)
+    )
 
 
 times = st.integers(0, LATEST_MS).map(Timestamp)

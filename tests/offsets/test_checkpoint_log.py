@@ -56,7 +56,7 @@ def test_other_files_are_refused(text):
 
 def test_a_newer_offset_is_refused():
     with pytest.raises(OffsetFormatError) as refused:
-        read_log(log('{"v":2,"topics":{}}'))
+        read_log(log('{"v":3,"topics":{}}'))
     assert refused.value.condition == "TUBEMQ_OFFSETS_VERSION"
 
 

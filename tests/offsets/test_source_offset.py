@@ -33,7 +33,11 @@ def test_an_end_is_read(offset):
 @given(own.source_offsets())
 def test_equal_offsets_give_equal_text(offset):
     twin = SourceOffset(
-        own.reordered(offset.next_offsets), own.reordered(offset.first_offsets), offset.partial
+        own.reordered(offset.next_offsets),
+        own.reordered(offset.first_offsets),
+        offset.partial,
+        offset.marks,
+        own.reordered(offset.replaced),
     )
     assert json.dumps(twin.to_json()) == json.dumps(offset.to_json())
 
@@ -111,10 +115,10 @@ def test_a_batch_does_not_end_at_a_token():
         SourceOffset.from_json({"v": 1, "start": "latest"})
 
 
-@pytest.mark.parametrize("data", [{"v": 2, "topics": {}}, {"v": 2, "start": "latest"}, {"v": 2, "else": 1}])
+@pytest.mark.parametrize("data", [{"v": 3, "topics": {}}, {"v": 3, "start": "latest"}, {"v": 3, "else": 1}])
 def test_a_checkpoint_of_a_newer_release_is_refused_with_both_versions(data):
     for read in (read_stream_offset, SourceOffset.from_json):
-        with pytest.raises(OffsetFormatError, match=r"format version 2, .* up to version 1;") as caught:
+        with pytest.raises(OffsetFormatError, match=r"format version 3, .* up to version 2;") as caught:
             read(data)
         assert caught.value.condition == "TUBEMQ_OFFSETS_VERSION"
 

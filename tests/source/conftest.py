@@ -7,7 +7,7 @@ import pytest
 from tests.source.fake_cluster import FakeCluster
 from tests.source.scripted_questions import scripted
 from tubemq_spark.cluster import peek
-from tubemq_spark.source import beside, group_progress, layout_cache, planner, row_sizes, stream_driver
+from tubemq_spark.source import beside, group_progress, layout_cache, marks, planner, row_sizes, stream_driver
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def clock(monkeypatch):
         now[0] += seconds
 
     fake = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    for module in (planner, layout_cache, row_sizes, stream_driver, peek):
+    for module in (planner, layout_cache, marks, row_sizes, stream_driver, peek):
         monkeypatch.setattr(module, "time", fake)
-    for module in (beside, planner, group_progress):
+    for module in (beside, marks, planner, group_progress):
         monkeypatch.setattr(module, "Begun", scripted(now))
     return now

@@ -78,6 +78,10 @@ def stream(ledger, **options):
     return pickle.loads(pickle.dumps(source(ledger, **options).streamReader(SCHEMA)))
 
 
+def without_marks(offset):
+    return {"v": 1, "topics": offset["topics"]}
+
+
 def at(**offsets):
     """Return an offset of a checkpoint: of the partitions ``p0``, ``p10000`` and so on of broker 1."""
     return {"v": 1, "topics": {"demo": {f"1:{name[1:]}": 28 * rows for name, rows in offsets.items()}}}
@@ -151,7 +155,7 @@ def test_a_log_that_moves_back_twice_has_two_gaps(cluster, clock, ledger):
     clock[0] += 100
     one.latestOffset(at(p0=7), ALL)
 
-    assert end == at(p0=5)
+    assert without_marks(end) == at(p0=5)
     assert sorted(ledger.gaps) == [
         ("demo", 1, 0, 140, 196, None, "MOVED_BACK"),
         ("demo", 1, 0, 140, 224, None, "MOVED_BACK"),
@@ -205,7 +209,7 @@ def test_an_offset_that_passes_over_a_loss_is_not_returned_before_it_is_written(
         one.partitions(at(p0=8), at(p0=5))
     ledger.folder.mkdir()
 
-    assert one.latestOffset(at(p0=8), ALL) == at(p0=5)
+    assert without_marks(one.latestOffset(at(p0=8), ALL)) == at(p0=5)
     assert len(ledger.gaps) == 1
 
 

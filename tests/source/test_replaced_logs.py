@@ -15,7 +15,7 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError
 from tubemq_spark.offsets.ledger import observations_of
 from tubemq_spark.offsets.source_offset import SourceOffset
-from tubemq_spark.source import marks
+from tubemq_spark.source import layout_cache, marks
 from tubemq_spark.source.schema import default_schema
 
 SCHEMA = default_schema(include_attributes=False)
@@ -25,9 +25,15 @@ OLD, LATER = 60, 40
 
 
 @pytest.fixture
-def world(tmp_path):
-    with World(tmp_path) as made:
+def world(tmp_path, request):
+    """A server; its topic has one store with one partition unless a test says otherwise."""
+    with World(tmp_path, shape=getattr(request, "param", (1, 1))) as made:
         yield made
+
+
+def of_shapes(*shapes):
+    """Run a test with topics of so many stores, and so many partitions in each."""
+    return pytest.mark.parametrize("world", shapes, indirect=True, ids=lambda shape: f"{shape[0]}x{shape[1]}")
 
 
 class World(contextlib.AbstractContextManager):
@@ -47,12 +53,16 @@ class World(contextlib.AbstractContextManager):
             self.other.close()
 
     def send(self, count, server=None):
-        """Send messages; return their values."""
-        values = [b"%d" % next(self.numbers) for _ in range(count)]
-        with TubeMQClient.connect((server or self.server).master, group="feed") as client:
-            with client.producer() as producer:
-                for value in values:
-                    producer.send("demo", value)
+        """Send messages to one partition after the other; return their values."""
+        stores, partitions = self.shape
+        places = itertools.cycle((1, 10_000 * i + j) for j in range(partitions) for i in range(stores))
+        numbers = list(itertools.islice(self.numbers, count))
+        values = [b"%d" % number for number in numbers]
+        master = (server or self.server).master
+        with TubeMQClient.connect(master, group="feed") as client, client.producer() as producer:
+            for number, place in zip(numbers, places, strict=False):
+                kind = "even" if number % 2 == 0 else "odd"
+                producer.send("demo", b"%d" % number, message_type=kind, partition=place)
         return values
 
     def fill(self):
@@ -154,6 +164,7 @@ COUNTS = {"fewer": -20, "as many": 0, "more": 50}
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("kind", REPLACEMENTS)
 @pytest.mark.parametrize("count", COUNTS)
+@of_shapes((1, 1), (1, 3), (3, 2))
 def test_a_log_that_was_replaced_under_a_stopped_query_is_noticed(world, kind, count, how):
     replace, left = REPLACEMENTS[kind]
     query = Query(world)
@@ -169,4 +180,181 @@ def test_a_log_that_was_replaced_under_a_stopped_query_is_noticed(world, kind, c
     assert noticed.value.condition == f"TUBEMQ_DATA_LOSS.{lost}"
     again = HOW[how](Query(world, query.checkpoint, failondataloss="false"))
     if lost == "REPLACED":
-        assert again == before[:left] + new
+        assert sorted(again) == sorted(before[:left] + new)
+
+
+def run_until_it_ends(query):
+    """Trigger a query that reads nothing more: its broker is away at first."""
+    for _ in range(1_000):
+        assert query.batch() == []
+
+
+@pytest.fixture
+def any_pause_counts(monkeypatch):
+    """A server of this process is replaced faster than any real one."""
+    monkeypatch.setattr(marks, "_UNSEEN_SECONDS", 0)
+    monkeypatch.setattr(marks, "_UNSEEN_SECONDS_PER_MARK", 0)
+    monkeypatch.setattr(layout_cache, "_MAX_AGE_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("any_pause_counts")
+@pytest.mark.parametrize("kind", REPLACEMENTS)
+def test_a_log_that_is_replaced_under_a_running_query_is_noticed(world, kind):
+    replace, left = REPLACEMENTS[kind]
+    query = Query(world)
+    before = world.fill()
+    assert sorted(query.batch()) == sorted(before)
+    replace(world)
+    world.send(OLD + LATER - left + 10)
+
+    with pytest.raises(DataLossError, match="REPLACED"):
+        query.batch()
+
+
+@pytest.mark.usefixtures("any_pause_counts")
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("count", COUNTS)
+def test_masters_of_another_cluster_are_noticed(world, how, count):
+    world.with_another_cluster()
+    query = Query(world)
+    world.send(OLD)
+    assert len(HOW[how](query)) == OLD
+    world.server.close()
+    world.send(OLD + COUNTS[count], world.other)
+
+    with pytest.raises(DataLossError) as noticed:
+        HOW[how](Query(world, query.checkpoint))
+    with pytest.raises(DataLossError) as noticed_by_the_running_one:
+        run_until_it_ends(query)
+
+    assert noticed_by_the_running_one.value.condition == noticed.value.condition
+    lost = "MOVED_BACK" if count == "fewer" else "REPLACED"
+    assert noticed.value.condition == f"TUBEMQ_DATA_LOSS.{lost}"
+
+
+def test_the_error_says_which_store_and_what_was_there_and_is(world):
+    query = Query(world)
+    world.send(3)
+    query.batch()
+    world.created_again()
+    world.send(3)
+
+    with pytest.raises(DataLossError) as noticed:
+        Query(world, query.checkpoint).batch()
+
+    [mark] = query.marks
+    new = Query(world)
+    new.batch()
+    [now] = new.marks
+    text = str(noticed.value)
+    assert "demo/1:0 was read up to offset 84" in text
+    assert f"demo/1 store 0 had {mark} at offset 56, and now has {now} there" in text
+    assert mark != now
+
+
+def test_a_stream_tells_the_ledger_and_reads_again_from_the_beginning_of_all_stores(tmp_path):
+    with World(tmp_path, shape=(3, 1)) as world:
+        query = Query(world)
+        world.send(30)
+        query.batch()
+        assert len(query.marks) == 1
+        world.created_again()
+        new = world.send(33)
+
+        folder = tmp_path / "ledger"
+        again = Query(world, query.checkpoint, failondataloss="false", lossledger=f"file://{folder}")
+        start = again.plan()
+        assert sorted(again.read(start)) == sorted(new)
+        assert sorted(again.read(start)) == sorted(new), "a replay reads the same"
+        [text] = [file.read_text() for file in folder.iterdir()]
+        observed = [one.loss for one in observations_of(text, "")]
+        assert {loss.partition.partition_id: (loss.start, loss.end) for loss in observed} == {
+            0: (280, 280),
+            10_000: (280, 280),
+            20_000: (280, 280),
+        }
+        more = world.send(5)
+        assert sorted(again.batch()) == sorted(more)
+
+
+def test_a_planned_batch_of_a_replaced_log_is_lost_and_not_read_from_the_new_one(world):
+    query = Query(world)
+    world.send(50)
+    query.batch()
+    world.send(10)
+    start = query.plan()
+    world.created_again()
+    new = world.send(70)
+
+    with pytest.raises(DataLossError, match="REPLACED"):
+        Query(world, query.checkpoint).read(start)
+    again = Query(world, query.checkpoint, failondataloss="false")
+    assert again.read(start) == []
+    assert again.batch() == new
+
+
+def test_a_run_that_tolerates_it_reads_all_of_the_new_log_in_limited_batches(world):
+    query = Query(world)
+    world.send(20)
+    query.available_now()
+    world.created_again()
+    new = world.send(30)
+
+    again = Query(world, query.checkpoint, failondataloss="false")
+
+    assert again.available_now(ReadMaxRows(7)) == new
+
+
+def test_a_query_of_some_types_of_messages_is_told_by_messages_of_other_types(world):
+    query = Query(world, messagetypes="even")
+    world.send(10)
+    assert len(query.batch()) == 5
+    world.created_again()
+    world.send(10)
+
+    with pytest.raises(DataLossError, match="REPLACED"):
+        Query(world, query.checkpoint, messagetypes="even").batch()
+
+
+def batch_read(world, checkpoint, **options):
+    reader = TubeMQDataSource(
+        {
+            "tubemq.master.servers": world.masters,
+            "subscribe": "demo",
+            "startingoffsets": json.dumps(checkpoint),
+            **options,
+        }
+    ).reader(SCHEMA)
+    return [
+        row["value"]
+        for task in reader.partitions()
+        for batch in reader.read(task)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_offsets_of_a_query_that_a_batch_begins_at_are_looked_at(world):
+    query = Query(world)
+    world.send(10)
+    query.batch()
+    more = world.send(2)
+    assert batch_read(world, query.checkpoint) == more
+    world.created_again()
+    new = world.send(15)
+
+    with pytest.raises(DataLossError, match="REPLACED"):
+        batch_read(world, query.checkpoint)
+    assert batch_read(world, query.checkpoint, failondataloss="false") == new
+
+
+def test_offsets_of_a_query_that_another_query_starts_at_are_looked_at(world):
+    query = Query(world)
+    world.send(10)
+    query.batch()
+    world.created_again()
+    new = world.send(15)
+    beginning = {"startingoffsets": json.dumps(query.checkpoint)}
+
+    with pytest.raises(DataLossError, match="REPLACED"):
+        Query(world, **beginning).batch()
+    assert Query(world, **beginning, failondataloss="false").batch() == new

@@ -22,7 +22,7 @@ class Audit:
     """Partitions that the stream did not know, with the offsets at which they begin."""
     losses: tuple[LossRecord, ...]
     """Records that are gone, ordered by partition; for the caller's policy."""
-    replaced: Mapping[TopicPartition, int]
+    replaced: Mapping[TopicPartition, int] = dataclasses.field(default_factory=dict)
     """Known partitions whose logs were replaced, with the offsets at which they begin now."""
 
 

@@ -7,10 +7,18 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.ledger import Origin
 from tubemq_spark.offsets.loss import LossPolicy
-from tubemq_spark.offsets.offset_spec import Edge, resolve, stores_started_at_earliest, timestamps
+from tubemq_spark.offsets.offset_spec import (
+    Edge,
+    begun_again,
+    passed_marks,
+    resolve,
+    stores_started_at_earliest,
+    timestamps,
+)
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger
+from tubemq_spark.source.marks import Marks
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.snapshot import Snapshot
@@ -46,7 +54,10 @@ def plan_batch(
     snapshot = planner.complete_snapshot()
     partitions = snapshot.layout.partitions.keys()
     NullOffsetWarning(columns, filtered=bool(types)).check(snapshot.layout)
+    marks = Marks(lambda: planner.of_all_types, options.cluster.client.rpc_timeout_ms)
+    looked = marks.look(passed_marks(options.starting), snapshot.layout, patient=True)
     starting = planner.with_offsets(options.starting, snapshot, edge="starting")
+    starting = begun_again(starting, looked.replaced, on_loss)
     ending = planner.with_offsets(options.ending or Edge.LATEST, snapshot, edge="ending")
     begins = stores_started_at_earliest(starting, partitions, snapshot.bounds)
     readable = planner.readable_bounds(snapshot, begins, patient=True)

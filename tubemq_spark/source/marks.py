@@ -22,11 +22,10 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
-from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.cluster.peek import record_at
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, Endpoint, StoreId, TopicPartition, TopicsLayout
@@ -34,7 +33,6 @@ from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.loss import Evidence
 from tubemq_spark.offsets.marks import MOST_MARKS, Mark, Place, newest, passed, place_of
 from tubemq_spark.offsets.source_offset import SourceOffset
-from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
 from tubemq_spark.source.snapshot import Snapshot
 
@@ -59,27 +57,29 @@ class Looked:
 
     replaced: Mapping[Place, Evidence]
     """Where another record is than the mark's."""
-    unknown: Mapping[Place, TubeMQError | None]
-    """Where no answer has come, with the reason if there is one."""
+    unknown: Collection[Place]
+    """Where no answer has come."""
 
 
 class Marks:
     """The marks of one query; lives in the driver."""
 
-    def __init__(self, cluster: Cluster, options: ReadOptions) -> None:
-        """``cluster``: what answers the query's other questions."""
-        client = options.cluster.client
+    def __init__(self, cluster: Callable[[], Cluster], patience_ms: int) -> None:
+        """Create the marks of a query, of which there are none so far.
+
+        Args:
+            cluster: returns what reads records, of all types.
+            patience_ms: how long a record may take of which all else has to wait.
+        """
         self._cluster = cluster
-        if client.message_types:  # a mark may be of any record
-            every_type = dataclasses.replace(client, message_types=())
-            self._cluster = open_cluster(dataclasses.replace(options.cluster, client=every_type))
-        self._patience_ms = client.rpc_timeout_ms
+        self._patience_ms = patience_ms
         self._seen: dict[int, tuple[Endpoint, float]] = {}
         """Where a broker was when it was last asked, and when that was, by broker id."""
         self._asked_at = 0.0
         self._sound: set[Mark] = set()
         self._replaced: dict[Mark, Evidence] = {}
-        self._errors: dict[Mark, TubeMQError] = {}
+        self._failed: Collection[Mark] = ()
+        """Those whose last look had no answer."""
         self._looks: OneByOne[tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]] = OneByOne(
             "tubemq-look"
         )
@@ -128,11 +128,17 @@ class Marks:
             marks: the newest ones, of brokers that answer.
             layout: where their partitions are.
             patient: whether to wait for the look for as long as any answer may take.
+
+        Raises:
+            TubeMQError: a broker does not answer, or refuses, and this is ``patient``.
         """
         marks = tuple(marks)
         waiting = [mark for mark in marks if mark not in self._sound and mark not in self._replaced]
         if waiting and patient:
-            self._take_in(*self._read_again(layout, waiting, self._patience_ms))
+            records, errors = self._read_again(layout, waiting, self._patience_ms)
+            for error in errors.values():
+                raise error
+            self._take_in(records, {})
         elif waiting or self._looks.under_way:
             if waiting and not self._looks.under_way and time.monotonic() >= self._look_at:
                 self._looks.begin(functools.partial(self._read_again, layout, waiting, _PATIENCE_MS))
@@ -141,11 +147,7 @@ class Marks:
                 self._take_in(*ended.answer())
         return Looked(
             {mark.place: self._replaced[mark] for mark in marks if mark in self._replaced},
-            {
-                mark.place: self._errors.get(mark)
-                for mark in waiting
-                if mark not in self._sound and mark not in self._replaced
-            },
+            [mark.place for mark in waiting if mark not in self._sound and mark not in self._replaced],
         )
 
     def take(self, snapshot: Snapshot, end: SourceOffset, *, last: bool) -> None:
@@ -207,13 +209,13 @@ class Marks:
             else:
                 self._replaced[mark] = Evidence(mark, record)
         for mark, error in errors.items():
-            if mark not in self._errors:
+            if mark not in self._failed:
                 logger.warning(
                     "%s waits until it is known whether its log is the one that was read: %s",
                     mark.partition.store_id,
                     error,
                 )
-        self._errors = dict(errors)
+        self._failed = errors.keys()
         self._look_at = time.monotonic() + (_PAUSE_SECONDS if errors else 0)
 
     def _read_again(
@@ -226,7 +228,7 @@ class Marks:
             partitions = of_store.get(mark.partition.store_id, ())
             # Sorts that of the mark before the others.
             partitions = sorted(partitions, key=lambda partition: partition != mark.partition)
-            return record_at(self._cluster, layout, mark.offset, partitions, patience_ms)
+            return record_at(self._cluster(), layout, mark.offset, partitions, patience_ms)
 
         return answers_and_errors(ask, marks)
 
@@ -239,7 +241,7 @@ class Marks:
         def ask(store: StoreId) -> Mark | None:
             reached = {one: end.next_offsets[one] for one in of_store[store] if one in end.next_offsets}
             offset = min(reached.values()) - INDEX_ENTRY_BYTES
-            return record_at(self._cluster, layout, offset, reached, _PATIENCE_MS)
+            return record_at(self._cluster(), layout, offset, reached, _PATIENCE_MS)
 
         marks, errors = answers_and_errors(ask, stores)
         for store, error in errors.items():

@@ -129,6 +129,15 @@ class Planner:
         self.asked_at = 0.0
         """When brokers were last asked for it, see ``time.monotonic``."""
 
+    @functools.cached_property
+    def of_all_types(self) -> Cluster:
+        """The cluster as one who wants messages of all types sees it."""
+        config = self._options.cluster
+        if not config.client.message_types:
+            return self.cluster
+        client = dataclasses.replace(config.client, message_types=())
+        return open_cluster(dataclasses.replace(config, client=client))
+
     @property
     def latest_known(self) -> Mapping[StoreId, int]:
         """Where what may be read of every store ended when its broker last answered, in index bytes."""

@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tubemq_spark.errors import LocalProtocolError, OptionError
+from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQError
 from tubemq_spark.model import (
     OffsetBounds,
     OffsetRange,
@@ -32,7 +32,7 @@ from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
 from tubemq_spark.offsets.ledger import planning
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
-from tubemq_spark.offsets.marks import Mark, Place, newest, passed, place_of
+from tubemq_spark.offsets.marks import Place, newest, passed, place_of
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import (
     Edge,
@@ -110,7 +110,8 @@ class StreamDriver:
         self._planner = Planner(options)
         self._group_progress = GroupProgress(self._planner.cluster)
         self._row_sizes = RowSizes(self._planner.cluster)
-        self._marks = Marks(self._planner.cluster, options)
+        client = options.cluster.client
+        self._marks = Marks(lambda: self._planner.of_all_types, client.rpc_timeout_ms)
         self._start_times = StartTimes(self._planner.cluster, options.message_time_zone)
         self._policy = loss_policy(options)
         self._ledger = LossLedger(options)
@@ -310,15 +311,8 @@ class StreamDriver:
         known = {store[:2] for store in snapshot.bounds} if marks else set()
         # A run of AvailableNow plans stores without bounds too, and a start is fixed permanently.
         patient = self._target is not None or isinstance(start, StartToken)
-        return self._looked([mark for mark in marks if mark.place in known], snapshot.layout, patient=patient)
-
-    def _looked(self, marks: Collection[Mark], layout: TopicsLayout, *, patient: bool) -> Looked:
-        looked = self._marks.look(marks, layout, patient=patient)
-        if patient:
-            for error in looked.unknown.values():
-                if error is not None:
-                    raise error
-        return looked
+        marks = [mark for mark in marks if mark.place in known]
+        return self._marks.look(marks, snapshot.layout, patient=patient)
 
     def _with_marks(self, start: StreamOffset, end: SourceOffset, snapshot: Snapshot) -> SourceOffset:
         """Return the end of a micro-batch with the newest marks."""
@@ -355,8 +349,12 @@ class StreamDriver:
         if not marks:
             return ranges
         layout = self._planner.with_retries(self._planner.layouts.recent)
-        # Tasks wait for a broker that is away, and so does this; but not for longer than for any answer.
-        looked = self._marks.look(newest(marks), layout, patient=True)
+        try:
+            looked = self._marks.look(newest(marks), layout, patient=True)
+        except TubeMQError as error:
+            # Tasks wait for a broker that is away, and what is planned behind this looks again.
+            logger.warning("it is not known whether logs are those that were planned of: %s", error)
+            return ranges
         alone = alone_in_store(end.next_offsets)
         remaining = []
         for range_ in ranges:

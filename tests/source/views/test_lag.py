@@ -320,8 +320,8 @@ def test_credentials_in_a_uri_are_not_shown(view):
 
 def test_a_checkpoint_of_a_newer_release_is_refused(view, tmp_path):
     (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"v":2,"topics":{}}')
-    with pytest.raises(OffsetFormatError, match="format version 2"):
+    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"v":3,"topics":{}}')
+    with pytest.raises(OffsetFormatError, match="format version 3"):
         view("lag", checkpointLocation=str(tmp_path))
 
 
