@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from integration_tests.real.availability import require_real_tubemq
-from integration_tests.real.cluster import RealTubeMQ
+from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.rig.produce import client_config
 from integration_tests.rig.servers import await_files
 from testkit.stream import Stream, read_task
@@ -23,17 +23,64 @@ COUNTS = {"fewer": -20, "as_many": 0, "more": 50}
 KINDS = {"created": 0, "deleted": 0, "restored": OLD, "elsewhere": 0, "same": OLD + LATER}
 """How logs are replaced, and how many of their messages are still there."""
 TOPICS = {f"{kind}_{count}": (kind, count) for kind in KINDS for count in COUNTS}
+ELSEWHERE = [name for name, (kind, _) in TOPICS.items() if kind == "elsewhere"]
 
 
-def send(cluster, topics, count):
-    """Send so many messages to each topic; return their values by topic."""
-    numbers = itertools.count(len(topics) * 1_000 * (count + 1))
-    values = {topic: [b"%d" % next(numbers) for _ in range(count)] for topic in topics}
-    with TubeMQClient(client_config(cluster.master)) as client, client.producer() as producer:
-        for topic, of_topic in values.items():
-            for value in of_topic:
-                producer.send(topic, value)
-    return values
+class Cluster:
+    """A Java TubeMQ with topics of messages that all differ."""
+
+    numbers = itertools.count()
+
+    def __init__(self, server):
+        self.server = server
+        self.values = {name: [] for name in TOPICS}
+
+    def send(self, counts):
+        """Send so many messages to topics; return their values."""
+        values = {name: [b"%d" % next(self.numbers) for _ in range(count)] for name, count in counts.items()}
+        with TubeMQClient(client_config(self.server.master)) as client, client.producer() as producer:
+            for name, of_topic in values.items():
+                for value in of_topic:
+                    producer.send(name, value)
+        return values
+
+    def fill(self):
+        """Send messages with a backup in between."""
+        old = self.send(dict.fromkeys(TOPICS, OLD))
+        for name in TOPICS:
+            await_files(self.server, 1, name)
+        data = self.server.brokers[1].data
+        self.server.stop_broker(1)
+        shutil.copytree(data, data.with_name("backup"))
+        self.server.start_broker(1)
+        later = self.send(dict.fromkeys(TOPICS, LATER))
+        self.values = {name: old[name] + later[name] for name in TOPICS}
+
+    def replace(self):
+        """Replace the logs of all topics here but those that are not to be."""
+        data = self.server.brokers[1].data
+        self.server.stop_broker(1)
+        for name, (kind, _) in TOPICS.items():
+            for store in data.glob(f"{name}-*"):
+                if kind in {"deleted", "restored"}:
+                    shutil.rmtree(store)
+                if kind == "restored":
+                    shutil.copytree(data.with_name("backup") / store.name, store)
+        self.server.start_broker(1)
+        created = [name for name, (kind, _) in TOPICS.items() if kind == "created"]
+        for name in created:
+            self.server.close_topic(name)
+            self.server.remove_topic(name)
+        self.server.add_topics(dict.fromkeys(created, TopicSpec()))
+
+
+def new_counts(names):
+    """Return how many messages come to each topic when its log is replaced."""
+    return {
+        name: 10 if kind == "same" else OLD + LATER - KINDS[kind] + COUNTS[count]
+        for name, (kind, count) in TOPICS.items()
+        if name in names
+    }
 
 
 def run_stream(stream):
@@ -59,74 +106,52 @@ def query(masters, topic, checkpoint=None, **more):
     return Stream({**options, "tubemq.group": "it_group"}, SCHEMA, checkpoint)
 
 
+class Queries:
+    """Queries of each topic, run in each way."""
+
+    def __init__(self, masters, values):
+        self.masters = masters
+        self.checkpoints = {}
+        for name, how in itertools.product(TOPICS, HOW):
+            stream = query(masters, name)
+            assert sorted(HOW[how](stream)) == sorted(values[name]), (name, how)
+            self.checkpoints[name, how] = stream.checkpoint
+
+    def restarted(self, name, how, **more):
+        return HOW[how](query(self.masters, name, self.checkpoints[name, how], **more))
+
+    def noticed(self, name, how, new):
+        """Return what a query of a topic ends with, or nothing if it reads the new messages."""
+        try:
+            rows = self.restarted(name, how)
+        except DataLossError as error:
+            return error.condition.removeprefix("TUBEMQ_DATA_LOSS.")
+        assert sorted(rows) == sorted(new), (name, how)
+        return None
+
+    def assert_noticed(self, names, new):
+        for name, how in itertools.product(names, HOW):
+            kind, count = TOPICS[name]
+            lost = None if kind == "same" else "MOVED_BACK" if count == "fewer" else "REPLACED"
+            assert (name, how, self.noticed(name, how, new[name])) == (name, how, lost)
+
+
 def test_logs_that_are_replaced_on_java_brokers():
     require_real_tubemq()
-    with RealTubeMQ() as cluster, RealTubeMQ() as other:
-        for name in TOPICS:
-            cluster.add_topic(name)
-        other_topics = [name for name, (kind, _) in TOPICS.items() if kind == "elsewhere"]
-        for name in other_topics:
-            other.add_topic(name)
-        before = send(cluster, TOPICS, OLD)
-        for name in TOPICS:
-            await_files(cluster, 1, name)
-        data = cluster.brokers[1].data
-        backup = data.with_name("backup")
-        cluster.stop_broker(1)
-        shutil.copytree(data, backup)
-        cluster.start_broker(1)
-        for name, later in send(cluster, TOPICS, LATER).items():
-            before[name] += later
-        masters = f"{cluster.master},{other.master}"
-        checkpoints = {}
-        for name, (how, run) in itertools.product(TOPICS, HOW.items()):
-            stream = query(masters, name)
-            assert sorted(run(stream)) == sorted(before[name]), (name, how)
-            checkpoints[name, how] = stream.checkpoint
+    specs = dict.fromkeys(TOPICS, TopicSpec())
+    with RealTubeMQ(specs) as server, RealTubeMQ(dict.fromkeys(ELSEWHERE, TopicSpec())) as other:
+        cluster = Cluster(server)
+        cluster.fill()
+        queries = Queries(f"{server.master},{other.master}", cluster.values)
+        cluster.replace()
+        here = [name for name in TOPICS if name not in ELSEWHERE]
+        new = cluster.send(new_counts(here))
 
-        cluster.stop_broker(1)
-        for name, (kind, _) in TOPICS.items():
-            for store in data.glob(f"{name}-*"):
-                if kind in {"deleted", "restored"}:
-                    shutil.rmtree(store)
-                if kind == "restored":
-                    shutil.copytree(backup / store.name, store)
-        cluster.start_broker(1)
-        for name, (kind, _) in TOPICS.items():
-            if kind == "created":
-                cluster.close_topic(name)
-                cluster.remove_topic(name)
-                cluster.add_topic(name)
-        new = {}
-        for name, (kind, count) in TOPICS.items():
-            missing = OLD + LATER - KINDS[kind] + COUNTS[count]
-            where = other if kind == "elsewhere" else cluster
-            new |= send(where, [name], 10 if kind == "same" else missing)
+        queries.assert_noticed(here, new)
+        again = queries.restarted("restored_more", "stream", failOnDataLoss="false")
+        assert sorted(again) == sorted(cluster.values["restored_more"][:OLD] + new["restored_more"])
 
-        def check(names):
-            seen = {}
-            for name, how in itertools.product(names, HOW):
-                kind, count = TOPICS[name]
-                try:
-                    rows = HOW[how](query(masters, name, checkpoints[name, how]))
-                    seen[name, how] = "nothing" if sorted(rows) == sorted(new[name]) else rows
-                except DataLossError as error:
-                    seen[name, how] = error.condition.removeprefix("TUBEMQ_DATA_LOSS.")
-                print(name, how, seen[name, how])
-            return seen
-
-        def expected(name):
-            kind, count = TOPICS[name]
-            if kind == "same":
-                return "nothing"
-            return "MOVED_BACK" if count == "fewer" else "REPLACED"
-
-        here = [name for name in TOPICS if name not in other_topics]
-        assert check(here) == {(name, how): expected(name) for name in here for how in HOW}
-        tolerant = query(
-            masters, "restored_more", checkpoints["restored_more", "stream"], failOnDataLoss="false"
-        )
-        assert sorted(run_stream(tolerant)) == sorted(before["restored_more"][:OLD] + new["restored_more"])
-        cluster.stop_broker(1)
-        cluster.stop_master()
-        assert check(other_topics) == {(name, how): expected(name) for name in other_topics for how in HOW}
+        new = Cluster(other).send(new_counts(ELSEWHERE))
+        server.stop_broker(1)
+        server.stop_master()
+        queries.assert_noticed(ELSEWHERE, new)

@@ -10,6 +10,8 @@ import shutil
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from tests.cli.stored_checkpoint import store_checkpoint
+from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -362,6 +364,22 @@ def test_offsets_of_a_query_that_another_query_starts_at_are_looked_at(world):
     with pytest.raises(DataLossError, match="REPLACED"):
         Query(world, **beginning).batch()
     assert Query(world, **beginning, failondataloss="false").batch() == new
+
+
+def test_the_lag_of_a_checkpoint_tells_of_a_log_that_was_replaced(world, capsys):
+    query = Query(world)
+    world.send(10)
+    query.batch()
+    world.created_again()
+    world.send(15)
+    folder = store_checkpoint(world.folder / "checkpoint", (SourceOffset.from_json(query.checkpoint),))
+
+    assert cli.main(["lag", "--checkpoint", str(folder), "--master", world.masters, "--json"]) == 1
+
+    said = capsys.readouterr()
+    [row] = json.loads(said.out)["partitions"]
+    assert (row["offset"], row["lag"]) == (280, 15)
+    assert "demo/1:0: [TUBEMQ_DATA_LOSS.REPLACED]" in said.err
 
 
 def happen(world, choose):

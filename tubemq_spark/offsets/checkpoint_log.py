@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.marks import Mark
 from tubemq_spark.offsets.notation import VERSION_KEY
 from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, read_stream_offset, start_of
 
@@ -36,6 +37,8 @@ class Progress:
     """Where the micro-batch ends that is under way; equal to ``reached`` if there is none."""
     partial: bool = False
     """See ``SourceOffset``."""
+    marks: tuple[Mark, ...] = ()
+    """Those of where it is planned to end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,11 +121,13 @@ def progress(
 
 
 def _progress(before: StreamOffset | None, end: StreamOffset, *, finished: bool) -> Progress:
-    if finished or not isinstance(end, SourceOffset):
+    if not isinstance(end, SourceOffset):
         return Progress(end.next_offsets, end.next_offsets, end.partial)
+    if finished:
+        return Progress(end.next_offsets, end.next_offsets, end.partial, end.marks)
     start = before or SourceOffset({})
     reached = {partition: start_of(partition, start, end) for partition in end.next_offsets}
-    return Progress(reached, end.next_offsets, end.partial)
+    return Progress(reached, end.next_offsets, end.partial, end.marks)
 
 
 def _object(line: str) -> dict[str, Any] | None:

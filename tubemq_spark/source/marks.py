@@ -206,8 +206,7 @@ class Marks:
         for mark, record in records.items():
             if record is None or record == mark:
                 self._sound.add(mark)
-            else:
-                self._replaced[mark] = Evidence(mark, record)
+        self._replaced |= evidence_in(records)
         for mark, error in errors.items():
             if mark not in self._failed:
                 logger.warning(
@@ -219,18 +218,9 @@ class Marks:
         self._look_at = time.monotonic() + (_PAUSE_SECONDS if errors else 0)
 
     def _read_again(
-        self, layout: TopicsLayout, marks: Sequence[Mark], patience_ms: int
+        self, layout: TopicsLayout, marks: Collection[Mark], patience_ms: int
     ) -> tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]:
-        """Return which record is at the offset of each mark, and the errors of others."""
-        of_store = _partitions_of({mark.partition.store_id for mark in marks}, layout)
-
-        def ask(mark: Mark) -> Mark | None:
-            partitions = of_store.get(mark.partition.store_id, ())
-            # Sorts that of the mark before the others.
-            partitions = sorted(partitions, key=lambda partition: partition != mark.partition)
-            return record_at(self._cluster(), layout, mark.offset, partitions, patience_ms)
-
-        return answers_and_errors(ask, marks)
+        return records_of(self._cluster(), layout, marks, patience_ms)
 
     def _read_last(
         self, layout: TopicsLayout, end: SourceOffset, stores: Sequence[StoreId]
@@ -261,6 +251,37 @@ class Marks:
                 self._taken[mark.place] = mark
                 self._sound.add(mark)
                 self._take_at[mark.place] = due_at
+
+
+def records_of(
+    cluster: Cluster, layout: TopicsLayout, marks: Collection[Mark], patience_ms: int
+) -> tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]:
+    """Return which record is at the offset of each mark, and the errors of others.
+
+    Args:
+        cluster: the cluster, which passes over no types of messages.
+        layout: where the partitions are.
+        marks: the marks.
+        patience_ms: how long each may take.
+    """
+    of_store = _partitions_of({mark.partition.store_id for mark in marks}, layout)
+
+    def ask(mark: Mark) -> Mark | None:
+        partitions = of_store.get(mark.partition.store_id, [])
+        # That of the mark comes first.
+        partitions = sorted(partitions, key=lambda partition: partition != mark.partition)
+        return record_at(cluster, layout, mark.offset, partitions, patience_ms)
+
+    return answers_and_errors(ask, marks)
+
+
+def evidence_in(records: Mapping[Mark, Mark | None]) -> dict[Mark, Evidence]:
+    """Return what shows that logs were replaced, of records that were read again."""
+    return {
+        mark: Evidence(mark, record)
+        for mark, record in records.items()
+        if record is not None and record != mark
+    }
 
 
 def _stores_of(snapshot: Snapshot, end: SourceOffset, turn: int) -> dict[Place, StoreId]:

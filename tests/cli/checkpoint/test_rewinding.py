@@ -12,6 +12,7 @@ from tubemq_spark.cli import main as cli
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.marks import Mark
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.source.checkpoints.files import CheckpointFiles
 from tubemq_spark.testing.client import TopicClient
@@ -237,3 +238,31 @@ def test_only_a_new_folder_is_written_to(rewind, old, tmp_path):
     assert "not a part of the old checkpoint" in rewind("--batch", "1", new=within, code=2)
     for unusable in tmp_path / "file", "file:///proc/nowhere/new":
         assert "[TUBEMQ_FOLDER_UNUSABLE]" in rewind("--batch", "1", new=unusable, code=1)
+
+
+def test_marks_before_the_new_offsets_are_kept(rewind, tmp_path):
+    places = [TopicPartition("clicks", broker, 0) for broker in (1, 2)]
+    first, second = (Mark(place, 56, 7, 8, 9) for place in places)
+    end = SourceOffset(dict.fromkeys(places, 84), marks=(first, second))
+    store_checkpoint(tmp_path / "old", *BATCHES, (end,))
+
+    rewind("--offsets", '{"clicks":{"1:0":56}}')
+
+    files = CheckpointFiles(FolderUri.parse(str(tmp_path / "new")))
+    (kept,) = files.log(files.last).of_ours().values()
+    assert kept.marks == (second,)
+
+
+def test_marks_of_a_micro_batch_are_kept(rewind, tmp_path):
+    place = TopicPartition("clicks", 1, 0)
+    ends = [
+        SourceOffset({place: 28 * (number + 1)}, marks=(Mark(place, 28 * number, number, 8, 9),))
+        for number in range(3)
+    ]
+    store_checkpoint(tmp_path / "old", *((end,) for end in ends))
+
+    rewind("--batch", "1")
+
+    files = CheckpointFiles(FolderUri.parse(str(tmp_path / "new")))
+    (kept,) = files.log(files.last).of_ours().values()
+    assert kept.marks == ends[1].marks

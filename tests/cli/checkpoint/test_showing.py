@@ -6,6 +6,9 @@ import pytest
 
 from tests.cli.stored_checkpoint import offset, store_checkpoint
 from tubemq_spark.cli import main as cli
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.marks import Mark
+from tubemq_spark.offsets.source_offset import SourceOffset
 
 BATCHES = (
     (offset("clicks", {"b1_0": 28}, b1_0=56),),
@@ -103,3 +106,40 @@ def test_a_secret_in_a_place_is_not_shown(capsys):
     said = capsys.readouterr().err
     assert "ftp://***@host/x" in said
     assert "secret" not in said
+
+
+def test_marks_are_shown(show, tmp_path):
+    place = TopicPartition("clicks", 1, 0)
+    end = SourceOffset({place: 56}, {place: 28}, marks=(Mark(place, 28, 1_795_768_270, 0xABCD, 20),))
+    folder = store_checkpoint(tmp_path, (end,))
+
+    assert json.loads(show(folder, "--json"))["marks"] == [
+        {
+            "source": "0",
+            "topic": "clicks",
+            "brokerId": 1,
+            "partition": 0,
+            "offset": 28,
+            "messageId": 1_795_768_270,
+            "checksum": "0000abcd",
+            "length": 20,
+        }
+    ]
+    assert show(folder).splitlines()[-1].split() == [
+        "0",
+        "clicks",
+        "1",
+        "0",
+        "28",
+        "1795768270",
+        "0000abcd",
+        "20",
+    ]
+
+
+def test_a_log_that_was_replaced_begins_where_the_checkpoint_says(show, tmp_path):
+    place = TopicPartition("clicks", 1, 0)
+    batches = (SourceOffset({place: 140}, {place: 0}),), (SourceOffset({place: 56}, replaced={place: 28}),)
+    told = show(store_checkpoint(tmp_path, *batches), "--json")
+
+    assert partitions(told, "begin", "end", "messages") == [(28, 56, 1)]

@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         after, times = _elsewhere(stand, arguments)
     else:
         then = stand_after(files, stand.source, arguments.batch)
-        after, times = SourceOffset(then.offsets, partial=then.partial), None
+        after, times = then.elsewhere(then.offsets, {}), None
     if not arguments.dry_run:
         new.write(then, after, int(time.time() * 1000))
     rows = _rows(stand, after, times)
@@ -139,7 +139,7 @@ def _elsewhere(
         partitions = [one for one in layout.partitions if one in stand.offsets or not stand.partial]
         offsets = positions_at(cluster, layout, partitions, arguments.to, arguments.message_time_zone)
     new = {partition: at for partition, at in offsets.items() if partition not in stand.offsets}
-    after = SourceOffset({**stand.offsets, **offsets}, new, stand.partial)
+    after = stand.elsewhere({**stand.offsets, **offsets}, new)
     zone = zoneinfo.ZoneInfo(arguments.message_time_zone)
     return after, _times(cluster, layout, after, zone, config.client.fetch_timeout_ms)
 

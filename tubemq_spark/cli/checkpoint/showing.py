@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from tubemq_spark.source.checkpoints.files import CheckpointFiles
 
 _COLUMNS: Final = ("source", "topic", "brokerId", "partition", "begin", "end", "messages")
+_MARK_COLUMNS: Final = (
+    "source",
+    "topic",
+    "brokerId",
+    "partition",
+    "offset",
+    "messageId",
+    "checksum",
+    "length",
+)
 
 
 def add_action(actions: Commands) -> None:
@@ -28,8 +38,9 @@ def add_action(actions: Commands) -> None:
         run,
         summary="show which micro-batches a query has planned and finished, and at which offsets",
         description="Show the last micro-batch that the query of a checkpoint has planned, whether it has "
-        "finished, and where it begins and ends in each partition of its sources. No server is asked; lag "
-        "shows how far this is behind. The query may be running.",
+        "finished, and where it begins and ends in each partition of its sources. Below are the marks, the "
+        "messages by which the query notices that a log was replaced. No server is asked; lag shows how far "
+        "this is behind. The query may be running.",
         example="/data/checkpoints/clicks",
         failure="the folder cannot be reached",
     )
@@ -74,14 +85,23 @@ def run(arguments: argparse.Namespace) -> int:
         "finished": files.is_finished(number),
         "finishedAt": _shown(files.finished_at(number)),
     }
-    rows = _rows(files, number)
+    rows, marks = _rows(files, number), _marks(files, number)
     if arguments.json:
-        print_json({**without_nulls(facts), "partitions": [without_nulls(row) for row in rows]})
+        print_json(
+            {
+                **without_nulls(facts),
+                "partitions": [without_nulls(row) for row in rows],
+                **({"marks": marks} if marks else {}),
+            }
+        )
         return 0
     for name, value in facts.items():
         sys.stdout.write(f"{name + ':':14}{_worded(value)}\n")
     sys.stdout.write("\n")
     print_table(_COLUMNS, [list(row.values()) for row in rows])
+    if marks:
+        sys.stdout.write("\n")
+        print_table(_MARK_COLUMNS, [list(row.values()) for row in marks])
     return 0
 
 
@@ -104,6 +124,24 @@ def _rows(files: "CheckpointFiles", number: int) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _marks(files: "CheckpointFiles", number: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": source,
+            "topic": mark.partition.topic,
+            "brokerId": mark.partition.broker_id,
+            "partition": mark.partition.partition_id,
+            "offset": mark.offset,
+            "messageId": mark.message_id,
+            "checksum": f"{mark.checksum:08x}",
+            "length": mark.length,
+        }
+        for source, end in files.log(number).of_ours().items()
+        if isinstance(end, SourceOffset)
+        for mark in end.marks
+    ]
 
 
 def _begin(

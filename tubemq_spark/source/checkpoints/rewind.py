@@ -27,6 +27,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.checkpoint_log import OffsetLog
+from tubemq_spark.offsets.marks import Mark, passed
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.source.checkpoints.files import METADATA, OFFSETS, CheckpointFiles
 
@@ -46,6 +47,19 @@ class Stand:
     """See ``SourceOffset``."""
     log: OffsetLog
     """Where all sources stood then; the offset of this one may be missing."""
+    marks: tuple[Mark, ...] = ()
+    """See ``SourceOffset``."""
+
+    def elsewhere(
+        self, offsets: Mapping[TopicPartition, int], new: Mapping[TopicPartition, int]
+    ) -> SourceOffset:
+        """Return where the source stands at other offsets, with the marks of records before them.
+
+        Args:
+            offsets: the offsets.
+            new: those of partitions that are new to it.
+        """
+        return SourceOffset(offsets, new, self.partial, tuple(passed(self.marks, offsets)))
 
 
 def stand_of(files: CheckpointFiles, named: str | None) -> Stand:
@@ -73,7 +87,7 @@ def stand_of(files: CheckpointFiles, named: str | None) -> Stand:
         log = dataclasses.replace(last, ends=dict.fromkeys(last.ends, _NOT_BEGUN))
     else:
         log = files.log(checkpoint.finished)
-    return Stand(named, progress.reached, progress.partial, log)
+    return Stand(named, progress.reached, progress.partial, log, progress.marks)
 
 
 def stand_after(files: CheckpointFiles, source: str, number: int) -> Stand:
@@ -95,7 +109,7 @@ def stand_after(files: CheckpointFiles, source: str, number: int) -> Stand:
             value=number,
             expected=f"a finished micro-batch of source {source} that the checkpoint still has: {expected}",
         )
-    return Stand(source, end.next_offsets, end.partial, files.log(number))
+    return Stand(source, end.next_offsets, end.partial, files.log(number), end.marks)
 
 
 def _end_of(source: str, files: CheckpointFiles, number: int) -> SourceOffset | None:

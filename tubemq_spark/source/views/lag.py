@@ -18,11 +18,13 @@ from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId, TopicPartition
 from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.audit import Audit, audit
-from tubemq_spark.offsets.loss import Loss, LossRecord, data_loss
+from tubemq_spark.offsets.loss import Evidence, Loss, LossRecord, data_loss
+from tubemq_spark.offsets.marks import Mark, Place
 from tubemq_spark.offsets.subscription import Subscription, Topics
 from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.checkpoints.files import read_checkpoint
+from tubemq_spark.source.marks import evidence_in, records_of
 from tubemq_spark.source.views.next_message import Next, next_messages
 from tubemq_spark.source.views.places import DETAILS, PLACE, Places, look
 from tubemq_spark.source.views.view import Row
@@ -107,6 +109,8 @@ class _Reader:
     """Why it is not known where it stands on a broker, by the broker's id."""
     new_were_there: bool = False
     """Whether partitions that are new to it were there before."""
+    marks: tuple[Mark, ...] = ()
+    """Records that its logs had."""
 
 
 def rows(options: ViewOptions) -> Iterator[Row]:
@@ -126,7 +130,8 @@ def _of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
     for source, progress in checkpoint.sources.items():
         reader = _reader(options.subscription, progress.reached, progress.planned, {})
         if reader is not None:
-            reader = dataclasses.replace(reader, new_were_there=progress.partial)
+            marks = tuple(mark for mark in progress.marks if mark.partition in reader.reached)
+            reader = dataclasses.replace(reader, new_were_there=progress.partial, marks=marks)
             for row in _rows(cluster, reader, options):
                 yield {**row, "source": source, "batch": checkpoint.finished}
 
@@ -171,7 +176,10 @@ def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[R
     readable = {
         store: span._replace(earliest=begins.get(store, span.earliest)) for store, span in spans.items()
     }
-    compared = _compared(reader, places, readable)
+    known = [mark for mark in reader.marks if mark.partition.store_id in spans]
+    records, _ = records_of(cluster, places.layout, known, patience_ms)
+    replaced = {mark.place: evidence for mark, evidence in evidence_in(records).items()}
+    compared = _compared(reader, places, readable, replaced)
     waiting = {
         partition: (position, span.latest)
         for partition, position in compared.positions.items()
@@ -220,7 +228,12 @@ def _begins(cluster: Cluster, places: Places, patience_ms: int) -> dict[StoreId,
     return {partition.store_id: offset for partition, offset in offsets.items()}
 
 
-def _compared(reader: _Reader, places: Places, bounds: Mapping[StoreId, OffsetBounds]) -> Audit:
+def _compared(
+    reader: _Reader,
+    places: Places,
+    bounds: Mapping[StoreId, OffsetBounds],
+    replaced: Mapping[Place, Evidence],
+) -> Audit:
     """Compare where it stands with what is there; a group begins new partitions as its consumers choose."""
     partitions = set(places.layout.partitions)
     if reader.planned is None:
@@ -230,6 +243,7 @@ def _compared(reader: _Reader, places: Places, bounds: Mapping[StoreId, OffsetBo
         partitions,
         bounds,
         new_were_there=reader.new_were_there or reader.subscription.chosen_one_by_one,
+        replaced=replaced,
     )
 
 
