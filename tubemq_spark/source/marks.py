@@ -17,10 +17,12 @@ are.
 Only one thread uses this. Those of its questions use the cluster only.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
 import logging
+import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -86,7 +88,9 @@ class Marks:
         self._look_at = 0.0
         self._taken: dict[Place, Mark] = {}
         """The newest marks, in the order in which they were taken."""
-        self._taking: Begun[dict[StoreId, Mark | None]] | None = None
+        self._taking: Begun[None] | None = None
+        self._arrived: collections.deque[Mark] = collections.deque()
+        """Those of the turn under way, put there by its threads."""
         self._take_at: dict[Place, float] = {}
         """When a place that has a mark is due."""
         self._look_for_due_at = 0.0
@@ -119,7 +123,7 @@ class Marks:
             self._sound = {mark for mark in self._sound if mark.partition.broker_id not in doubtful}
             # What is under way was asked before.
             self._looks.forget()
-            self._taking = None
+            self._forget_turn()
 
     def look(self, marks: Iterable[Mark], layout: TopicsLayout, *, patient: bool = False) -> Looked:
         """Return what is known of the logs of some marks, after a look at those that are not sound.
@@ -172,7 +176,8 @@ class Marks:
         # Of more than there may be, the next ones have their turn later.
         due = sorted(due, key=lambda place: (self._take_at.get(place, 0.0), place))[:MOST_MARKS]
         self._turn += 1
-        question = functools.partial(self._read_last, snapshot.layout, end, [stores[place] for place in due])
+        chosen = [stores[place] for place in due]
+        question = functools.partial(self._read_last, snapshot.layout, end, chosen, self._arrived)
         self._taking = Begun(question, "tubemq-marks")
 
     def newest_for(
@@ -196,7 +201,7 @@ class Marks:
 
     def begin_again(self, places: Collection[Place]) -> None:
         """Forget what was taken of logs that have been replaced; new marks are due."""
-        self._taking = None
+        self._forget_turn()
         self._taken = {place: mark for place, mark in self._taken.items() if place not in places}
         self._take_at = {place: at for place, at in self._take_at.items() if place not in places}
         self._look_for_due_at = 0.0
@@ -223,34 +228,47 @@ class Marks:
         return records_of(self._cluster(), layout, marks, patience_ms)
 
     def _read_last(
-        self, layout: TopicsLayout, end: SourceOffset, stores: Sequence[StoreId]
-    ) -> dict[StoreId, Mark | None]:
-        """Return the last record before an offset in some stores."""
+        self,
+        layout: TopicsLayout,
+        end: SourceOffset,
+        stores: Sequence[StoreId],
+        arrived: collections.deque[Mark],
+    ) -> None:
+        """Read the last record before an offset in some stores."""
         of_store = _partitions_of(set(stores), layout)
 
-        def ask(store: StoreId) -> Mark | None:
+        def ask(store: StoreId) -> None:
             reached = {one: end.next_offsets[one] for one in of_store[store] if one in end.next_offsets}
             offset = min(reached.values()) - INDEX_ENTRY_BYTES
-            return record_at(self._cluster(), layout, offset, reached, _PATIENCE_MS)
+            # Of which partition it is can only be tried.
+            partitions = random.sample(list(reached), len(reached))
+            mark = record_at(self._cluster(), layout, offset, partitions, _PATIENCE_MS)
+            if mark is not None:
+                arrived.append(mark)
 
-        marks, errors = answers_and_errors(ask, stores)
+        _, errors = answers_and_errors(ask, stores)
         for store, error in errors.items():
             logger.info("there is no new mark of %s: %s", store, error)
-        return marks
+
+    def _forget_turn(self) -> None:
+        """Take no mark of the turn under way."""
+        self._taking, self._arrived = None, collections.deque()
 
     def _take_over(self, seconds: float) -> None:
-        """Take the marks of the turn under way when it ends within some seconds."""
+        """Take the marks of the turn under way that come within some seconds."""
         taking = self._taking
-        if taking is None or not taking.ended_within(seconds):
+        if taking is None:
             return
-        self._taking = None
+        if taking.ended_within(seconds):
+            self._taking = None
+            taking.answer()
         due_at = time.monotonic() + _TURN_SECONDS
-        for mark in taking.answer().values():
-            if mark is not None:
-                self._taken.pop(mark.place, None)
-                self._taken[mark.place] = mark
-                self._sound.add(mark)
-                self._take_at[mark.place] = due_at
+        while self._arrived:
+            mark = self._arrived.popleft()
+            self._taken.pop(mark.place, None)
+            self._taken[mark.place] = mark
+            self._sound.add(mark)
+            self._take_at[mark.place] = due_at
 
 
 def records_of(
