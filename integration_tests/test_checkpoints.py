@@ -105,4 +105,4 @@ def test_a_checkpoint_of_a_newer_release_is_refused_with_both_versions(spark, se
     condition, sentence = refusal(lambda: run(stream, Collected(), tmp_path))
 
     assert condition == "TUBEMQ_OFFSETS_VERSION"
-    assert "has format version 7, but this release only reads up to version 1" in sentence
+    assert "has format version 7, but this release only reads up to version 2" in sentence

@@ -98,7 +98,8 @@ Partitions 0 to 9999 are in store 0, 10000 to 19999 in store 1, and so on.
 - An offset beyond the end of the log is an error. One before its beginning is data loss: see
   `failOnDataLoss`.
 - What Spark keeps in a stream's checkpoint, `{"v":1,"topics":{"demo":{"1:0":280}}}`, is accepted as it is, so
-  a new query can resume where another one stopped.
+  a new query can resume where another one stopped. Its
+  [marks](../guarantees/guarantees.md#logs-that-are-replaced) are looked at.
 """
 
 

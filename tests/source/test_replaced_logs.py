@@ -15,7 +15,7 @@ from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import DataLossError
+from tubemq_spark.errors import DataLossError, TubeMQTimeoutError
 from tubemq_spark.offsets.ledger import observations_of
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.offsets.source_offset import SourceOffset
@@ -364,6 +364,54 @@ def test_offsets_of_a_query_that_another_query_starts_at_are_looked_at(world):
     with pytest.raises(DataLossError, match="REPLACED"):
         Query(world, **beginning).batch()
     assert Query(world, **beginning, failondataloss="false").batch() == new
+
+
+def test_a_log_that_moved_back_and_grew_again_is_not_told_of_twice(world, any_pause_counts):
+    query = Query(world, failondataloss="false", lossledger=f"file://{world.folder}/ledger")
+    world.send(30)
+    query.batch()
+    [before] = query.marks
+    world.created_again()
+    world.send(10)
+    assert query.batch() == [], "it goes on at the end"
+    new = world.send(30)
+
+    assert query.batch() == new
+
+    [after] = query.marks
+    assert after.offset == 252 < before.offset
+    reasons = [
+        one.loss.loss
+        for file in (world.folder / "ledger").iterdir()
+        for one in observations_of(file.read_text(), "")
+    ]
+    assert reasons == [Loss.MOVED_BACK]
+
+
+def test_a_broker_that_does_not_let_a_mark_be_read_is_waited_for(world, monkeypatch):
+    """Nothing is planned behind a mark that was not looked at."""
+    query = Query(world)
+    world.send(10)
+    query.batch()
+    new = world.send(5)
+    refusals = iter(
+        [TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="there", timeout_ms=1, during="a test")] * 2
+    )
+    read = marks.record_at
+
+    def record_at(*arguments):
+        for refusal in refusals:
+            raise refusal
+        return read(*arguments)
+
+    monkeypatch.setattr(marks, "record_at", record_at)
+    monkeypatch.setattr(marks, "_PAUSE_SECONDS", 0)
+    again = Query(world, query.checkpoint)
+
+    assert again.batch() == []
+    assert again.checkpoint == query.checkpoint
+    assert again.batch() == []
+    assert again.batch() == new
 
 
 def test_the_lag_of_a_checkpoint_tells_of_a_log_that_was_replaced(world, capsys):
