@@ -92,7 +92,7 @@ class Marks:
         self._arrived: collections.deque[Mark] = collections.deque()
         """Those of the turn under way, put there by its threads."""
         self._take_at: dict[Place, float] = {}
-        """When a place that has a mark is due."""
+        """When a place that has one is due."""
         self._look_for_due_at = 0.0
         self._turn = 0
 
@@ -170,7 +170,7 @@ class Marks:
             now + _AGAIN_SECONDS
         )  # to see what is due takes long where partitions are many
         stores = _stores_of(snapshot, end, self._turn)
-        due = [place for place in stores if last or now >= self._take_at.get(place, 0.0)]
+        due = [place for place in stores if last or place not in self._taken or now >= self._take_at[place]]
         if not due:
             return
         # Of more than there may be, the next ones have their turn later.
@@ -203,7 +203,6 @@ class Marks:
         """Forget what was taken of logs that have been replaced; new marks are due."""
         self._forget_turn()
         self._taken = {place: mark for place, mark in self._taken.items() if place not in places}
-        self._take_at = {place: at for place, at in self._take_at.items() if place not in places}
         self._look_for_due_at = 0.0
 
     def _take_in(self, records: Mapping[Mark, Mark | None], errors: Mapping[Mark, TubeMQError]) -> None:
