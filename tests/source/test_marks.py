@@ -8,7 +8,7 @@ from tests.memory_cluster import ROW, MemoryCluster
 from tubemq_spark.model import StoreId, TopicPartition
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.source.marks import Marks
-from tubemq_spark.source.snapshot import Snapshot
+from tubemq_spark.source.visibility import Snapshot
 
 STORE = StoreId("demo", 1, 0)
 PARTITIONS = [TopicPartition("demo", 1, 0), TopicPartition("demo", 1, 1)]

@@ -13,9 +13,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.cli.stored_checkpoint import store_checkpoint
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
+from tubemq_spark.client.remote.connections import close_process_gateways
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, TubeMQTimeoutError
+from tubemq_spark.gateway.process import BackgroundGateway
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.ledger import observations_of
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.offsets.source_offset import SourceOffset
@@ -121,12 +125,8 @@ class Query:
     """A stream as Spark drives it."""
 
     def __init__(self, world, checkpoint=None, **options):
-        self.options = {
-            "tubemq.master.servers": world.masters,
-            "subscribe": "demo",
-            "startingoffsets": "earliest",
-            **options,
-        }
+        way = {} if "tubemq.gateway.servers" in options else {"tubemq.master.servers": world.masters}
+        self.options = {**way, "subscribe": "demo", "startingoffsets": "earliest", **options}
         self.reader = TubeMQDataSource(self.options).streamReader(SCHEMA)
         self.checkpoint = checkpoint or self.reader.initialOffset()
 
@@ -219,6 +219,25 @@ def test_a_log_that_is_replaced_under_a_running_query_is_noticed(world, kind):
 
     with pytest.raises(DataLossError, match="REPLACED"):
         query.batch()
+
+
+def test_a_log_that_was_replaced_is_noticed_through_gateways(world):
+    masters, web = Endpoint.parse(world.server.master), Endpoint.parse(world.server.master_web)
+    settings = GatewaySettings(
+        listen=Endpoint("127.0.0.1", 0), master_servers=(masters,), master_web=(web,)
+    ).validate()
+    with contextlib.ExitStack() as running:
+        way = {"tubemq.gateway.servers": running.enter_context(BackgroundGateway(settings)).address}
+        running.callback(close_process_gateways)
+        query = Query(world, **way)
+        world.send(10)
+        query.batch()
+        world.created_again()
+        new = world.send(15)
+
+        with pytest.raises(DataLossError, match="REPLACED"):
+            Query(world, query.checkpoint, **way).batch()
+        assert Query(world, query.checkpoint, failondataloss="false", **way).batch() == new
 
 
 @pytest.mark.usefixtures("any_pause_counts")

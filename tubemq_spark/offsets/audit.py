@@ -51,7 +51,7 @@ def audit(
         new_were_there: whether partitions that are new to the stream were there before, because the user
             names each partition, or did so until now. They begin at their store's earliest offset.
         replaced: topics on brokers whose logs were replaced. All of their partitions begin at the earliest
-            offset, whatever is known of them.
+            offset.
     """
     positions: dict[TopicPartition, int] = {}
     losses = removals(next_offsets, partitions)

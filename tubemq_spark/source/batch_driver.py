@@ -21,7 +21,7 @@ from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger
 from tubemq_spark.source.marks import Marks
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.planner import Planner
-from tubemq_spark.source.snapshot import Snapshot
+from tubemq_spark.source.visibility import Snapshot
 from tubemq_spark.source.work import Work
 
 

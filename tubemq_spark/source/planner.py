@@ -73,8 +73,7 @@ from tubemq_spark.options import ReadOptions, TimestampSearch
 from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.outages import Outages, brokers_away, brokers_late, may_be_gone
-from tubemq_spark.source.snapshot import Snapshot
-from tubemq_spark.source.visibility import VisibleBounds, ask_bounds, visible
+from tubemq_spark.source.visibility import Snapshot, VisibleBounds, ask_bounds, visible
 from tubemq_spark.source.work import Work
 
 logger = logging.getLogger(__name__)

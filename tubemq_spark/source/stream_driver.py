@@ -58,8 +58,8 @@ from tubemq_spark.source.marks import Looked, Marks
 from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
-from tubemq_spark.source.snapshot import Snapshot
 from tubemq_spark.source.start_times import StartTimes
+from tubemq_spark.source.visibility import Snapshot
 from tubemq_spark.source.work import Work
 
 logger = logging.getLogger(__name__)
