@@ -1,4 +1,4 @@
-"""Logs that are replaced under stopped queries on Java servers are noticed before a row of them is read."""
+"""Logs that are replaced under stopped queries are noticed before a row of them is read."""
 
 import itertools
 import shutil
@@ -8,13 +8,14 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from integration_tests.real.availability import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.rig.produce import client_config
+from integration_tests.rig.produce import client_config, produce_numbers
+from integration_tests.rig.queries import Collected, read_stream, refusal, run
 from integration_tests.rig.servers import await_files
 from testkit.stream import Stream, read_task
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.errors import DataLossError
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 OLD, LATER = 60, 40
@@ -136,6 +137,30 @@ class Queries:
             assert (name, how, self.noticed(name, how, new[name])) == (name, how, lost)
 
 
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
+def test_spark_is_told_of_a_topic_that_was_created_again(spark, server, tmp_path):
+    topic = server.fresh_topic()
+    produce_numbers(server.master, topic, range(10))
+    sink = Collected()
+    run(read_stream(spark, server, topic), sink, tmp_path)
+    assert sink.rows == list(range(10))
+    server.admin.delete_topic(topic, [1])
+    server.admin.remove_topic(topic, [1])
+    server.add_topic(topic, 1, 1)
+    produce_numbers(server.master, topic, range(100, 115))
+
+    condition, sentence = refusal(lambda: run(read_stream(spark, server, topic), Collected(), tmp_path))
+
+    assert condition == "TUBEMQ_DATA_LOSS.REPLACED"
+    assert f"{topic}/1 store 0 had message" in sentence
+    again = Collected()
+    run(read_stream(spark, server, topic, failOnDataLoss="false"), again, tmp_path)
+    produce_numbers(server.master, topic, range(115, 120))
+    run(read_stream(spark, server, topic), again, tmp_path)
+    assert again.rows == list(range(100, 120))
+
+
+@pytest.mark.real
 def test_logs_that_are_replaced_on_java_brokers():
     require_real_tubemq()
     specs = dict.fromkeys(TOPICS, TopicSpec())

@@ -38,4 +38,4 @@ def test_only_an_assignment_says_that_there_may_be_other_partitions():
         file.parent.parent.name: read_stream_offset(json.loads(file.read_text().splitlines()[-1])).partial
         for file in offsets()
     }
-    assert said == {"first": False, "assigned": True}
+    assert said == {"first": False, "assigned": True, "marked": False}
