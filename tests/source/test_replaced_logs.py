@@ -410,23 +410,41 @@ def test_a_log_that_moved_back_and_grew_again_is_not_told_of_twice(world, any_pa
     assert reasons == [Loss.MOVED_BACK]
 
 
+def refuse(monkeypatch, numbers):
+    """Let brokers not answer some of the next questions for records, which are counted from 0 on."""
+    read, asked = marks.record_at, itertools.count()
+
+    def record_at(*arguments):
+        if next(asked) in numbers:
+            raise TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="there", timeout_ms=1, during="a test")
+        return read(*arguments)
+
+    monkeypatch.setattr(marks, "record_at", record_at)
+
+
+def test_a_log_that_was_replaced_begins_again_once_though_it_has_no_mark(
+    world, monkeypatch, any_pause_counts
+):
+    query = Query(world, failondataloss="false")
+    world.send(10)
+    query.batch()
+    world.created_again()
+    new = world.send(15)
+    refuse(monkeypatch, {1})  # the look is answered, and the mark that is to be taken then is not
+
+    assert query.next_rows() == new
+    assert query.marks == ()
+    more = world.send(5)
+    assert query.next_rows() == more
+
+
 def test_a_broker_that_does_not_let_a_mark_be_read_is_waited_for(world, monkeypatch):
     """Nothing is planned behind a mark that was not looked at."""
     query = Query(world)
     world.send(10)
     query.batch()
     new = world.send(5)
-    refusals = iter(
-        [TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="there", timeout_ms=1, during="a test")] * 2
-    )
-    read = marks.record_at
-
-    def record_at(*arguments):
-        for refusal in refusals:
-            raise refusal
-        return read(*arguments)
-
-    monkeypatch.setattr(marks, "record_at", record_at)
+    refuse(monkeypatch, {0, 1})
     monkeypatch.setattr(marks, "_PAUSE_SECONDS", 0)
     again = Query(world, query.checkpoint)
 

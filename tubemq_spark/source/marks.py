@@ -47,8 +47,9 @@ _PATIENCE_MS: Final = round(PATIENCE_S * 900)
 """How long one record may take: less than a trigger waits, so that the others count in time."""
 _PAUSE_SECONDS: Final = 0.5
 """After a look without an answer."""
-_UNSEEN_SECONDS: Final = 1.0
-"""A broker that was not asked for longer may have been away in between."""
+_UNSEEN_SECONDS: Final = 5.0
+"""A broker that was not asked for longer may have been away in between, with other data afterwards: to start
+a Java broker, or to delete a topic and create it again, takes longer. Faster triggers pay for no look."""
 _UNSEEN_SECONDS_PER_MARK: Final = 0.2
 """A look costs the driver 2 ms of CPU: hundreds are done less often."""
 
