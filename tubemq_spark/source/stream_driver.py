@@ -172,7 +172,7 @@ class StreamDriver:
             target=target,
             chosen_one_by_one=self._options.subscription.chosen_one_by_one,
             partial=snapshot.partial,
-            replaced=looked.replaced,
+            replaced={} if isinstance(offset, StartToken) else looked.replaced,  # it begins again already
         )
         if end is not offset:
             end = self._with_marks(offset, end, snapshot)
