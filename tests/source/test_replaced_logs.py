@@ -10,6 +10,7 @@ import shutil
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from testkit.examples import examples
 from tests.cli.stored_checkpoint import store_checkpoint
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
@@ -152,7 +153,7 @@ class Query:
 
     def next_rows(self):
         """Run micro-batches until one has rows: a look at the brokers is good for a moment."""
-        return next(rows for rows in iter(self.batch, None) if rows)
+        return next(rows for _ in range(1_000) if (rows := self.batch()))
 
     def available_now(self, limit=ALL):
         self.reader.prepareForTriggerAvailableNow()
@@ -509,7 +510,7 @@ def happen(world, choose):
         world.server.apply_retention("demo", older_than_ms=choose.choice([0, 50]))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(examples(2, 10)))
 @of_shapes((1, 1), (2, 2))
 def test_a_log_that_is_not_replaced_is_never_told_to_be(world, seed, any_pause_counts):
     """Whatever is restarted, expires, or is read in parts."""
