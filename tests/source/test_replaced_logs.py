@@ -485,6 +485,33 @@ def test_a_broker_that_does_not_let_a_mark_be_read_is_waited_for(world, monkeypa
     assert again.batch() == new
 
 
+def test_a_topic_whose_mark_cannot_be_read_holds_up_no_other(world, monkeypatch):
+    world.server.add_topic("other", 1, 1)
+    both = {"subscribe": "demo,other"}
+    query = Query(world, **both)
+
+    def send():
+        with TubeMQClient.connect(world.server.master, group="feed") as client, client.producer() as producer:
+            for topic in ("demo", "other"):
+                producer.send(topic, topic.encode())
+
+    send()
+    assert sorted(query.batch()) == [b"demo", b"other"]
+    send()
+    read, patience = marks.record_at, []
+
+    def record_at(cluster, layout, offset, partitions, patience_ms):
+        patience.append(patience_ms)
+        if partitions[0].topic == "demo":
+            raise TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="there", timeout_ms=1, during="a test")
+        return read(cluster, layout, offset, partitions, patience_ms)
+
+    monkeypatch.setattr(marks, "record_at", record_at)
+
+    assert Query(world, query.checkpoint, **both).batch() == [b"other"]
+    assert max(patience) < 1_000, "nothing was waited for longer than a trigger waits"
+
+
 def test_the_lag_of_a_checkpoint_tells_of_a_log_that_was_replaced(world, capsys):
     query = Query(world)
     world.send(10)

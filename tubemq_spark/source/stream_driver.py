@@ -346,11 +346,14 @@ class StreamDriver:
             again = {place_of(partition) for partition in end.replaced}
             before = passed(start.marks, start.next_offsets)
             marks = [*(mark for mark in before if mark.place not in again), *marks]
+        # What waits for a look, or for its broker, has no range.
+        planned = {place_of(range_.partition) for range_ in ranges}
+        marks = [mark for mark in newest(marks) if mark.place in planned]
         if not marks:
             return ranges
         layout = self._planner.with_retries(self._planner.layouts.recent)
         try:
-            looked = self._marks.look(newest(marks), layout, patient=True)
+            looked = self._marks.look(marks, layout, patient=True)
         except TubeMQError as error:
             # Tasks wait for a broker that is away, and what is planned behind this looks again.
             logger.warning("it is not known whether logs are those that were planned of: %s", error)
