@@ -50,7 +50,7 @@ _PAUSE_SECONDS: Final = 0.5
 _UNSEEN_SECONDS: Final = 5.0
 """A broker that was not asked for longer may have been away in between, with other data afterwards: to start
 a Java broker, or to delete a topic and create it again, takes longer. Faster triggers pay for no look."""
-_UNSEEN_SECONDS_PER_MARK: Final = 0.2
+_UNSEEN_SECONDS_PER_MARK: Final = 0.4
 """A look costs the driver 2 ms of CPU: hundreds are done less often."""
 
 
