@@ -164,7 +164,7 @@ WRONG = [
         STREAM,
         {"startingOffsets": '{"v":7,"topics":{}}'},
         "TUBEMQ_OFFSETS_VERSION",
-        "Option 'startingOffsets' has format version 7, but this release only reads up to version 1; "
+        "Option 'startingOffsets' has format version 7, but this release only reads up to version 2; "
         "use the release of tubemq_spark that wrote it, or a newer one.",
     ),
     in_batch("startingOffsets", "latest", "latest", "every partition"),
