@@ -17,13 +17,11 @@ that package.
 **Threads.** No coroutine blocks the event loop, and none takes a thread while it waits for a message, for
 room or for a broker's answer. These threads exist, however many calls there are:
 
-- per connection of consumers one, which reads;
+- for consumers, the process's event loop and its scheduler, which all clients share, and short-lived ones for
+  what blocks, at most two per broker;
 - per stream to a gateway one, where producers go through gateways;
-- per consumer one that keeps its leases, and for a member of a group one more that carries out what the
-  master wants;
-- per process one for heartbeats to masters;
 - per client at most eight workers, made when they are first needed, for what blocks and is rare: opening
-  consumers, a question through a gateway; as many for closing, and as many for ``read`` (see ``workers``).
+  consumers, a question through a gateway; as many for closing, and as many for ``read`` through gateways.
 
 Producers move their messages in the event loop itself.
 
