@@ -11,11 +11,13 @@ import contextlib
 import ipaddress
 import logging
 import socket
-import threading
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
+
+if TYPE_CHECKING:
+    from asyncio.trsock import TransportSocket
 
 logger = logging.getLogger(__name__)
 
@@ -59,51 +61,7 @@ def is_address(host: str) -> bool:
     return True
 
 
-class LookUp:
-    """A look-up in a thread of its own, so that a resolver that does not answer holds up no other peer.
-
-    The thread ends when the system's resolver answers; nothing can end it before.
-    """
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Begin to look up a name.
-
-        Raises:
-            OSError: there is no descriptor left for it.
-            RuntimeError: there is no thread left for it.
-        """
-        self._endpoint = endpoint
-        self._addresses: list[Address]
-        self._error: OSError | None = None
-        self.receiver, self._sender = socket.socketpair()
-        """``receiver`` can be read when the look-up is over; its user closes it."""
-        try:
-            threading.Thread(target=self._run, name=f"tubemq-look-up-{endpoint.host}", daemon=True).start()
-        except BaseException:
-            self.receiver.close()
-            self._sender.close()
-            raise
-
-    def result(self) -> list[Address]:
-        """Return what was found, as ``addresses_of``, when the look-up is over.
-
-        Raises:
-            OSError: as ``addresses_of``.
-        """
-        if self._error is not None:
-            raise self._error
-        return self._addresses
-
-    def _run(self) -> None:
-        try:
-            self._addresses = addresses_of(self._endpoint)
-        except OSError as error:
-            self._error = error
-        finally:
-            self._sender.close()
-
-
-def note_reached(endpoint: Endpoint, connected: socket.socket) -> None:
+def note_reached(endpoint: Endpoint, connected: "socket.socket | TransportSocket") -> None:
     """Remember where a connection was made to."""
     with contextlib.suppress(OSError):  # the peer has hung up since, which its user will be told
         _reached[endpoint] = connected.family, connected.type, connected.proto, connected.getpeername()

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import os
 import ssl
+from asyncio.trsock import TransportSocket
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -69,6 +70,11 @@ class ByteConnection(asyncio.BufferedProtocol, abc.ABC):
         """Whether the connection was lost or closed."""
         return bool(self.lost_because)
 
+    @property
+    def socket(self) -> TransportSocket:
+        """The socket, whose descriptor and options may be used."""
+        return cast("TransportSocket", self._transport.get_extra_info("socket"))
+
     def close(self, because: str = "it was closed") -> None:
         """Close the connection; ``ended`` is set when the socket is closed."""
         self._lose(because)
@@ -76,10 +82,9 @@ class ByteConnection(asyncio.BufferedProtocol, abc.ABC):
     def abandon(self) -> None:
         """Drop the socket without telling the peer: in a forked child it belongs to the parent."""
         self.lost_because = self.lost_because or "it belongs to the parent process"
-        connected = self._transport.get_extra_info("socket")
         with contextlib.suppress(OSError), open(os.devnull, "rb") as nothing:  # noqa: PTH123 (a descriptor)
             # The number stays taken, so that what closes it later closes nothing else.
-            os.dup2(nothing.fileno(), connected.fileno())
+            os.dup2(nothing.fileno(), self.socket.fileno())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Use a transport."""
@@ -221,24 +226,23 @@ async def _first_that_answers(
     """Connect to the first address that takes it; each has an equal part of the time that is left."""
     loop = asyncio.get_running_loop()
     last_error = OSError("the name has no address")
-    for left, (family, _, number, address) in zip(range(len(candidates), 0, -1), candidates, strict=True):
-        host, port, *_ = address
-        made = make()
+    for left, address in zip(range(len(candidates), 0, -1), candidates, strict=True):
+        connection = make()  # what it raises once a socket is open would leave that open
         try:
             async with asyncio.timeout((ends_at - loop.time()) / left):
-                transport, _ = await loop.create_connection(
-                    lambda: made,  # noqa: B023 (it is called before the next)
-                    host,
-                    port,
-                    family=family,
-                    proto=number,
-                )
+                await _connect(connection, address)
         except OSError as error:
             last_error = error
         else:
-            addresses.note_reached(endpoint, transport.get_extra_info("socket"))
-            return made
+            addresses.note_reached(endpoint, connection.socket)
+            return connection
     raise last_error
+
+
+async def _connect(connection: ByteConnection, address: Address) -> None:
+    family, _, number, (host, port, *_) = address
+    loop = asyncio.get_running_loop()
+    await loop.create_connection(lambda: connection, host, port, family=family, proto=number)
 
 
 async def _agree(connection: ByteConnection, tls: TlsConfig, ends_at: float) -> None:

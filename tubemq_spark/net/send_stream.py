@@ -293,16 +293,14 @@ class _StreamConnection(ByteConnection):
             return
         self._report_at = count
         with contextlib.suppress(OSError):  # a system without such a mark reports every byte
-            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._transport.set_write_buffer_limits(0)
         self._connections.add(self)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            self._transport.get_extra_info("socket").setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_IN_KERNEL_BYTES
-            )
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_IN_KERNEL_BYTES)
 
     def resume_writing(self) -> None:
         # The transport is not prepared for being closed in here.
@@ -316,7 +314,7 @@ class _StreamConnection(ByteConnection):
 
     def _drain(self) -> None:
         """Receive what the peer sent before a write failed: the transport has stopped receiving."""
-        descriptor = self._transport.get_extra_info("socket").fileno()
+        descriptor = self.socket.fileno()
         if descriptor < 0:  # a simulation has none
             return
         with contextlib.suppress(OSError):  # nothing more is there
