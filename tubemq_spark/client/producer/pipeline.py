@@ -8,8 +8,9 @@ was known, or *refused*, which ``on_refused`` is told at once; *ended* when a br
 has failed for good: its batch's ``outcomes`` is told that, once, within ``delivery_timeout_ms``.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.log import SendLog
@@ -34,6 +35,55 @@ class Question(NamedTuple):
 
 Obstacle = Question | BrokerLink | TubeMQError
 """Why a message cannot be routed now: ask a server, its broker's share is full, or it is refused."""
+
+
+class SharedQuestions:
+    """What servers are asked now: who asks the same waits for the same answer.
+
+    A question that no caller waits for any more is cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[Question, asyncio.Task[Place]] = {}
+        self._callers: dict[asyncio.Task[Place], int] = {}
+        """How many wait for each; also those that end now."""
+        self._error: TubeMQError | None = None
+
+    async def ask(self, question: Question, begin: Callable[[], Coroutine[Any, Any, Place]]) -> Place:
+        """Return the answer to a question, which is begun unless it is asked already."""
+        task = self._tasks.get(question)
+        if task is None or task.done():
+            task = self._tasks[question] = asyncio.create_task(begin())
+            self._callers[task] = 0
+            task.add_done_callback(self._forget)
+        self._callers[task] += 1
+        try:
+            await asyncio.wait((task,))
+            if task.cancelled() and self._error is not None:
+                raise self._error
+            return task.result()
+        finally:
+            if not task.done():
+                self._callers[task] -= 1
+                if not self._callers[task]:
+                    self._tasks.pop(question, None)
+                    task.cancel()
+            elif self._tasks.get(question) is task:
+                del self._tasks[question]
+            # Its error holds this frame.
+            del task
+
+    def _forget(self, task: "asyncio.Task[Place]") -> None:
+        del self._callers[task]
+        if not task.cancelled():
+            task.exception()  # of one that its last caller has left
+
+    async def close(self, error: TubeMQError) -> None:
+        """Cancel all questions, and wait until they have ended; an error is the answer to them."""
+        self._error = error
+        for task in self._callers:
+            task.cancel()
+        await asyncio.gather(*self._callers, return_exceptions=True)
 
 
 class Pipeline(Protocol):

@@ -17,13 +17,13 @@ from tubemq_spark.client.metadata.topics import configured_partitions, refuse_im
 from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.partitioner import Place, PublishedTopic
+from tubemq_spark.client.producer.pipeline import Question, SharedQuestions
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff
-from tubemq_spark.net.shared_questions import SharedQuestions
 
 Listed = TypeVar("Listed")
 
@@ -50,7 +50,7 @@ class Routing:
         self._registering = asyncio.Lock()
         self._registered = False
         self._closed = False
-        self._questions: SharedQuestions[tuple[str, tuple[int, int] | None], Place] = SharedQuestions()
+        self._questions = SharedQuestions()
         self._asked: collections.Counter[str] = collections.Counter()
         """The topics that are asked for, and how often."""
         self._away: dict[TopicPartition, Deadline] = {}
@@ -69,7 +69,7 @@ class Routing:
     async def place(self, name: str, partition: tuple[int, int] | None) -> Place:
         """Return the same; ask a master, and wait for that, up to ``delivery_timeout_ms``."""
         return await self._questions.ask(
-            (name, partition), lambda: self._place(name, partition, self._deadline())
+            Question(name, partition), lambda: self._place(name, partition, self._deadline())
         )
 
     async def place_once(self, name: str, partition: tuple[int, int] | None) -> Place:

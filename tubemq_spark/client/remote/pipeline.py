@@ -19,7 +19,7 @@ from tubemq_spark.client.metadata.topics import refuse_impossible_name
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.partitioner import Place, PublishedTopic
-from tubemq_spark.client.producer.pipeline import Obstacle, Pipeline, Question
+from tubemq_spark.client.producer.pipeline import Obstacle, Pipeline, Question, SharedQuestions
 from tubemq_spark.client.producer.statistics import BrokerCounts, ProducerStatistics
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.publish_window import Parcel, PublishWindow
@@ -28,7 +28,6 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff
-from tubemq_spark.net.shared_questions import SharedQuestions
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.failures import from_proto
 from tubemq_spark.protocol.gateway.packed import INT32, INT64, MalformedMessageError, codes, unpack
@@ -76,7 +75,7 @@ class GatewayPipeline(Pipeline):
         self._topics: dict[str, _Topic] = {}
         self._partitions: set[tuple[str, tuple[int, int] | None]] = set()
         """The partitions that there are, as far as that was asked for."""
-        self._questions: SharedQuestions[tuple[str, tuple[int, int] | None], Place] = SharedQuestions()
+        self._questions = SharedQuestions()
         self._room_lock = asyncio.Lock()
         """Callers of ``accept`` stand in line for it."""
         self._changed = asyncio.Event()
@@ -112,7 +111,7 @@ class GatewayPipeline(Pipeline):
         """Return the same; ask gateways, again and again for ``delivery_timeout_ms``."""
         self.refuse_if_ended()
         return await self._questions.ask(
-            (topic, partition), functools.partial(self._ask_patiently, topic, partition)
+            Question(topic, partition), functools.partial(self._ask_patiently, topic, partition)
         )
 
     async def place_once(self, topic: str, partition: tuple[int, int] | None) -> Place:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tubemq_spark.net.shared_questions import SharedQuestions
+from tubemq_spark.client.producer.pipeline import SharedQuestions
 
 
 class Oracle:
