@@ -49,6 +49,8 @@ class BrokerLinks:
         """Until when each is not asked whether it answers."""
         self._probe = probe
         self._probes: dict[BrokerLink, asyncio.Task[bool]] = {}
+        self._probing: set[asyncio.Task[bool]] = set()
+        """All probes that have not ended, also those that are not waited for any more."""
         self.on_answer: Callable[[], object] = lambda: None
         """Called when a probe has ended."""
         self._crowded: set[BrokerLink] = set()
@@ -113,8 +115,13 @@ class BrokerLinks:
         probe = self._probes.get(link)
         if probe is None:
             probe = self._probes[link] = asyncio.create_task(self._probe(link.endpoint))
-            probe.add_done_callback(lambda _: self.on_answer())
+            self._probing.add(probe)
+            probe.add_done_callback(self._end_probe)
         return probe.result() if probe.done() else None
+
+    def _end_probe(self, probe: "asyncio.Task[bool]") -> None:
+        self._probing.discard(probe)
+        self.on_answer()
 
     def _forget_failure(self, link: BrokerLink) -> None:
         self._avoided.pop(link, None)
@@ -129,11 +136,10 @@ class BrokerLinks:
 
     async def close(self) -> None:
         """Ask no broker any more, and wait until none is asked."""
-        probes = list(self._probes.values())
         self._probes.clear()
-        for probe in probes:
+        for probe in self._probing:
             probe.cancel()
-        await asyncio.gather(*probes, return_exceptions=True)
+        await asyncio.gather(*self._probing, return_exceptions=True)
 
     def share_out(self, messages: int, size: int) -> None:
         """Give each broker its share of the window, and pass over those that hold it already."""

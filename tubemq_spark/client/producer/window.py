@@ -24,7 +24,7 @@ for it. Messages are queued and put in flight by runs; one that waits is a run o
   and that messages *aside* (``BrokerLinks``) do not count to the limit of messages: their brokers are not
   expected to answer now, and others go on.
 - A broker that is stalled has no more in flight than when it was last heard of; after a failure, one run.
-- Who submits passes over brokers whose shares are ``full``, or waits for them (``make_room_at``).
+- Who submits passes over brokers whose shares are ``full``, or waits for them (``room_at``).
 - A queue is in the order of acceptance but for what was sent again, which stands before younger messages.
 - With ``retry_ambiguous`` off, a message that may have been stored is given to no connection again. Every
   place where an attempt ends without a clear answer tells ``Resending``, which raises then.
@@ -176,13 +176,10 @@ class SendWindow:
             self._moved_at = self._loop.time()
         if self.error is not None:
             return
-        try:
+        with self._breaking_off():
             self._pass_time()
             self._accept(runs)
             self._links.share_out(self._limit, self._max_bytes)
-        except Exception as error:  # noqa: BLE001 (as in ``_move``)
-            self.break_off(error)
-            return
         if not self._moves_soon:
             # What is submitted without a pause leaves together.
             self._moves_soon = True
@@ -326,7 +323,7 @@ class SendWindow:
         """Take in an event; write and time out what is due; plan the next look."""
         if self.error is not None:
             return
-        try:
+        with self._breaking_off():
             self._pass_time()
             if event is not None:
                 event(*arguments)
@@ -341,13 +338,18 @@ class SendWindow:
                     self._time_out(link)
             self._links.look(self._now)
             self._set_timer()
+        if self.error is None:
+            self._look_at_waiting()
+
+    @contextlib.contextmanager
+    def _breaking_off(self) -> Iterator[None]:
+        """Fail for good at any error: which messages it caught between two places is unknown."""
+        try:
+            yield
         except BaseException as error:
-            # Also an unexpected one: which messages it caught between two places is unknown.
             self.break_off(error)
             if not isinstance(error, Exception):
                 raise
-            return
-        self._look_at_waiting()
 
     def _pass_time(self) -> None:
         if self._loop is None:
@@ -490,11 +492,9 @@ class SendWindow:
     def _write_now(self) -> None:
         self._writes_soon = False
         if self.error is None:
-            try:
+            with self._breaking_off():
                 self._write_all()
                 self._set_timer()
-            except Exception as error:  # noqa: BLE001 (as in ``_move``)
-                self.break_off(error)
 
     def _write(self, link: BrokerLink) -> None:
         if link.stream is None:
