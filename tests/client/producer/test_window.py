@@ -539,10 +539,31 @@ async def test_the_share_of_a_broker_is_bounded_by_bytes_and_full_for_it_alone(w
     assert sent[well] > 500
     setattr(net, wrong, set())
     async with asyncio.timeout(10):
-        await window.room_at(sick)
+        await window.other_shares()
+    assert not sick.full
     await window.flush()
     assert (window.full, window._links.aside, sick.messages) == (frozenset(), 0, 0)
     assert len(net.stored) >= sent.total()
+
+
+@in_virtual_time
+async def test_a_broker_whose_share_is_full_is_passed_over_also_when_the_others_hold_theirs():
+    net, window = run([], 3, max_in_flight_bytes=3_000, max_in_flight=64, delivery_timeout_ms=600_000)
+    net.refusing = {FROZEN: ErrCode.SERVICE_UNAVAILABLE}
+    sick = net.broker(FROZEN)
+    key = next(b"%d" % n for n in range(99) if net.choose(b"%d" % n).link is sick)
+    for _ in range(600):  # until it answers a probe between two refusals
+        if not sick.full:
+            await submit(window, net.message(b"x", key))
+        elif not net.links._avoided:
+            break
+        await asyncio.sleep(0.1)
+    assert (window.full, net.links._avoided) == ({FROZEN}, {})
+    for broker in (1, 3):
+        net.links.crowd(net.broker(broker))
+    passed_over, failing = net.links.passed_over, net.links.failing
+    chosen = {net.partitioner.by_turn(1, 1, passed_over, failing)[0].link for _ in range(6)}
+    assert chosen == {net.broker(1), net.broker(3)}
 
 
 @pytest.mark.parametrize(("brokers", "former", "most"), [(2, 100, 60), (3, 0, 40)])

@@ -166,7 +166,7 @@ class BrokerPipeline(Pipeline):
 
     async def _overcome(self, obstacle: Obstacle, refused: dict[Question, TubeMQError]) -> TubeMQError | None:
         if isinstance(obstacle, BrokerLink):
-            await self._window.room_at(obstacle)
+            await self._window.other_shares()
         return await super()._overcome(obstacle, refused)
 
     def _count_callers(self, change: int) -> None:

@@ -207,5 +207,5 @@ class BrokerLinks:
 
     def _update(self) -> None:
         troubled = {link for link in self._crowded if link.troubles or link.silent} | self._avoided.keys()
-        self.failing = frozenset(link.broker_id for link in troubled)
-        self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing | self.full
+        self.failing = frozenset(link.broker_id for link in troubled) | self.full
+        self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing

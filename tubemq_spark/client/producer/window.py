@@ -24,7 +24,7 @@ for it. Messages are queued and put in flight by runs; one that waits is a run o
   and that messages *aside* (``BrokerLinks``) do not count to the limit of messages: their brokers are not
   expected to answer now, and others go on.
 - A broker that is stalled has no more in flight than when it was last heard of; after a failure, one run.
-- Who submits passes over brokers whose shares are ``full``, or waits for them (``room_at``).
+- Who submits passes over brokers whose shares are ``full``, or waits for them (``other_shares``).
 - A queue is in the order of acceptance but for what was sent again, which stands before younger messages.
 - With ``retry_ambiguous`` off, a message that may have been stored is given to no connection again. Every
   place where an attempt ends without a clear answer tells ``Resending``, which raises then.
@@ -165,9 +165,10 @@ class SendWindow:
         fitting = bisect_right(ends, ends[first] + most_bytes, first + 1) - first - 1
         return max(1, min(fitting, self._limit - self._moving, _MESSAGES_PER_RUN))
 
-    async def room_at(self, link: BrokerLink) -> None:
-        """Return when a broker's share is not full."""
-        await self._count_wait(lambda: not link.full)
+    async def other_shares(self) -> None:
+        """Return when the share of another broker is full, or that of one is full no more."""
+        full = self._links.full
+        await self._count_wait(lambda: self._links.full != full)
 
     def submit(self, runs: Sequence[Run]) -> None:
         """Accept messages, as many as there was room for."""
