@@ -24,10 +24,8 @@ from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
-_LATEST_S: Final = 0.51
+LATEST_S: Final = 0.51
 """Messages whose time is over are looked for that often."""
-
-
 _UNCLEAR_EXCEPTIONS: Final = frozenset({"InvocationTargetException", "ServiceStoppingException"})
 """What brokers of these worlds answer after which a message may be stored, or not."""
 
@@ -183,24 +181,24 @@ class Ledger:
             by_partition[message.partition].append(message)
         expected = [_receipt(partition, some, sums) for partition, some in sorted(by_partition.items())]
         assert list(receipts) == expected, f"{receipts} instead of {expected}"
-        told = self.ended
+        ended = self.ended
         assert statistics.stored == len(self.stored)
-        assert statistics.requests == sum(message.attempts for message in told)
-        assert statistics.retries == sum(max(0, message.attempts - 1) for message in told)
+        assert statistics.requests == sum(message.attempts for message in ended)
+        assert statistics.retries == sum(max(0, message.attempts - 1) for message in ended)
         unclear = sum(
             broker.unanswered
             + sum(count for code, count in broker.refused.items() if _is_unclear(code))
             + sum(count for name, count in broker.exceptions.items() if name in _UNCLEAR_EXCEPTIONS)
             for broker in statistics.brokers
         )
-        assert unclear == sum(message.unanswered for message in told)
+        assert unclear == sum(message.unanswered for message in ended)
 
     def _check_end(self, message: Sent) -> None:
         if message.accepted_by is None:
             return
         assert message.ended_at is not None, f"{message} has no outcome"
         took_s = message.ended_at - message.accepted_by
-        assert took_s <= self._delivery_s + _LATEST_S, f"{message} ended after {took_s} s"
+        assert took_s <= self._delivery_s + LATEST_S, f"{message} ended after {took_s} s"
 
     def _check_copies(self, message: Sent, copies: Sequence[Copy]) -> None:
         for copy in copies:
@@ -222,6 +220,7 @@ class Ledger:
             assert message.unanswered, message
         assert message.ended_at is not None or not copies, f"{message} was not accepted, but {copies}"
         if self._cannot_count(message):
+            assert message.error is None or message.error.may_be_stored or not copies, (message, copies)
             return
         assert len(copies) <= most, f"{message} is there {len(copies)} times: {copies}"
         if not self._retry_ambiguous:

@@ -85,8 +85,8 @@ class SingleMessages:
         """Close the producer, which waits so long for outcomes, and says how many messages it abandons."""
         abandoned = await self._producer.close(timeout)
         await asyncio.sleep(_SOON_S)
-        told = [message.error for message, _ in self._futures if message.error is not None]
-        count = sum(error.condition == "TUBEMQ_MESSAGE_ABANDONED" for error in told)
+        errors = [message.error for message, _ in self._futures if message.error is not None]
+        count = sum(error.condition == "TUBEMQ_MESSAGE_ABANDONED" for error in errors)
         forgotten = sum(message.forgotten for message, _ in self._futures)
         assert count <= abandoned <= count + forgotten, f"{abandoned} abandoned, but {count} told so"
 

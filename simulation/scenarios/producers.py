@@ -1,12 +1,12 @@
 """A producer with several senders, while brokers, masters, the network and the senders do what they like.
 
-Laws: every message that is accepted has one outcome within its time; what is told to be stored is there, at
-that place, unless its broker lost it, and there are no more copies than attempts whose answer left that open;
-what has failed without such an attempt is not there, nor is what was refused, or cancelled before it was
-accepted; keys and named partitions are kept to, in order if that is asked for; receipts and statistics add up
-to the outcomes; ``flush`` returns when what was accepted before has ended; when all is well again, messages
-are stored with their first attempt, and an empty window takes at once what it holds; a partition that is not
-listed gets nothing; closing ends soon, and nothing is left.
+Laws: every message that is accepted has one outcome within its time; a message that is reported as stored is
+at the reported offset, unless its broker lost it in a crash, and has at most one copy more for each attempt
+without a clear answer; one that failed with no such attempt is not stored, nor is one that was refused, or
+cancelled before it was accepted; keys and named partitions are kept to, in order if that is asked for;
+receipts and statistics add up to the outcomes; ``flush`` returns when what was accepted before has ended;
+when all is well again, messages are stored with their first attempt, and an empty window takes at once what
+it holds; a partition that is not listed gets nothing; closing ends soon, and nothing is left.
 
 In some universes an ``AsyncProducer`` sends the messages one by one. Its laws besides: a note on a
 ``CancelledError`` says truly whether the message was accepted; ``flush`` raises the first failure of which
@@ -31,7 +31,7 @@ from simulation.cluster_troubles import (
     refuse_sessions,
 )
 from simulation.faults import LOST, WRONG, carry_out_late
-from simulation.sent import Ledger, Sent, Told, batch_of, partitioner
+from simulation.sent import LATEST_S, Ledger, Sent, Told, batch_of, partitioner
 from simulation.singly import SingleMessages
 from simulation.sockets import limit_sockets
 from tubemq_spark.client.config import ClientConfig
@@ -47,7 +47,6 @@ _TOPICS: Final = ("demo", "more")
 _SENDERS: Final = 3
 _PERIOD_S: Final = 5.0
 _TIMEOUT_S: Final = 2.0
-_LATEST_S: Final = 0.51
 _CALM_S: Final = 70.0
 """After so long a producer remembers no troubles: it passes over a broker for 48 s at most."""
 _WELL_S: Final = 1.0
@@ -111,7 +110,6 @@ async def _all_well(producing: "_Producing") -> None:
     while await producing.send_free(config.max_in_flight) > 0.0:
         assert producing.tries < 60, "an empty window does not take what it holds"
         await asyncio.sleep(_WELL_S)
-    began = producing.cluster.world.time
     sent = [message for _ in range(3) for message in await producing.send(1, 5)]
     await asyncio.sleep(_WELL_S)
     for message in sent:
@@ -120,20 +118,20 @@ async def _all_well(producing: "_Producing") -> None:
         if message.key is not None and message.named is None:
             listed = producing.cluster.listings(message.topic)[-1][1]
             assert message.partition == partitioner(listed).by_key(message.key).partition, message
-    assert all(message.ended_at >= began for message in sent if message.ended_at is not None)
 
 
 async def _closed_broker(producing: "_Producing") -> None:
-    """Close a broker to producers that refuses everything: its messages wait, and nothing is sent to it."""
+    """Close a broker to producers: messages for it wait, and nothing is sent to it."""
     cluster = producing.cluster
     broker = chance.one_of(cluster.brokers)
-    cluster.close(broker)
     config = producing.config
     # In a small window a long message that waits leaves no room for others.
     if config.delivery_timeout_ms < 30_000 or config.max_in_flight_bytes < 3_000:
         return
     if not producing.named_before(broker):
         return
+    simloom.reached("a closed broker")
+    cluster.close(broker)
     await asyncio.sleep(_PERIOD_S + _WELL_S)
     began = cluster.world.time
     waiting = await producing.send_to(broker)
@@ -184,7 +182,7 @@ class _Producing:
         self.singly = SingleMessages(cluster.world, self.pipeline) if chance.happens(40) else None
         """What sends instead of batches."""
         # A message may wait as long for those in the window before it.
-        self._flush_s = delivery_s + _LATEST_S * (1 if self.singly is None else 2)
+        self._flush_s = delivery_s + LATEST_S * (1 if self.singly is None else 2)
         self.ledger = Ledger(
             cluster,
             self._flush_s,
@@ -280,7 +278,7 @@ class _Producing:
     async def _stop(self, tasks: Sequence[asyncio.Task[None]]) -> None:
         self._stopping = True
         # A batch may wait for several windows, and for topics that cannot be published to.
-        async with asyncio.timeout(30 * (self.config.delivery_timeout_ms / 1000 + _LATEST_S)):
+        async with asyncio.timeout(30 * (self.config.delivery_timeout_ms / 1000 + LATEST_S)):
             await asyncio.gather(*tasks)
 
     def _check_counts(self) -> None:
