@@ -26,11 +26,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._now
 
     def stand_still(self, seconds: float) -> None:
-        """Have time pass in which nothing happens, as if the process were stopped."""
+        """Advance the clock while nothing runs, as if the process were stopped."""
         self._now += seconds
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Have time pass until the next timer is due."""
+        """Advance the clock to the next timer; there are no sockets to report."""
         if timeout is None:
             raise RuntimeError("what is awaited never happens")
         self._now += timeout + _TICK_S

@@ -254,7 +254,7 @@ class SendWindow:
             self._move(self._receive, stream, data)
 
     def stream_lost(self, stream: SendStream, error: TubeMQError) -> None:
-        """Take that there is no stream any more."""
+        """Note that a stream has ended."""
         link = self._owners.pop(stream, None)
         if link is None:
             return
