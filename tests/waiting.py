@@ -1,5 +1,6 @@
-"""Waiting for what another thread is about to do."""
+"""Waiting for what another thread or task is about to do."""
 
+import asyncio
 import time
 
 
@@ -11,3 +12,10 @@ def wait_until(condition, seconds=5.0):
         assert waited < seconds, "it did not happen in time"
         # What takes longer is looked at less often: a look may be a call.
         time.sleep(min(0.002 + waited / 10, 0.02))
+
+
+async def until(condition, seconds=20.0):
+    """Do the same in an event loop, which goes on meanwhile."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)

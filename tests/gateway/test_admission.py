@@ -8,6 +8,7 @@ import threading
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.waiting import until
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.admission import (
     Admission,
@@ -290,12 +291,6 @@ def run(scenario, *, threads=2, waiting=1, patience_s=5.0):
             assert await turns.close(5) == 0
 
     return asyncio.run(whole())
-
-
-async def until(condition):
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def test_a_call_that_finds_no_thread_and_no_place_to_wait_is_refused_at_once():

@@ -19,9 +19,3 @@ def coroutine(test):
         asyncio.run(limited())
 
     return run
-
-
-async def until(condition):
-    """Return when a condition holds that another thread or coroutine is about to bring about."""
-    while not condition():
-        await asyncio.sleep(0.002)

@@ -7,9 +7,10 @@ import pytest
 
 from testkit.children import forks, in_child
 from tests.client.aio.consuming import PARTITIONS, assigned, begin_to_fetch, client_of, take, threads
-from tests.client.aio.running import coroutine, until
+from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
+from tests.waiting import until
 from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ

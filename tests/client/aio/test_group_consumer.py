@@ -6,10 +6,11 @@ import collections
 import pytest
 
 from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, member, threads
-from tests.client.aio.running import coroutine, until
+from tests.client.aio.running import coroutine
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
 from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
+from tests.waiting import until
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError

@@ -6,7 +6,8 @@ import threading
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.client.aio.running import coroutine, until
+from tests.client.aio.running import coroutine
+from tests.waiting import until
 from tubemq_spark.client.aio.home import HomeLoop
 from tubemq_spark.errors import ProduceError
 

@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from testkit.children import forks, in_child
-from tests.client.aio.running import SECONDS, coroutine, until
+from tests.client.aio.running import SECONDS, coroutine
 from tests.client.scripted_cluster import HANG_UP, SILENT, STORE, refuse, scripted_cluster
+from tests.waiting import until
 from tubemq_spark.client import SendBatch, TubeMQClient, open_clients
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.errors import ConsumeError, OptionError, ProduceError, TubeMQConnectionError

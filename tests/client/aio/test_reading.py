@@ -7,9 +7,10 @@ import threading
 import pytest
 
 from tests.client.aio.consuming import client_of
-from tests.client.aio.running import coroutine, until
+from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached
+from tests.waiting import until
 from tubemq_spark.client.aio.reading import Reading, items_of_thread
 from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ

@@ -10,10 +10,10 @@ import weakref
 
 import pytest
 
-from tests.client.aio.running import coroutine, until
+from tests.client.aio.running import coroutine
 from tests.client.assigned import TOPIC, partition
 from tests.client.members import client_of, member, shares
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.protocol.constants import Method

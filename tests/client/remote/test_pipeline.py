@@ -12,7 +12,7 @@ import pytest
 
 from tests.client.remote.scripted_gateway import scripted
 from tests.cluster import gateways as running
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.producer.outgoing import outgoing_batch
 from tubemq_spark.client.remote import publish_window
@@ -27,20 +27,20 @@ from tubemq_spark.protocol.send_batch import BytesColumn, Coded, SendBatch
 
 @pytest.fixture
 def parts():
-    with running.three_brokers(gateways=2) as made:
-        yield made
+    with running.three_brokers(gateways=2) as fleet:
+        yield fleet
 
 
 def stored(parts):
     """Return how often each body is stored."""
     layout = parts.cluster.layout(["demo"])
     bounds = parts.cluster.bounds(layout).complete()
-    found = collections.Counter()
+    counts = collections.Counter()
     for partition in layout.partitions:
         request = layout.request(OffsetRange(partition, *bounds[partition.store_id]), own_store=True)
         for batch in parts.cluster.read_range(request, fail_on_loss):
-            found.update(batch.columns.message(row).value for row in range(len(batch.columns)))
-    return found
+            counts.update(batch.columns.message(row).value for row in range(len(batch.columns)))
+    return counts
 
 
 def bodies(start, count):
@@ -57,13 +57,13 @@ def test_no_message_is_lost_when_the_gateway_is_killed_before_a_flush(parts):
         sender.flush()
         receipts = sender.receipts()
 
-    found = stored(parts)
-    assert found.keys() == set(bodies(0, 300))
-    assert {found[body] for body in bodies(0, 100)} == {1}
+    counts = stored(parts)
+    assert counts.keys() == set(bodies(0, 300))
+    assert {counts[body] for body in bodies(0, 100)} == {1}
     assert sum(receipt.count for receipt in receipts) == 300
     assert sum(receipt.checksum for receipt in receipts) == sum(map(zlib.crc32, bodies(0, 300)))
     again = sum(receipt.retried for receipt in receipts)
-    assert sum(found.values()) - 300 <= again <= 200
+    assert sum(counts.values()) - 300 <= again <= 200
     assert sum(receipt.unanswered for receipt in receipts) == again
 
 
@@ -245,17 +245,12 @@ class Gateway:
                 self.may_answer.set()
                 await pipeline.close()
 
-    async def until(self, condition):
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0.001)
-
 
 async def test_callers_that_ask_for_the_same_wait_together():
     gateway = Gateway()
     async with gateway.pipeline() as pipeline:
         one, other = (asyncio.create_task(pipeline.place("demo", None)) for _ in range(2))
-        await gateway.until(lambda: "CheckTopic" in gateway.calls)
+        await until(lambda: "CheckTopic" in gateway.calls)
         one.cancel()
         gateway.may_answer.set()
         assert (await other).topic.max_message_bytes == 20
@@ -268,7 +263,7 @@ async def test_who_asks_a_pipeline_that_is_closed_is_told_that():
     gateway = Gateway()
     async with gateway.pipeline() as pipeline:
         asking = asyncio.create_task(pipeline.place("demo", None))
-        await gateway.until(lambda: "CheckTopic" in gateway.calls)
+        await until(lambda: "CheckTopic" in gateway.calls)
         await pipeline.close()
         with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
             await asking
@@ -319,7 +314,7 @@ async def test_single_messages_under_way_are_bounded():
         gateway.may_answer.clear()
         outgoing, _ = outgoing_batch(SendBatch.of("demo", [b"x"] * 5))
         accepting = asyncio.create_task(pipeline.accept(outgoing, 0, 5))
-        await gateway.until(lambda: gateway.batches)
+        await until(lambda: gateway.batches)
         assert pipeline.unacknowledged == 2
         gateway.may_answer.set()
         await accepting

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from testkit.virtual_loop import in_virtual_time
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import GatewayError, ProduceError
 from tubemq_spark.gateway.admission import Owner, Room
@@ -21,9 +22,10 @@ def config(**settings):
 
 
 def run(scenario, **changes):
-    """Run a scenario with pipelines, which reach no server, and the room that they take."""
+    """Run a scenario, in virtual time, with pipelines that reach no server, and the room that they take."""
     settings = GatewaySettings(master_servers=MASTERS, node_name="g1", **changes)
 
+    @in_virtual_time
     async def whole():
         room = Room(2)
         pipelines = Pipelines(settings, room)
@@ -34,7 +36,7 @@ def run(scenario, **changes):
             assert room.used == 0
             assert pipelines.closing == 0
 
-    asyncio.run(whole())
+    whole()
 
 
 def test_equal_settings_share_a_pipeline():
@@ -79,19 +81,18 @@ def test_a_broken_one_is_taken_by_no_other_and_closed_when_its_last_user_leaves(
     run(scenario)
 
 
-def test_one_that_is_not_used_for_a_while_is_closed(monkeypatch):
-    monkeypatch.setattr(publishing, "_IDLE_S", 0.02)
-
+def test_one_that_is_not_used_for_a_while_is_closed():
     async def scenario(pipelines, room):
         first = pipelines.take(config(), ANN, detailed=False)
         pipelines.give(first)
         assert pipelines.take(config(), ANN, detailed=False) is first
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(publishing._IDLE_S + 1)
         assert room.used == 1, "it is in use again"
         pipelines.give(first)
-        async with asyncio.timeout(5):
-            while room.used:
-                await asyncio.sleep(0.001)
+        await asyncio.sleep(publishing._IDLE_S - 1)
+        assert room.used == 1
+        await asyncio.sleep(2)
+        assert room.used == 0
         assert pipelines.take(config(), ANN, detailed=False) is not first
 
     run(scenario)
