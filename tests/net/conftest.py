@@ -1,4 +1,7 @@
-"""An authority, and what clients and servers need of it: what the tests of TLS share."""
+"""What tests share: an authority, what clients and servers need of it, and an address without answers."""
+
+import contextlib
+import socket
 
 import pytest
 
@@ -24,3 +27,17 @@ def pair(authority):
 @pytest.fixture(scope="module")
 def server_tls(pair):
     return ServerTls(str(pair.cert), str(pair.key))
+
+
+@pytest.fixture
+def full():
+    """An address whose backlog is full: it answers nothing, as if packets were dropped."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            filler = sockets.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield listener.getsockname()

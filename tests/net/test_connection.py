@@ -463,20 +463,6 @@ async def test_a_peer_that_is_not_there():
     assert caught.value.retriable
 
 
-@pytest.fixture
-def full():
-    """An address whose backlog is full: it answers nothing, as if packets were dropped."""
-    with contextlib.ExitStack() as held:
-        listener = held.enter_context(socket.socket())
-        listener.bind((HERE, 0))
-        listener.listen(0)
-        for _ in range(4):
-            filler = held.enter_context(socket.socket())
-            filler.setblocking(False)
-            filler.connect_ex(listener.getsockname())
-        yield listener.getsockname()
-
-
 @in_a_loop
 async def test_a_connection_that_is_not_made_in_time_is_given_up(full):
     with pytest.raises(TubeMQConnectionError, match="timed out"):

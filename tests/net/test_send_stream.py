@@ -12,14 +12,12 @@ import pytest
 
 from testkit.certificates import Authority
 from testkit.children import forks, in_child
-from tests.net.test_connection import HERE, full, in_a_loop, speaking
+from tests.net.test_connection import HERE, in_a_loop, speaking
 from tubemq_spark.errors import OptionError, TlsError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
 from tubemq_spark.net.send_stream import SendStreams
 from tubemq_spark.net.tls import ServerTls, TlsConfig
-
-__all__ = ["full"]
 
 
 class Owner:
@@ -61,18 +59,18 @@ class Owner:
 
 @contextlib.asynccontextmanager
 async def streams(timeout_ms=60_000, tls=None):
-    made = SendStreams(timeout_ms, tls)
+    opened = SendStreams(timeout_ms, tls)
     try:
-        yield made
+        yield opened
     finally:
-        await made.close()
+        await opened.close()
 
 
 @contextlib.asynccontextmanager
 async def connecting(endpoint, timeout_ms=60_000, tls=None):
-    async with streams(timeout_ms, tls) as made:
+    async with streams(timeout_ms, tls) as opened:
         owner = Owner()
-        stream = made.connect(endpoint, owner)
+        stream = opened.connect(endpoint, owner)
         assert stream.connecting
         assert not stream.writable
         yield stream, owner
@@ -315,15 +313,15 @@ async def test_a_connection_that_is_not_made_in_time_is_given_up(full):
 @in_a_loop
 async def test_closing_closes_every_connection(full):
     async with connected() as (stream, owner, _):
-        async with streams() as made:
+        async with streams() as opened:
             with socket.create_server((HERE, 0)) as listener:
-                opened = made.connect(Endpoint(*listener.getsockname()), owner)
-                half_open = made.connect(Endpoint(*full), owner)
+                established = opened.connect(Endpoint(*listener.getsockname()), owner)
+                half_open = opened.connect(Endpoint(*full), owner)
                 with (await asyncio.to_thread(listener.accept))[0] as second:
-                    await owner.until(lambda: opened.writable)
-                    await made.close()
+                    await owner.until(lambda: established.writable)
+                    await opened.close()
                     assert second.recv(1) == b""
-        assert opened.closed
+        assert established.closed
         assert half_open.closed
         assert stream.writable
         assert not owner.errors
@@ -333,14 +331,14 @@ async def test_closing_closes_every_connection(full):
 @in_a_loop
 async def test_a_child_drops_the_sockets_and_the_peer_hears_nothing():
     with socket.create_server((HERE, 0)) as listener:
-        async with streams() as made:
+        async with streams() as opened:
             owner = Owner()
-            stream = made.connect(Endpoint(*listener.getsockname()), owner)
+            stream = opened.connect(Endpoint(*listener.getsockname()), owner)
             with (await asyncio.to_thread(listener.accept))[0] as peer:
                 await owner.until(lambda: stream.writable)
 
                 def check():
-                    made.abandon()
+                    opened.abandon()
                     assert stream.closed
                     stream.close()
 
