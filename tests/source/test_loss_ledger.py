@@ -79,7 +79,7 @@ def stream(ledger, **options):
 
 
 def without_marks(offset):
-    return {"v": 1, "topics": offset["topics"]}
+    return {**{key: value for key, value in offset.items() if key != "marks"}, "v": 1}
 
 
 def at(**offsets):

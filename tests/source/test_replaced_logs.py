@@ -36,8 +36,8 @@ OLD, LATER = 60, 40
 @pytest.fixture
 def world(tmp_path, request):
     """A server; its topic has one store with one partition unless a test says otherwise."""
-    with World(tmp_path, shape=getattr(request, "param", (1, 1))) as made:
-        yield made
+    with World(tmp_path, shape=getattr(request, "param", (1, 1))) as world:
+        yield world
 
 
 def of_shapes(*shapes):
@@ -198,6 +198,8 @@ def test_a_log_that_was_replaced_under_a_stopped_query_is_noticed(world, kind, c
     again = HOW[how](Query(world, query.checkpoint, failondataloss="false"))
     if lost == "REPLACED":
         assert sorted(again) == sorted(before[:left] + new)
+    else:
+        assert again == [], "it goes on at the end"
 
 
 def run_until_it_ends(query):
@@ -367,32 +369,24 @@ def batch_read(world, checkpoint, **options):
     ]
 
 
-def test_offsets_of_a_query_that_a_batch_begins_at_are_looked_at(world):
+def stream_read(world, checkpoint, **options):
+    return Query(world, startingoffsets=json.dumps(checkpoint), **options).batch()
+
+
+@pytest.mark.parametrize("read", [batch_read, stream_read])
+def test_offsets_of_a_query_that_another_one_begins_at_are_looked_at(world, read):
     query = Query(world)
     world.send(10)
     query.batch()
     more = world.send(2)
-    assert batch_read(world, query.checkpoint) == more
+    assert read(world, query.checkpoint) == more
     world.created_again()
     new = world.send(15)
 
     with pytest.raises(DataLossError, match="REPLACED"):
-        batch_read(world, query.checkpoint)
-    assert batch_read(world, query.checkpoint, failondataloss="false") == new
-
-
-def test_offsets_of_a_query_that_another_query_starts_at_are_looked_at(world):
-    query = Query(world)
-    world.send(10)
-    query.batch()
-    world.created_again()
-    new = world.send(15)
-    beginning = {"startingoffsets": json.dumps(query.checkpoint)}
-
-    with pytest.raises(DataLossError, match="REPLACED"):
-        Query(world, **beginning).batch()
+        read(world, query.checkpoint)
     tolerant = {"failondataloss": "false", "lossledger": f"file://{world.folder}/ledger"}
-    assert Query(world, **beginning, **tolerant).batch() == new
+    assert read(world, query.checkpoint, **tolerant) == new
     assert [str(loss) for loss in world.losses] == ["REPLACED demo/1:0 [280, 280)"]
 
 
@@ -441,16 +435,21 @@ def test_messages_that_a_crash_took_are_told_of_though_their_offsets_are_used_ag
     assert again.batch() == before[:15] + new
 
 
-def refuse(monkeypatch, numbers):
-    """Let brokers not answer some of the next questions for records, which are counted from 0 on."""
-    read, asked = marks.record_at, itertools.count()
+def refuse(monkeypatch, numbers=(), topic=None):
+    """Make the reads of records with these numbers, counted from 0, or of a topic, time out.
 
-    def record_at(*arguments):
-        if next(asked) in numbers:
+    Return how long each read was to wait, in milliseconds.
+    """
+    read, asked, patience = marks.record_at, itertools.count(), []
+
+    def record_at(cluster, layout, offset, partitions, patience_ms):
+        patience.append(patience_ms)
+        if next(asked) in numbers or partitions[0].topic == topic:
             raise TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="there", timeout_ms=1, during="a test")
-        return read(*arguments)
+        return read(cluster, layout, offset, partitions, patience_ms)
 
     monkeypatch.setattr(marks, "record_at", record_at)
+    return patience
 
 
 def test_a_log_that_was_replaced_begins_again_once_though_it_has_no_mark(
@@ -498,15 +497,7 @@ def test_a_topic_whose_mark_cannot_be_read_holds_up_no_other(world, monkeypatch)
     send()
     assert sorted(query.batch()) == [b"demo", b"other"]
     send()
-    read, patience = marks.record_at, []
-
-    def record_at(cluster, layout, offset, partitions, patience_ms):
-        patience.append(patience_ms)
-        if partitions[0].topic == "demo":
-            raise TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="there", timeout_ms=1, during="a test")
-        return read(cluster, layout, offset, partitions, patience_ms)
-
-    monkeypatch.setattr(marks, "record_at", record_at)
+    patience = refuse(monkeypatch, topic="demo")
 
     assert Query(world, query.checkpoint, **both).batch() == [b"other"]
     assert max(patience) < 1_000, "nothing was waited for longer than a trigger waits"
@@ -528,8 +519,8 @@ def test_the_lag_of_a_checkpoint_tells_of_a_log_that_was_replaced(world, capsys)
     assert "demo/1:0: [TUBEMQ_DATA_LOSS.REPLACED]" in said.err
 
 
-def happen(world, choose):
-    """Let one thing happen that replaces no log."""
+def disturb(world, choose):
+    """Restart the server, expire records, or do nothing."""
     kind = choose.choice(["restart", "expire", "restart", "nothing"])
     if kind == "restart":
         world.restart()
@@ -546,7 +537,7 @@ def test_a_log_that_is_not_replaced_is_never_told_to_be(world, seed, any_pause_c
     query = Query(world, **lenient)
     for _ in range(20):
         world.send(choose.choice([0, 1, 7, 30]))
-        happen(world, choose)
+        disturb(world, choose)
         if choose.random() < 0.5:
             query = Query(world, query.checkpoint, **lenient)
         limit = choose.choice([ALL, ReadMaxRows(5)])
