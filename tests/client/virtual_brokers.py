@@ -83,8 +83,8 @@ class VirtualStream:
             self._net.read[self.endpoint.port] += len(received)
             self._owner.stream_received(self, received)
 
-    def stand(self) -> None:
-        """Be connected."""
+    def establish(self) -> None:
+        """Mark the connection as made, and tell the owner."""
         self.connecting = False
         if not self.closed:
             self._owner.stream_writable(self)
@@ -157,7 +157,8 @@ class VirtualBrokers:
         self.written: collections.Counter[int] = collections.Counter()
         self.read: collections.Counter[int] = collections.Counter()
         """How many bytes connections took and brought, by brokers' ports."""
-        self.requests = self.connections = self.refreshed = 0
+        self.requests = self.refreshed = 0
+        self.streams: list[VirtualStream] = []
         self.serial_nos: list[int] = []
         self.most_unanswered = self._unanswered = 0
         targets = [
@@ -171,6 +172,10 @@ class VirtualBrokers:
         ]
         self.partitioner = Partitioner(targets, 0)
         self.topic = PublishedTopic("demo", PublishRoutes({}, 1 << 20), self.partitioner, self.links)
+
+    @property
+    def connections(self) -> int:
+        return len(self.streams)
 
     def window(self, **settings: int | bool) -> SendWindow:
         """Return a window over these brokers."""
@@ -202,14 +207,14 @@ class VirtualBrokers:
     # What the window asks of its streams.
 
     def connect(self, endpoint: Endpoint, owner: SendWindow) -> VirtualStream:
-        self.connections += 1
         stream, loop = VirtualStream(self, endpoint, owner), asyncio.get_running_loop()
+        self.streams.append(stream)
         fate = self.fate(self.requests)
         self.requests += fate.unreachable
         if fate.unreachable or endpoint.port in self.unreachable:
             loop.call_later(LATENCY_S, stream.lose, "refused")
         else:
-            loop.call_later(LATENCY_S, stream.stand)
+            loop.call_later(LATENCY_S, stream.establish)
         return stream
 
     # What the window asks of the destinations.
