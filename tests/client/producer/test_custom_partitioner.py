@@ -142,6 +142,25 @@ def test_a_message_that_is_sent_again_is_placed_again_where_brokers_are_well(clu
     assert {partitions for *_, partitions, _ in own.asked} == {tuple(THREE)}
 
 
+def test_a_callback_waits_for_no_message_that_may_wait_for_its_partitioner(cluster):
+    """The partitioner is asked again in the thread of callbacks."""
+    refused = []
+
+    def ask(_result, _error):
+        other = producer.send("demo", b"1")
+        for call in (other.result, other.exception):
+            try:
+                call()
+            except ProduceError as error:
+                refused.append(error.condition)
+
+    with cluster.producer(partitioner=Own(by_value), linger_ms=60_000) as producer:
+        producer.send("demo", b"0", callback=ask)
+        producer.flush()
+    assert refused == ["TUBEMQ_PRODUCER_IN_CALLBACK"] * 2
+    assert counts(cluster) == [1, 1, 0]
+
+
 def test_there_is_always_a_partition_that_is_available(cluster):
     for broker in cluster.brokers:
         broker.script = then_store(*[refuse(503)] * 3)
@@ -195,14 +214,16 @@ def test_what_an_own_partitioner_raises_is_raised_by_send_and_harms_nothing(clus
     assert counts(cluster) == [1, 1, 0]
 
 
-def test_a_wrong_choice_for_an_accepted_message_fails_it(cluster):
+def test_a_wrong_choice_for_an_accepted_message_fails_it_alone(cluster):
     cluster.brokers[0].script = then_store(refuse(503), STORE)
-    answers = iter([THREE[0], None])
+    answers = iter([THREE[0], None, THREE[1]])
     with contextlib.closing(cluster.producer(partitioner=Own(lambda *_: next(answers)))) as producer:
         producer.send("demo", b"x")
         with pytest.raises(ProduceError, match=r"Own returned None for a message to topic 'demo'"):
             producer.flush()
-    assert sum(counts(cluster)) == 0
+        producer.send("demo", b"y")
+        producer.flush()
+    assert counts(cluster) == [0, 1, 0]
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), SystemExit("mine")], ids=["error", "exit"])
