@@ -12,7 +12,8 @@ from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import Endpoint, Route, TopicPartition
-from tubemq_spark.net.connection import Connection, PendingCall
+from tubemq_spark.net.call import Call
+from tubemq_spark.net.connection import Connection
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -47,7 +48,7 @@ def only_partition(config: ClientConfig, topic: str) -> OnlyPartition:
 @contextlib.asynccontextmanager
 async def fetching(
     config: ClientConfig, only: OnlyPartition
-) -> AsyncIterator[tuple[Callable[[], PendingCall], Callable[[], Awaitable[int]]]]:
+) -> AsyncIterator[tuple[Callable[[], Call], Callable[[], Awaitable[int]]]]:
     """Lease a partition from its start.
 
     Gives what starts a fetch, which confirms the one before, and what commits it and returns the position.
@@ -69,7 +70,7 @@ async def fetching(
             lastPackConsumed=True,
         )
 
-        def start() -> PendingCall:
+        def start() -> Call:
             return connection.start(
                 ServiceType.BROKER_READ,
                 Method.GET_MESSAGE,
@@ -84,7 +85,7 @@ async def fetching(
         yield start, commit
 
 
-async def body_of(call: PendingCall) -> bytes | memoryview:
+async def body_of(call: Call) -> bytes | memoryview:
     """Return the answer to a fetch."""
     await call
     return call.body("reading")

@@ -6,7 +6,6 @@ come are there, so nearly all of its CPU is the kernel's. The line of JSON that 
 """
 
 import argparse
-import contextlib
 import json
 import socket
 import sys
@@ -16,6 +15,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.bare_producer import BATCH_ROWS, batch, values
+from testkit.connections import opened_connections
 from tubemq_spark.client import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.producer.destinations import Destinations
@@ -26,7 +26,6 @@ from tubemq_spark.client.producer.routing import Routing
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import FRAME_TOKEN
 from tubemq_spark.protocol.send_connection import SendConnection
 
@@ -86,10 +85,10 @@ def main() -> None:
     parser.add_argument("--in-flight", type=int, help="messages at most; by default those of our producer")
     arguments = parser.parse_args()
     config = ClientConfig((Endpoint.parse(arguments.master),), "bare_frames")
-    with contextlib.closing(ChannelPool(config.connect_timeout_ms)) as pool:
-        session = ProducerSession(config, pool.connections)
+    with opened_connections(config.connect_timeout_ms) as connections:
+        session = ProducerSession(config, connections)
         destinations = Destinations(session, BrokerLinks(config.rpc_timeout_ms))
-        routing = Routing(config, pool.connections, session, destinations, SendLog("bare frames"))
+        routing = Routing(config, connections, session, destinations, SendLog("bare frames"))
         try:
             to = loop.run(routing.place(arguments.topic, None)).topic.choose(None, b"")
             loop.run(follow(destinations))

@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
+from testkit.connections import opened_connections
 from tubemq_spark.client import ClientConfig, Producer, TubeMQClient
 from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.cluster.kept_producers import broker_pipeline
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 
 BATCH_ROWS: Final = 10_000
@@ -109,9 +109,9 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         producer: Producer | BatchSender
         if arguments.way == "send_batch":
-            pool = stack.enter_context(ChannelPool())
+            connections = stack.enter_context(opened_connections())
             config = ClientConfig((Endpoint.parse(arguments.master),), "bench")
-            producer = stack.enter_context(BatchSender(broker_pipeline(config, pool.connections)))
+            producer = stack.enter_context(BatchSender(broker_pipeline(config, connections)))
         else:
             client = stack.enter_context(TubeMQClient.connect(arguments.master))
             producer = stack.enter_context(client.producer())

@@ -32,13 +32,13 @@ from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.rig.produce import client_config
 from integration_tests.rig.server_process import ServerProcess
+from testkit.connections import opened_connections
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest, Route
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
@@ -147,10 +147,9 @@ class Bench:
         only = only_partition(self.config, topic)
         asked = OffsetRange(only.partition, 0, only.end)
         work = RangeRequest(asked, Route(only.endpoint, only.visit_token), own_store=True)
-        pool = ChannelPool(self.config.connect_timeout_ms)
-        with contextlib.closing(pool):
+        with opened_connections(self.config.connect_timeout_ms) as connections:
             start = time.perf_counter()
-            read = read_in_thread(self.config, pool.connections, work, fail_on_loss)
+            read = read_in_thread(self.config, connections, work, fail_on_loss)
             rows = sum(len(batch.columns) for batch in read)
             return rows * size / (time.perf_counter() - start) / 1e6
 

@@ -18,8 +18,9 @@ import psutil
 
 from fuzz import credentials
 from fuzz.corpus import TOPICS
+from testkit.connections import ask, connected
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool, RpcChannel
+from tubemq_spark.net.connection import Connection
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
@@ -152,28 +153,27 @@ class Target:
             brokerCheckSum=-1,
             hostName="127.0.0.1",
         )
-        with ChannelPool(timeout_ms) as pool:
+        with connected(self.addresses["master"], timeout_ms) as master:
             # As late as possible: it counts for 20 s. A server that does not demand logins ignores it.
             proof = auth.authenticate_info(credentials.USER, credentials.PASSWORD, int(time.time() * 1000), 7)
             register.authInfo.authInfo.CopyFrom(proof)
-            answer = pool.get(self.addresses["master"]).call(
+            answer = ask(
+                master,
                 ServiceType.MASTER,
                 Method.PRODUCER_REGISTER,
                 register,
                 master_pb2.RegisterResponseM2P,
                 timeout_ms=timeout_ms,
-                during="registering",
             )
         if not answer.success:
             raise BrokenError(f"the master refused a valid request: {answer}")
         self._visit_token = answer.authorizedInfo.visitAuthorizedToken
-        with ChannelPool(timeout_ms) as pool:
-            channel = pool.get(self.addresses["broker"])
+        with connected(self.addresses["broker"], timeout_ms) as broker:
             for topic, (stores, partitions) in TOPICS.items():
                 for store in range(stores):
-                    self._send(channel, topic, 10_000 * store + partitions - 1, timeout_ms)
+                    self._send(broker, topic, 10_000 * store + partitions - 1, timeout_ms)
 
-    def _send(self, channel: RpcChannel, topic: str, partition_id: int, timeout_ms: int) -> None:
+    def _send(self, broker: Connection, topic: str, partition_id: int, timeout_ms: int) -> None:
         message = broker_pb2.SendMessageRequestP2B(
             clientId="good_client",
             topicName=topic,
@@ -186,13 +186,13 @@ class Target:
                 visitAuthorizedToken=self._visit_token, authAuthorizedToken=credentials.TOKEN
             ),
         )
-        answer = channel.call(
+        answer = ask(
+            broker,
             ServiceType.BROKER_WRITE,
             Method.SEND_MESSAGE,
             message,
             broker_pb2.SendMessageResponseB2P,
             timeout_ms=timeout_ms,
-            during="sending",
         )
         if not answer.success:
             raise BrokenError(f"the broker refused a valid message: {answer}")

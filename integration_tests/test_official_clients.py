@@ -23,9 +23,9 @@ from integration_tests.real.java_consumers import collect, drain
 from integration_tests.real.waiting import wait_until
 from integration_tests.rig.servers import USER, partitions
 from integration_tests.rig.truth import assert_same_rows
+from testkit.connections import ask, connected
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import master_pb2
@@ -162,14 +162,14 @@ def register(wanted, **more):
         **more,
     )
     timeout_ms = int(WAIT_S * 1000)
-    with ChannelPool(timeout_ms) as pool:
-        return pool.get(Endpoint.parse(wanted.master)).call(
+    with connected(Endpoint.parse(wanted.master), timeout_ms) as connection:
+        return ask(
+            connection,
             ServiceType.MASTER,
             Method.CONSUMER_REGISTER,
             request,
             master_pb2.RegisterResponseM2C,
             timeout_ms=timeout_ms,
-            during="registering",
         )
 
 

@@ -19,7 +19,8 @@ from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.model import OffsetRange
-from tubemq_spark.net.pool import process_pool
+from tubemq_spark.net import loop
+from tubemq_spark.net.process_connections import process_connections
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -190,21 +191,25 @@ def test_a_closed_topic_is_read_and_a_removed_one_is_a_loss(server, shape):
 
 def refuses_commits(log, work):
     """Tell whether the broker has heard that the topic is closed."""
-    session = session_at(work)
-    claim = Claim(work.range.partition, "it_group_r00", "it_group_closed-1")
-    session.start_register(claim, work.range.start).result()
-    try:
-        session.start_commit(claim, consumed=True).result()
-    except RpcError as error:
-        return error.code == ErrCode.FORBIDDEN
-    finally:
-        session.start_unregister(claim).result()
-    return False
+
+    async def ask():
+        session = await session_at(work)
+        claim = Claim(work.range.partition, "it_group_r00", "it_group_closed-1")
+        await session.start_register(claim, work.range.start)
+        try:
+            await session.start_commit(claim, consumed=True)
+        except RpcError as error:
+            return error.code == ErrCode.FORBIDDEN
+        finally:
+            await session.start_unregister(claim)
+        return False
+
+    return loop.run(ask())
 
 
-def session_at(work):
-    channel = process_pool().get(work.route.endpoint)
-    return BrokerSession(channel, client_config("nobody:1"), work.route.visit_token)
+async def session_at(work):
+    connection = await process_connections().get(work.route.endpoint)
+    return BrokerSession(connection, client_config("nobody:1"), work.route.visit_token)
 
 
 def test_a_cluster_that_shows_only_what_is_on_disk_is_read_to_the_end_all_the_same(server):
@@ -236,15 +241,17 @@ def set_priority(server, priority):
 
 def reads_memory(log, total):
     """Tell whether readers without a priority of their own get every message."""
-    seen = 0
-    for work in log.cuts(random.Random(1), pieces=1):
-        session = session_at(work)
+
+    async def count(work):
+        session = await session_at(work)
         claim = Claim(work.range.partition, "it_group_r00", "it_group_memory-1")
-        session.start_register(claim, work.range.start).result()
-        fetched = session.start_fetch(claim).result()
-        seen += fetched.count
+        await session.start_register(claim, work.range.start)
+        fetched = await session.start_fetch(claim)
+        seen = fetched.count
         while fetched.count:
-            fetched = session.start_fetch(claim, consumed=True).result()
+            fetched = await session.start_fetch(claim, consumed=True)
             seen += fetched.count
-        session.start_unregister(claim).result()
-    return seen == total
+        await session.start_unregister(claim)
+        return seen
+
+    return sum(loop.run(count(work)) for work in log.cuts(random.Random(1), pieces=1)) == total

@@ -9,6 +9,7 @@ import types
 import pytest
 
 from integration_tests.rig.servers import USER
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
@@ -18,7 +19,6 @@ from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 
 ADMIN = {"confModAuthToken": "abc", "createUser": "it"}
 LOGIN = {"username": USER.user, "password": USER.password}
@@ -26,8 +26,8 @@ LOGIN = {"username": USER.user, "password": USER.password}
 
 @pytest.fixture
 def connections():
-    with ChannelPool() as pool:
-        yield pool.connections
+    with opened_connections() as connections:
+        yield connections
 
 
 def settings(master, group, **more):

@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from integration_tests.rig.produce import client_config
+from testkit.connections import opened_connections
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 
 TOPICS = ("kept", "assigned")
 GOES = 2
@@ -24,16 +24,16 @@ def test_a_restarted_master_lists_all_partitions_at_once_though_a_broker_is_down
 ):
     """A partition that a master leaves out is gone: its first answer has those of a broker that is silent."""
     config = client_config(real_brokers.master, "watchers")
-    with ChannelPool() as pool:
-        whole = run(topics_layout(config, pool.connections, TOPICS)).partitions
+    with opened_connections() as connections:
+        whole = run(topics_layout(config, connections, TOPICS)).partitions
     answers = []
     over, restarted = threading.Event(), threading.Event()
 
     def watch():
-        with ChannelPool() as pool:
+        with opened_connections() as connections:
             while not over.wait(0.02):
                 with contextlib.suppress(TubeMQError):
-                    layout = run(topics_layout(impatient, pool.connections, TOPICS))
+                    layout = run(topics_layout(impatient, connections, TOPICS))
                     if restarted.is_set():
                         answers.append(layout.partitions)
 

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from tubemq_spark.model import PARTITIONS_PER_STORE, StoreId, TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc
-from tubemq_spark.protocol.constants import Method, OpType
+from tubemq_spark.protocol.constants import Method, OpType, ReadStatus
 from tubemq_spark.protocol.pb import broker_pb2
 
 BROKER_ID: Final = 1
@@ -95,6 +95,10 @@ class Holding:
     committed: int = 0
     in_flight: int = 0
     fetched_before: bool = False
+    types: frozenset[str] = frozenset()
+    """The message types that its holder wants; none: all."""
+    recorded: bool = False
+    """Whether the group has a position; ``committed`` is that."""
     renewed_at: float = 0.0
     """When its holder was last heard, on the broker's clock."""
 
@@ -241,9 +245,16 @@ class BrokerModel:
                 "exception is Wrong partition value 7,valid partitions in (0,0)",
             )
             return refuse
-        if request.HasField("currOffset") and request.currOffset >= 0:
+        holding.types = frozenset(request.filterCondStr)
+        if not holding.recorded:
+            from_start = request.readStatus == ReadStatus.STORED_OR_EARLIEST
+            holding.committed = store.earliest if from_start else store.latest
+        if request.readStatus == ReadStatus.LATEST_ALWAYS:
+            holding.committed = store.latest
+        elif request.HasField("currOffset") and request.currOffset >= 0:
             position = min(max(request.currOffset, store.earliest), store.latest)
             holding.committed = position - position % INDEX_ENTRY_BYTES
+        holding.recorded = True
         end = store.flushed * INDEX_ENTRY_BYTES if request.qryPriorityId == 1 else store.latest
         return broker_pb2.RegisterResponseB2C(
             success=True, errCode=200, errMsg="OK!", currOffset=holding.committed, maxOffset=end
@@ -319,7 +330,8 @@ class BrokerModel:
         taken, size, number = [], 0, begin
         while number < end and size < most_bytes:
             entry = store.entries[number]
-            if entry.partition_id == partition_id and entry.readable:
+            wanted = not holding.types or entry.message_type in holding.types
+            if entry.partition_id == partition_id and entry.readable and wanted:
                 taken.append(entry)
                 size += len(entry.value) + _RECORD_HEAD_BYTES
             number += 1

@@ -4,10 +4,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
+from testkit.connections import ask
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.listener import Answer, Fault, Listener, Reply
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.process_connections import close_connections
 from tubemq_spark.protocol import rpc, topic_strings
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
 from tubemq_spark.protocol.messages import MESSAGES
@@ -26,7 +29,7 @@ class MasterRelay:
         self._master = Endpoint.parse(master)
         self._announced = dict(announced)
         self._hiding = threading.Event()
-        self._pool = ChannelPool()
+        self._connections = Connections()
         self._listener = Listener("relay", "127.0.0.1", 0, _nobody)
         self._listener.interceptor = self._reply
 
@@ -35,7 +38,7 @@ class MasterRelay:
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
-        self._pool.close()
+        close_connections(self._connections)
 
     @property
     def address(self) -> str:
@@ -54,13 +57,13 @@ class MasterRelay:
         method = Method(request.method)
         types = MESSAGES[method]
         try:
-            answer = self._pool.get(self._master).call(
+            answer = ask(
+                loop.run(self._connections.get(self._master)),
                 ServiceType.MASTER,
                 method,
                 rpc.parse_message(types.request, request.body),
                 types.response,
                 timeout_ms=request.timeout_ms,
-                during="relaying",
             )
         except TubeMQError:
             return Reply(None, hang_up=True)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Self
 
+from testkit.connections import opened_connections
 from testkit.forwarder import Forwarder
 from testkit.message_sender import single
 from tubemq_spark.client.config import ClientConfig
@@ -14,7 +15,6 @@ from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.embedded.fault_rules import Rule
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.testing.client import TopicClient
 
@@ -41,9 +41,9 @@ class Scene:
                 EmbeddedTubeMQ(topics={TOPIC: (1, 1), CHANGING: (1, 2)}, settings=_SETTINGS, brokers=3)
             )
             self._ways = [closing.enter_context(Forwarder(self.server.master)) for _ in range(2)]
-            self._pool = closing.enter_context(ChannelPool())
+            self._connections = closing.enter_context(opened_connections())
             config = ClientConfig((Endpoint.parse(self.server.master),), "producers").validate()
-            self._cluster = DirectCluster(config, self._pool)
+            self._cluster = DirectCluster(config, self._connections)
             self._count = 0
             self.is_producing = False
             """Whether the scene itself is producing at present."""

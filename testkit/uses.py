@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import single
 from testkit.peers import AWAY, FOR_EVER_MS, OF_MASTERS, PATIENCE_S, await_that, client_of
 from testkit.readers import Query, plan_batch
@@ -21,7 +22,6 @@ from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 PATIENT = {
@@ -258,7 +258,7 @@ class DataFrameWrite(Use):
     """Rows of a writing task until it flushes, which waits for every row."""
 
     def open(self, closing: contextlib.ExitStack) -> None:
-        pool = closing.enter_context(ChannelPool())
+        connections = closing.enter_context(opened_connections())
         config = ClientConfig(
             (Endpoint.parse(self.stage.masters),),
             "writers",
@@ -266,7 +266,7 @@ class DataFrameWrite(Use):
             connect_timeout_ms=FOR_EVER_MS,
             delivery_timeout_ms=FOR_EVER_MS,
         )
-        writing = DirectCluster(config, pool).sender()
+        writing = DirectCluster(config, connections).sender()
         self.sender = writing.__enter__()
         # A task that fails does not flush.
         closing.callback(lambda: writing.__exit__(TimeoutError, TimeoutError(), None))

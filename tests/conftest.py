@@ -22,7 +22,7 @@ from testkit.sampling import leave_most_cases_to_the_night
 from tests.changed import REST, changed_files, distance_from
 from tubemq_spark.cluster.kept_producers import process_producers
 from tubemq_spark.net import loop
-from tubemq_spark.net.pool import process_pool
+from tubemq_spark.net.process_connections import process_connections
 from tubemq_spark.protocol import speedups
 
 GRACE_SECONDS = 10.0
@@ -157,7 +157,7 @@ def nothing_left_behind():
     threads, sockets = set(threading.enumerate()), open_sockets()
     yield
     process_producers().close_idle()
-    loop.call_soon(process_pool().connections.close_kept)
+    loop.call_soon(process_connections().close_kept)
     deadline = time.monotonic() + GRACE_SECONDS
     left = left_behind(threads, sockets)
     while any(left) and time.monotonic() < deadline:

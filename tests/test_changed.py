@@ -8,15 +8,15 @@ def test_tests_of_a_changed_module_come_first():
 
     assert distance("tests/client/broker/test_lease.py") == NEAREST
     assert distance("tests/client/broker/test_cursor.py") == NEAR
-    assert distance("tests/net/test_pool.py") == REST
+    assert distance("tests/net/test_loop.py") == REST
 
 
 def test_a_changed_test_comes_first_itself():
-    distance = distance_from(["tests/net/test_pool.py", "README.md"])
+    distance = distance_from(["tests/net/test_loop.py", "README.md"])
 
-    assert distance("tests/net/test_pool.py") == NEAREST
+    assert distance("tests/net/test_loop.py") == NEAREST
     assert distance("tests/test_design.py") == REST
 
 
 def test_without_a_change_all_are_alike():
-    assert distance_from([])("tests/net/test_pool.py") == REST
+    assert distance_from([])("tests/net/test_loop.py") == REST

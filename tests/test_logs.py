@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-_WARN = "logging.getLogger('tubemq_spark.net.pool').warning('a broker is away')"
+_WARN = "logging.getLogger('tubemq_spark.net.loop').warning('a broker is away')"
 _LINE = re.compile(
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tubemq_spark\.net\.pool: a broker is away\n"
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tubemq_spark\.net\.loop: a broker is away\n"
 )
 
 

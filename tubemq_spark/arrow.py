@@ -20,7 +20,7 @@ from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.errors import OptionError, TubeMQError
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.offsets.ledger import Origin, batch_read
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, LossRecorder
@@ -96,7 +96,7 @@ class _Stream:
 
 def read_arrow(
     config: ClientConfig,
-    pool: ChannelPool,
+    connections: Connections,
     remote: "RemoteClient | None",
     topics: str | Iterable[str] | None,
     columns: Iterable[str] | None,
@@ -106,7 +106,7 @@ def read_arrow(
 
     Args:
         config: the client's settings.
-        pool: its connections.
+        connections: its connections.
         remote: its gateways; None: it has none.
         topics: the topics; None: the options say what to read.
         columns: the columns to read, in their order; None: the usual ones.
@@ -132,7 +132,7 @@ def read_arrow(
     schema = _schema(parsed, columns)
     cluster: Cluster
     if remote is None:
-        cluster = DirectCluster(read.cluster.client, pool, web=lambda: read.cluster.web_servers)
+        cluster = DirectCluster(read.cluster.client, connections, web=lambda: read.cluster.web_servers)
     else:
         from tubemq_spark.cluster.remote import RemoteCluster
 

@@ -1,12 +1,13 @@
 """A client of one partition that asks a broker what it is told to, and gives the answers as they came."""
 
+import contextlib
 from types import TracebackType
 from typing import Any, Final, Self
 
 from google.protobuf.message import Message
 
+from testkit.connections import ask, connected
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2
 
@@ -20,8 +21,8 @@ class RawClient:
         self.client = client
         self._topic = topic
         self._consumer = {"clientId": client, "groupName": group, "topicName": topic, "partitionId": 0}
-        self._pool = ChannelPool(_TIMEOUT_MS)
-        self._channel = self._pool.get(Endpoint.parse(broker))
+        self._closing = contextlib.ExitStack()
+        self._connection = self._closing.enter_context(connected(Endpoint.parse(broker), _TIMEOUT_MS))
 
     def __enter__(self) -> Self:
         return self
@@ -29,7 +30,7 @@ class RawClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.close()
+        self._closing.close()
 
     def send(self, data: bytes = b"x") -> Any:
         """Send a message."""
@@ -70,6 +71,4 @@ class RawClient:
         return self._call(ServiceType.BROKER_READ, Method.COMMIT_OFFSET, request, answer)
 
     def _call(self, service: ServiceType, method: Method, request: Message, answer: type[Message]) -> Any:
-        return self._channel.call(
-            service, method, request, answer, timeout_ms=_TIMEOUT_MS, during="asking a broker"
-        )
+        return ask(self._connection, service, method, request, answer, timeout_ms=_TIMEOUT_MS)

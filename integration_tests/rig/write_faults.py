@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Final, Self
 
 from integration_tests.real.waiting import wait_until
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tubemq_spark.client import ClientConfig, Receipt
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.net.pool import ChannelPool
 
 GRACE_S: Final = 10.0
 """How much longer than its time-out a call may take on a machine that has other things to do."""
@@ -147,8 +147,8 @@ class Writing:
         assert self.later == [self.error] * 3, self.later
 
     def _run(self) -> None:
-        with ChannelPool(self._config.connect_timeout_ms) as pool:
-            producer = MessageSender(self._config, pool, name="writing")
+        with opened_connections(self._config.connect_timeout_ms) as connections:
+            producer = MessageSender(self._config, connections, name="writing")
             try:
                 self._write(producer)
                 self._timed(producer.flush)

@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.cases import in_one_test
 from tubemq_spark.cli import embedded
@@ -21,7 +22,6 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import ServerTls
 
 ANY_PORTS = [f"--{port}=0" for port in ("master-port", "broker-port", "master-web-port", "broker-web-port")]
@@ -106,7 +106,10 @@ def test_several_brokers_are_told_with_their_addresses_and_a_report_is_a_line_ev
 
 def _produce(introduction, count):
     master = Endpoint.parse(re.search(r"^master +(\S+)$", introduction, re.MULTILINE)[1])
-    with ChannelPool() as pool, MessageSender(ClientConfig((master,), "etl"), pool) as producer:
+    with (
+        opened_connections() as connections,
+        MessageSender(ClientConfig((master,), "etl"), connections) as producer,
+    ):
         for number in range(count):
             producer.send("clicks", b"%d" % number)
 

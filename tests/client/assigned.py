@@ -1,9 +1,9 @@
 """Assigned consumers of an embedded server with three brokers: what their tests share."""
 
+import asyncio
 import contextlib
 
 from tests.client.ways import client_by_its_way
-from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -39,23 +39,41 @@ def consumer_of(server, topics=TOPIC, group="etl", **changes):
         yield consumer
 
 
+def core_of(consumer):
+    """Return what is behind a consumer of any kind and form."""
+    return consumer._core
+
+
+def in_loop(function, *arguments):
+    """Call a function in the process's loop, and return what it returns."""
+
+    async def call():
+        return function(*arguments)
+
+    return run(call())
+
+
 def keep_leases(consumer):
     """Renew the leases of a consumer of either kind."""
-    consumer._upkeep.run_once()
-    wait_until(lambda: not consumer._upkeep._under_way, 10)
-
-
-async def heartbeat(session):
-    async with session._exclusively():
-        await session._send_heartbeat()
+    run(_keep_leases(core_of(consumer)))
 
 
 def upkeep(consumer):
     """Do what the consumer does by itself every heartbeat period, and wait for what that begins."""
-    keep_leases(consumer)
-    run(heartbeat(consumer._session))
-    if (giving_up := consumer._connecting._giving_up) is not None:
-        giving_up.ended.result(10)
+    run(_upkeep(core_of(consumer)))
+
+
+async def _keep_leases(core):
+    core._leases.run_once()
+    await core._leases._heartbeats.ended()
+
+
+async def _upkeep(core):
+    await _keep_leases(core)
+    async with core._session._exclusively():
+        await core._session._send_heartbeat()
+    if (giving_up := core._connecting._giving_up) is not None:
+        await asyncio.wait([giving_up], timeout=10)
 
 
 def partition(broker=1, number=0, topic=TOPIC):

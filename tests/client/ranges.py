@@ -2,12 +2,12 @@
 
 import contextlib
 
+from testkit.connections import opened_connections
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, StoreId, TopicPartition
 from tubemq_spark.net import loop
-from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import LossRecord, fail_on_loss
 
 TOPIC = "demo"
@@ -24,16 +24,6 @@ def config(broker, **changes):
     return ClientConfig((broker.endpoint,), "etl", **settings).validate()
 
 
-@contextlib.contextmanager
-def connections_of_process():
-    """Connections in the process's loop, which are closed at the end."""
-    connections = Connections()
-    try:
-        yield connections
-    finally:
-        loop.run(connections.close())
-
-
 def request(broker, start, end, number=0, token=TOKEN, **known):
     return RangeRequest(OffsetRange(partition(number), start, end), Route(broker.endpoint, token), **known)
 
@@ -47,7 +37,7 @@ def batches(
     async def where(partition):
         return locate(partition) if locate else broker.endpoint
 
-    with connections_of_process() as connections:
+    with opened_connections() as connections:
         reading = loop.iterate(
             read_range(config(broker, **changes), connections, work, locate=where), ahead=0
         )

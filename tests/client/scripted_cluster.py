@@ -12,7 +12,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.process_connections import close_connections
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 
@@ -221,7 +221,7 @@ class ScriptedCluster:
         self.brokers = [Broker(number + 1) for number in range(brokers)]
         self.broker = self.brokers[0]
         self.master = Master(self.brokers, topics)
-        self.pool = ChannelPool(1_000)
+        self.connections = Connections(1_000)
         self._producers: list[Producer | MessageSender] = []
 
     def config(self, **settings: int) -> ClientConfig:
@@ -232,13 +232,13 @@ class ScriptedCluster:
 
     def sender(self, **settings: int) -> MessageSender:
         """Return a batch sender; the cluster closes it at the latest."""
-        sender = MessageSender(self.config(**settings), self.pool)
+        sender = MessageSender(self.config(**settings), self.connections)
         self._producers.append(sender)
         return sender
 
     def producer(self, **settings: int) -> Producer:
         """Return a producer; the cluster closes it at the latest."""
-        producer = direct_producer(self.config(**settings), self.pool.connections)
+        producer = direct_producer(self.config(**settings), self.connections)
         self._producers.append(producer)
         return producer
 
@@ -255,7 +255,7 @@ class ScriptedCluster:
     def close(self) -> None:
         for producer in self._producers:
             producer.close()
-        self.pool.close()
+        close_connections(self.connections)
         for peer in (self.master, *self.brokers):
             peer.server.close()
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from testkit.certificates import Authority
+from testkit.connections import opened_connections
 from tests.waiting import wait_until
 from tubemq_spark.client import ClientConfig, TlsConfig, TubeMQClient
 from tubemq_spark.client.master.session import broker_endpoints
@@ -15,7 +16,7 @@ from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, TlsError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net import loop
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.constants import Method
 
@@ -189,8 +190,8 @@ def use_config_unchecked(master, tls):
     config = ClientConfig((Endpoint.parse(master),), "etl", tls=tls)
     with pytest.raises(OptionError):
         config.validate()
-    with ChannelPool() as pool, pytest.raises(OptionError) as caught:
-        pool.get(config.masters[0], 1_000, tls)
+    with opened_connections() as connections, pytest.raises(OptionError) as caught:
+        loop.run(connections.get(config.masters[0], 1_000, tls))
     return str(caught.value)
 
 
@@ -277,19 +278,19 @@ def test_nonsense_of_one_broker_over_tls_ends_no_producer(authority, pair):
         assert rule.hits == 1
 
 
-def test_channels_with_and_without_a_certificate_are_not_shared(mutual, authority):
+def test_connections_with_and_without_a_certificate_are_not_shared(mutual, authority):
     """Two queries of a process may be two users."""
     anna, bert = (trusting(authority, authority.issue(name)) for name in ("anna", "bert"))
     endpoint = Endpoint.parse(mutual.master)
-    with ChannelPool() as pool:
-        connection = pool.get(endpoint, 5_000, anna).connection
-        assert pool.get(endpoint, 5_000, anna).connection is connection
-        assert pool.get(endpoint, 5_000, bert).connection is not connection
-        assert pool.connections.connected(endpoint, anna) is connection
-        assert pool.connections.connected(endpoint) is None
+    with opened_connections() as connections:
+        connection = loop.run(connections.get(endpoint, 5_000, anna))
+        assert loop.run(connections.get(endpoint, 5_000, anna)) is connection
+        assert loop.run(connections.get(endpoint, 5_000, bert)) is not connection
+        assert connections.connected(endpoint, anna) is connection
+        assert connections.connected(endpoint) is None
 
 
-def test_threads_share_a_channel(one_way, authority):
+def test_threads_share_a_connection(one_way, authority):
     with TubeMQClient.connect(one_way.master, tls=trusting(authority)) as client:
         found = []
         threads = [threading.Thread(target=lambda: found.append(client.layout("demo"))) for _ in range(8)]

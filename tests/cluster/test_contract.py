@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from testkit.certificates import Authority
+from testkit.connections import opened_connections
 from testkit.message_sender import single
 from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
@@ -31,7 +32,6 @@ from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcErr
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import ServerTls, TlsConfig
 from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
@@ -66,8 +66,8 @@ def names():
 def given_directly(_directory, names):
     config = ClientConfig((Endpoint.parse(GIVEN["master"]),), names.group, checksums=True).validate()
     # Connections of its own: those of the process would outlive the test.
-    with ChannelPool() as pool, contextlib.closing(Producers(pool)) as producers:
-        yield DirectCluster(config, pool, lambda: producers, lambda: (Endpoint.parse(GIVEN["web"]),))
+    with opened_connections() as connections, contextlib.closing(Producers(connections)) as producers:
+        yield DirectCluster(config, connections, lambda: producers, lambda: (Endpoint.parse(GIVEN["web"]),))
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ class KeptOf(KeptProducers):
     """The kept producers of a scripted cluster."""
 
     def __init__(self, cluster, **more):
-        super().__init__(cluster.pool.connections, **more)
+        super().__init__(cluster.connections, **more)
         self.config = ClientConfig((cluster.master.server.endpoint,), "test", rpc_timeout_ms=2_000)
 
     def close(self):
@@ -83,7 +83,7 @@ def test_tasks_of_one_process_share_producers_through_their_cluster(cluster):
 
 
 def test_a_cluster_without_kept_producers_closes_its_own(cluster, kept):
-    with DirectCluster(kept.config, cluster.pool).sender() as sender:
+    with DirectCluster(kept.config, cluster.connections).sender() as sender:
         sender.send_batch(single("demo", b"a"))
     assert cluster.master.producers == set()
 

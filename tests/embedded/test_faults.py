@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from testkit.connections import ask, connected, submit_call
 from tests.cases import in_one_test
 from tests.embedded.wire import TIMEOUT_S
 from tests.waiting import wait_until
@@ -12,7 +13,6 @@ from tubemq_spark.embedded.faults import refusal
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -21,30 +21,20 @@ from tubemq_spark.protocol.pb import broker_pb2, master_pb2
 
 
 @pytest.fixture
-def channel(tubemq, closing):
+def connection(tubemq, closing):
     return dial(tubemq.broker, closing)
 
 
 def dial(address, closing):
-    return closing.enter_context(ChannelPool()).get(Endpoint.parse(address), 3_000)
+    return closing.enter_context(connected(Endpoint.parse(address), 3_000))
 
 
-def send(channel, data=b"x", timeout_ms=10_000):
-    message = broker_pb2.SendMessageRequestP2B(
-        clientId="producer-1", topicName="demo", partitionId=0, data=data, flag=0, checkSum=-1, sentAddr=0
-    )
-    return channel.call(
-        ServiceType.BROKER_WRITE,
-        Method.SEND_MESSAGE,
-        message,
-        broker_pb2.SendMessageResponseB2P,
-        timeout_ms=timeout_ms,
-        during="sending",
-    )
+def send(connection, data=b"x", timeout_ms=10_000):
+    return ask(connection, *_send_parts(data), timeout_ms=timeout_ms)
 
 
-def codes(channel, count):
-    return [send(channel).errCode for _ in range(count)]
+def codes(connection, count):
+    return [send(connection).errCode for _ in range(count)]
 
 
 def stored(server):
@@ -64,18 +54,18 @@ def in_background(closing, function, *arguments):
     return result
 
 
-def test_an_answer_is_what_is_asked_for_and_nothing_is_done(tubemq, channel):
+def test_an_answer_is_what_is_asked_for_and_nothing_is_done(tubemq, connection):
     rule = tubemq.faults.answer(Method.SEND_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, "gone fishing", times=1)
-    answer = send(channel)
+    answer = send(connection)
     assert (answer.success, answer.errCode, answer.errMsg) == (False, 503, "gone fishing")
     assert stored(tubemq) == 0
     assert rule.hits == 1
-    assert send(channel).success
+    assert send(connection).success
 
 
-def test_a_request_can_be_carried_out_and_answered_as_if_it_had_failed(tubemq, channel):
+def test_a_request_can_be_carried_out_and_answered_as_if_it_had_failed(tubemq, connection):
     tubemq.faults.answer(Method.SEND_MESSAGE, ErrCode.INTERNAL_SERVER_ERROR, carried_out=True, times=1)
-    assert codes(channel, 2) == [500, 200]
+    assert codes(connection, 2) == [500, 200]
     assert stored(tubemq) == 2
 
 
@@ -89,16 +79,16 @@ def test_a_request_can_be_carried_out_and_answered_as_if_it_had_failed(tubemq, c
         ({"times": 0}, [200] * 5, 0),
     ],
 )
-def test_a_script_says_which_requests_are_meant(tubemq, channel, script, expected, hits):
+def test_a_script_says_which_requests_are_meant(tubemq, connection, script, expected, hits):
     rule = tubemq.faults.answer(Method.SEND_MESSAGE, ErrCode.SERVER_RECEIVE_OVERFLOW, **script)
-    assert codes(channel, 5) == expected
+    assert codes(connection, 5) == expected
     assert rule.hits == hits
 
 
-def test_rules_follow_each_other_and_count_what_is_left_for_them(tubemq, channel):
+def test_rules_follow_each_other_and_count_what_is_left_for_them(tubemq, connection):
     first = tubemq.faults.answer(Method.SEND_MESSAGE, 503, times=2)
     second = tubemq.faults.answer(Method.SEND_MESSAGE, 419, skip=1, times=1)
-    assert codes(channel, 5) == [503, 503, 200, 419, 200]
+    assert codes(connection, 5) == [503, 503, 200, 419, 200]
     assert (first.hits, second.hits) == (2, 1)
 
 
@@ -112,9 +102,9 @@ def test_only_the_method_that_is_meant_is_concerned(tubemq, broker):
     assert rule.hits == 1
 
 
-def test_a_function_that_fails_means_nobody(tubemq, channel, caplog):
+def test_a_function_that_fails_means_nobody(tubemq, connection, caplog):
     rule = tubemq.faults.answer(Method.SEND_MESSAGE, 503, only=lambda asked: asked.noSuchField)
-    assert send(channel).success
+    assert send(connection).success
     assert rule.hits == 0
     assert "the function 'only' of a fault failed for a SEND_MESSAGE" in caplog.text
 
@@ -126,32 +116,32 @@ def test_a_request_that_does_not_parse_is_not_counted_and_answered_as_usual(tube
     assert rule.hits == 0
 
 
-def test_a_rule_ends_with_its_block(tubemq, channel):
+def test_a_rule_ends_with_its_block(tubemq, connection):
     with tubemq.faults.answer(Method.SEND_MESSAGE, 503) as rule:
-        assert send(channel).errCode == 503
+        assert send(connection).errCode == 503
         assert not rule.ended
     assert rule.ended
-    assert send(channel).success
+    assert send(connection).success
 
 
-def test_clear_ends_all_rules_and_requests_take_the_straight_way_again(tubemq, channel):
+def test_clear_ends_all_rules_and_requests_take_the_straight_way_again(tubemq, connection):
     tubemq.faults.answer(Method.SEND_MESSAGE, 503)
     tubemq.faults.answer(Method.GET_MESSAGE, 503)
     tubemq.faults.become_standby()
     tubemq.faults.clear()
-    assert send(channel).success
+    assert send(connection).success
 
 
-def test_without_rules_nothing_stands_between(tubemq, channel, monkeypatch):
+def test_without_rules_nothing_stands_between(tubemq, connection, monkeypatch):
     seen = []
     monkeypatch.setattr(type(tubemq.faults._rules), "_reply", lambda *_: seen.append(1))
-    assert send(channel).success
+    assert send(connection).success
     assert not seen
 
 
-def test_after_its_last_hit_a_rule_is_out_of_the_way(tubemq, channel):
+def test_after_its_last_hit_a_rule_is_out_of_the_way(tubemq, connection):
     tubemq.faults.answer(Method.SEND_MESSAGE, 503, times=1)
-    codes(channel, 2)
+    codes(connection, 2)
     assert tubemq.faults._rules._rules == ()
 
 
@@ -173,17 +163,17 @@ def test_the_masters_methods_can_be_refused_too(tubemq, master):
     assert master.register_producer().success
 
 
-def test_a_delayed_request_is_late(tubemq, channel):
+def test_a_delayed_request_is_late(tubemq, connection):
     tubemq.faults.delay(Method.SEND_MESSAGE, 100, times=1)
     began = time.monotonic()
-    assert send(channel).success
+    assert send(connection).success
     assert time.monotonic() - began >= 0.1
 
 
-def test_others_go_on_while_one_is_delayed(tubemq, channel, closing):
+def test_others_go_on_while_one_is_delayed(tubemq, connection, closing):
     other = dial(tubemq.broker, closing)
     rule = tubemq.faults.delay(Method.SEND_MESSAGE, 600_000, times=1)
-    late = in_background(closing, send, channel)
+    late = in_background(closing, send, connection)
     assert rule.wait_for_hits()
     assert codes(other, 5) == [200] * 5
     assert stored(tubemq) == 5
@@ -191,10 +181,10 @@ def test_others_go_on_while_one_is_delayed(tubemq, channel, closing):
     assert late().success
 
 
-def test_a_delay_longer_than_the_time_out_is_one(tubemq, channel):
+def test_a_delay_longer_than_the_time_out_is_one(tubemq, connection):
     tubemq.faults.delay(Method.SEND_MESSAGE, 60_000, times=1)
     with pytest.raises(TubeMQTimeoutError):
-        send(channel, timeout_ms=100)
+        send(connection, timeout_ms=100)
     # The request has arrived and is carried out nevertheless, as by a slow server.
     assert stored(tubemq) == 0
     tubemq.faults.clear()
@@ -202,22 +192,22 @@ def test_a_delay_longer_than_the_time_out_is_one(tubemq, channel):
         time.sleep(0.001)
 
 
-def test_a_held_request_waits_for_its_release_and_others_go_on(tubemq, channel, closing):
+def test_a_held_request_waits_for_its_release_and_others_go_on(tubemq, connection, closing):
     other = dial(tubemq.broker, closing)
     with tubemq.faults.hold(Method.SEND_MESSAGE, only=lambda asked: asked.data == b"held") as held:
-        waiting = in_background(closing, send, channel, b"held")
+        waiting = in_background(closing, send, connection, b"held")
         assert held.wait_for_hits()
         assert codes(other, 20) == [200] * 20
         assert stored(tubemq) == 20
         held.release()
         assert waiting().success
     assert stored(tubemq) == 21
-    assert send(channel, b"held").success
+    assert send(connection, b"held").success
 
 
-def test_a_held_answer_belongs_to_a_request_that_was_carried_out(tubemq, channel, closing):
+def test_a_held_answer_belongs_to_a_request_that_was_carried_out(tubemq, connection, closing):
     with tubemq.faults.hold(Method.SEND_MESSAGE, carried_out=True) as held:
-        waiting = in_background(closing, send, channel)
+        waiting = in_background(closing, send, connection)
         assert held.wait_for_hits()
         while stored(tubemq) == 0:
             time.sleep(0.001)
@@ -226,22 +216,20 @@ def test_a_held_answer_belongs_to_a_request_that_was_carried_out(tubemq, channel
 
 
 def test_answers_before_a_held_one_are_sent(tubemq, closing):
-    channel = dial(tubemq.broker, closing)
+    connection = dial(tubemq.broker, closing)
     with tubemq.faults.hold(Method.SEND_MESSAGE, skip=1) as held:
-        pending = [
-            channel.start(*request, timeout_ms=10_000, during="sending") for request in [_send_parts()] * 2
-        ]
-        assert pending[0].result(broker_pb2.SendMessageResponseB2P, "sending").success
+        pending = [submit_call(connection, *_send_parts(), timeout_ms=10_000) for _ in range(2)]
+        assert pending[0].result().success
         assert held.wait_for_hits()
-        assert not pending[1].done
-    assert pending[1].result(broker_pb2.SendMessageResponseB2P, "sending").success
+        assert not pending[1].done()
+    assert pending[1].result().success
 
 
-def _send_parts():
+def _send_parts(data=b"x"):
     message = broker_pb2.SendMessageRequestP2B(
-        clientId="producer-1", topicName="demo", partitionId=0, data=b"x", flag=0, checkSum=-1, sentAddr=0
+        clientId="producer-1", topicName="demo", partitionId=0, data=data, flag=0, checkSum=-1, sentAddr=0
     )
-    return ServiceType.BROKER_WRITE, Method.SEND_MESSAGE, message
+    return ServiceType.BROKER_WRITE, Method.SEND_MESSAGE, message, broker_pb2.SendMessageResponseB2P
 
 
 def test_waiting_for_hits_ends(tubemq):
@@ -251,17 +239,17 @@ def test_waiting_for_hits_ends(tubemq):
 @pytest.mark.parametrize("fault", ["hold", "delay"])
 def test_the_server_closes_while_a_request_waits(start, closing, fault):
     server = start()
-    channel = dial(server.broker, closing)
+    connection = dial(server.broker, closing)
     more = {"delay_ms": 600_000} if fault == "delay" else {}
     rule = getattr(server.faults, fault)(Method.SEND_MESSAGE, times=1, **more)
-    pending = channel.start(*_send_parts(), timeout_ms=10_000, during="sending")
+    pending = submit_call(connection, *_send_parts(), timeout_ms=10_000)
     assert rule.wait_for_hits()
     server.faults.answer(Method.GET_MESSAGE, 503)
     server.close()  # far sooner than the delay: the test's own time-out watches
-    pending.forget()
+    pending.end()
 
 
-def test_a_broker_stops_while_a_request_to_it_ends_a_rule(tubemq, channel):
+def test_a_broker_stops_while_a_request_to_it_ends_a_rule(tubemq, connection):
     """The request removes the interceptors from all brokers, including this one."""
     asked, go_on = threading.Event(), threading.Event()
 
@@ -271,8 +259,8 @@ def test_a_broker_stops_while_a_request_to_it_ends_a_rule(tubemq, channel):
 
     tubemq.faults.answer(Method.SEND_MESSAGE, 500, times=1)
     tubemq.faults.answer(Method.SEND_MESSAGE, 500, only=only)
-    assert send(channel).errCode == 500
-    pending = channel.start(*_send_parts(), timeout_ms=10_000, during="sending")
+    assert send(connection).errCode == 500
+    pending = submit_call(connection, *_send_parts(), timeout_ms=10_000)
     assert asked.wait(TIMEOUT_S)
     stopping = threading.Thread(target=tubemq.faults.stop_broker, args=(1,), daemon=True)
     stopping.start()
@@ -281,41 +269,41 @@ def test_a_broker_stops_while_a_request_to_it_ends_a_rule(tubemq, channel):
     go_on.set()
     stopping.join(TIMEOUT_S)
     assert not stopping.is_alive()
-    pending.forget()
+    pending.end()
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
-def test_a_dropped_connection(tubemq, channel, closing, carried_out):
+def test_a_dropped_connection(tubemq, connection, closing, carried_out):
     other = dial(tubemq.broker, closing)
     tubemq.faults.drop_connection(Method.SEND_MESSAGE, times=1, carried_out=carried_out)
     with pytest.raises(TubeMQConnectionError):
-        send(channel)
-    assert channel.closed
+        send(connection)
+    assert connection.closed
     assert stored(tubemq) == int(carried_out)
     assert send(other).success
 
 
 @pytest.mark.parametrize("keep_bytes", [None, 0, 3, 20])
-def test_a_truncated_frame_ends_the_connection(tubemq, channel, closing, keep_bytes):
+def test_a_truncated_frame_ends_the_connection(tubemq, connection, closing, keep_bytes):
     tubemq.faults.truncate(Method.SEND_MESSAGE, keep_bytes, times=1)
     with pytest.raises(TubeMQConnectionError):
-        send(channel)
-    assert channel.closed
+        send(connection)
+    assert connection.closed
     assert stored(tubemq) == 1
     assert send(dial(tubemq.broker, closing)).success
 
 
-def test_a_corrupt_frame_is_none(tubemq, channel):
+def test_a_corrupt_frame_is_none(tubemq, connection):
     tubemq.faults.corrupt(Method.SEND_MESSAGE, times=1)
     with pytest.raises(TubeMQConnectionError, match="a frame starts with 0x007ff4fe"):
-        send(channel)
-    assert channel.closed
+        send(connection)
+    assert connection.closed
 
 
-def test_a_byte_inside_an_answer_can_be_corrupt(tubemq, channel):
+def test_a_byte_inside_an_answer_can_be_corrupt(tubemq, connection):
     tubemq.faults.corrupt(Method.SEND_MESSAGE, 16, times=1)
     with pytest.raises((TubeMQConnectionError, RemoteProtocolError)):
-        send(channel)
+        send(connection)
 
 
 def test_a_message_can_be_corrupt(tubemq, broker):
@@ -328,9 +316,9 @@ def test_a_message_can_be_corrupt(tubemq, broker):
 
 
 @pytest.mark.parametrize("at", [b"not there", 100_000, -100_000])
-def test_an_answer_without_the_place_stays_as_it_is(tubemq, channel, at):
+def test_an_answer_without_the_place_stays_as_it_is(tubemq, connection, at):
     tubemq.faults.corrupt(Method.SEND_MESSAGE, at)
-    assert send(channel).success
+    assert send(connection).success
 
 
 def test_retention_takes_what_is_there(tubemq, broker):
@@ -402,20 +390,14 @@ def test_losing_messages_of_no_topic_is_an_error(tubemq):
 
 
 def test_a_standby_sends_clients_on(tubemq, closing):
-    channel = dial(tubemq.master, closing)
+    connection = dial(tubemq.master, closing)
     request = master_pb2.RegisterRequestP2M(
         clientId="producer-1", topicList=["demo"], brokerCheckSum=-1, hostName="127.0.0.1"
     )
 
     def register():
-        return channel.call(
-            ServiceType.MASTER,
-            Method.PRODUCER_REGISTER,
-            request,
-            master_pb2.RegisterResponseM2P,
-            timeout_ms=5_000,
-            during="registering",
-        )
+        types = ServiceType.MASTER, Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P
+        return ask(connection, *types, timeout_ms=5_000)
 
     tubemq.faults.become_standby()
     with pytest.raises(RpcError, match="StandbyException") as caught:

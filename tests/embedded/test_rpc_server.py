@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
+from testkit.connections import ask, connected
 from tests.embedded.wire import TIMEOUT_S
 from tubemq_spark.embedded.rpc_server import RpcServer
+from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Reply
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import master_pb2
 
@@ -44,32 +44,25 @@ def server(scheduler):
     server.close()
 
 
-def ask(server):
+def answer_of(server):
     request = master_pb2.CloseRequestP2M(clientId="c")
-    with ChannelPool() as pool:
-        answer = pool.get(Endpoint("127.0.0.1", server.port), 3_000).call(
-            ServiceType.MASTER,
-            Method.PRODUCER_CLOSE,
-            request,
-            master_pb2.CloseResponseM2P,
-            timeout_ms=3_000,
-            during="asking",
-        )
-    return answer.errMsg
+    types = ServiceType.MASTER, Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P
+    with connected(Endpoint("127.0.0.1", server.port), 3_000) as connection:
+        return ask(connection, *types, timeout_ms=3_000).errMsg
 
 
 def test_requests_go_to_serve_or_to_the_interceptor(server):
-    assert ask(server) == "handled"
+    assert answer_of(server) == "handled"
     server.intercept(lambda _request, _handle: Reply(INTERCEPTED.SerializeToString()))
-    assert ask(server) == "intercepted"
+    assert answer_of(server) == "intercepted"
     server.intercept(None)
-    assert ask(server) == "handled"
+    assert answer_of(server) == "handled"
 
 
 def test_tasks_run_until_it_is_closed(server, scheduler):
     assert server.ran.wait(TIMEOUT_S)
     port = server.port
     server.close()
-    with ChannelPool() as pool, pytest.raises(TubeMQConnectionError):
-        pool.get(Endpoint("127.0.0.1", port), 3_000)
+    with pytest.raises(TubeMQConnectionError), connected(Endpoint("127.0.0.1", port), 3_000):
+        pass
     scheduler.close()  # Ends at once: there is no task left.

@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from testkit.certificates import Authority
+from testkit.connections import opened_connections
 from tests.cases import in_one_test
 from tests.gateway.fleet import attach
 from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
@@ -29,7 +30,6 @@ from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
@@ -476,8 +476,8 @@ def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
             running.stop(0)
     masters = (Endpoint.parse(server.master),)
     config = ClientConfig(masters, group="plain", lease_wait_ms=0)
-    with ChannelPool() as pool:
-        assert run(topics_layout(config, pool.connections, ["shared"])).partitions
+    with opened_connections() as connections:
+        assert run(topics_layout(config, connections, ["shared"])).partitions
 
 
 def test_a_gateway_that_stops_gives_the_partitions_of_its_sessions_up(server):

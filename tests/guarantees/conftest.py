@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.troubles import Scene
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.source import layout_cache, planner
 
 
@@ -14,8 +14,8 @@ def scene(monkeypatch):
     """Three brokers; what the process keeps between queries ends with the test."""
     monkeypatch.setattr(layout_cache, "_MAX_AGE_SECONDS", 0.2)
     monkeypatch.setattr(planner, "REMOVAL_SECONDS", 0.5)
-    with ChannelPool() as pool, Scene() as made:
-        monkeypatch.setattr("tubemq_spark.cluster.open.process_pool", lambda: pool)
+    with opened_connections() as connections, Scene() as made:
+        monkeypatch.setattr("tubemq_spark.cluster.open.process_connections", lambda: connections)
         yield made
 
 

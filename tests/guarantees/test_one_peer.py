@@ -6,10 +6,10 @@ By night all cells are done, by day every third.
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.guarantees import table
 from testkit.peers import PEERS, EmbeddedStage
 from testkit.uses import USES, Worker
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.source import layout_cache
 
 HEADING = "## One peer's trouble"
@@ -20,8 +20,8 @@ ROUNDS = 2
 @pytest.fixture
 def stage(monkeypatch):
     monkeypatch.setattr(layout_cache, "_MAX_AGE_SECONDS", 0.2)
-    with ChannelPool() as pool, EmbeddedStage() as stage:
-        monkeypatch.setattr("tubemq_spark.cluster.open.process_pool", lambda: pool)
+    with opened_connections() as connections, EmbeddedStage() as stage:
+        monkeypatch.setattr("tubemq_spark.cluster.open.process_connections", lambda: connections)
         yield stage
 
 

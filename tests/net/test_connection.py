@@ -12,6 +12,7 @@ import pytest
 from testkit.children import forks, in_child
 from tests.net.test_receive_buffer import in_chunks
 from tests.rpc_server import RpcServer
+from tests.waiting import until
 from tubemq_spark.errors import (
     HttpAnswerError,
     LocalProtocolError,
@@ -199,9 +200,8 @@ async def test_an_answer_in_unusual_chunks_comes_without_waiting_for_the_time_ou
 async def test_an_answer_that_came_in_time_is_good_however_late_it_is_asked_for():
     with RpcServer(echo) as server:
         async with over(server) as connection:
-            pending, ends = start(connection, timeout_ms=1_000), asyncio.Event()
-            pending.when_done(ends.set)
-            await ends.wait()
+            pending = start(connection, timeout_ms=1_000)
+            await until(lambda: pending.done)
             pending._ends_at = 0.0
             assert await answer(pending) == ok("me")
 
@@ -345,11 +345,10 @@ async def test_a_lost_connection_fails_all_calls_under_way():
 async def test_closing_fails_all_calls_under_way():
     with RpcServer(silent) as server:
         async with over(server) as connection:
-            pending, ends = start(connection), []
-            pending.when_done(lambda: ends.append(pending.done))
+            pending = start(connection)
             connection.close()
             connection.close()
-            assert ends == [True]
+            assert pending.done
             with pytest.raises(TubeMQConnectionError, match="it was closed"):
                 await answer(pending)
 

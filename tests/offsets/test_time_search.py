@@ -14,6 +14,21 @@ ROW = INDEX_ENTRY_BYTES
 OTHERS = "a record of another partition"
 
 
+class Search(PartitionTimes):
+    """A search whose looks ask nothing, since they know the answers."""
+
+    def first_of(self, minute):
+        return self.carry_out(super().first_of(minute))
+
+    def end_of(self, minute):
+        return self.carry_out(super().end_of(minute))
+
+    def carry_out(self, search):
+        with pytest.raises(StopIteration) as end:
+            next(search)
+        return end.value.value
+
+
 class Log:
     """A store: for each entry the time of a record, None for one without a time, or that it is of others."""
 
@@ -24,7 +39,13 @@ class Log:
 
     def search(self, **bounded):
         last = self.first + len(self.entries)
-        return PartitionTimes(OffsetBounds(ROW * self.first, ROW * last), self.look, **bounded)
+        bounds = OffsetBounds(ROW * self.first, ROW * last)
+
+        def look(*where):
+            yield from ()
+            return self.look(*where)
+
+        return Search(bounds, look, **bounded)
 
     def look(self, begin, end, until, most_fetches):
         assert self.offset(0) <= begin < end <= self.offset(len(self.entries))

@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.forwarder import Forwarder
 from testkit.master_relay import MasterRelay
 from testkit.sessions import opened
@@ -13,7 +14,6 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def server():
 @contextlib.contextmanager
 def session_of(address):
     config = ClientConfig((Endpoint.parse(address),), "test", register_attempts=1)
-    with ChannelPool() as pool, opened(ProducerSession(config, pool.connections)) as session:
+    with opened_connections() as connections, opened(ProducerSession(config, connections)) as session:
         yield session
 
 

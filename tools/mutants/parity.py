@@ -1,8 +1,8 @@
 """Break what a row of ``docs/project/parity.csv`` names, and see whether its tests notice.
 
-The column ``where`` names functions (``client/urls.py::parse``, ``net/pool.py::Pool.close``) and values of
-modules (``errors.py::CONDITIONS``). A function is broken by doing nothing and returning what says nothing;
-a value by another one. A file without a name is emptied.
+The column ``where`` names functions (``client/urls.py::parse``, ``net/connections.py::Connections.close``)
+and values of modules (``errors.py::CONDITIONS``). A function is broken by doing nothing and returning what
+says nothing; a value by another one. A file without a name is emptied.
 """
 
 import ast

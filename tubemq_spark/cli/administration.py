@@ -46,11 +46,16 @@ def require_master(config: "ClusterConfig") -> None:
         return
     from tubemq_spark.client.master.producers import fresh_visit_token
     from tubemq_spark.net import loop
-    from tubemq_spark.net.pool import ChannelPool
+    from tubemq_spark.net.connections import Connections
+    from tubemq_spark.net.process_connections import close_connections
 
-    # Who is refused has asked a master.
-    with ChannelPool() as pool, contextlib.suppress(RpcError):
-        loop.run(fresh_visit_token(config.client, pool.connections))
+    connections = Connections()
+    try:
+        # Who is refused has asked a master.
+        with contextlib.suppress(RpcError):
+            loop.run(fresh_visit_token(config.client, connections))
+    finally:
+        close_connections(connections)
 
 
 def await_until(is_so: Callable[[], bool], seconds: float, wait: Wait = SLEEP) -> bool:

@@ -58,7 +58,7 @@ class Registry:
     """What is open, by number; any thread may use it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close a client on top of these lines
         self._numbers = itertools.count(1)
         self._open: weakref.WeakKeyDictionary[Client, int] = weakref.WeakKeyDictionary()
 

@@ -13,9 +13,13 @@ from tubemq_spark.client.config import (
     usual_web_servers,
 )
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
+from tubemq_spark.client.consumer.assigned.core import AssignedCore, AssignedCoreBase
 from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.consumer import Consumer
+from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.consumer.group.core import GroupCore
+from tubemq_spark.client.consumer.user_code import UserCode, UserThread
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.bounds import store_bounds
@@ -33,7 +37,7 @@ from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net import loop
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.process_connections import close_connections
 from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -81,9 +85,9 @@ class TubeMQClient:
         self.group = config.group
         self.subscription = subscription
         self.node = None if node is None else node.validate()
-        self._pool = ChannelPool(config.connect_timeout_ms)
+        self._connections = Connections(config.connect_timeout_ms)
         self._until_closed = Interruptible(lambda: TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED"))
-        """How reads wait: they would take a closed pool for a broker that is away."""
+        """How reads wait: they would take closed connections for a broker that is away."""
         self._open: weakref.WeakSet[Producer | Consumer | ArrowReader] = weakref.WeakSet()
 
     @classmethod
@@ -175,7 +179,7 @@ class TubeMQClient:
             user.close()
         if self._remote is not None:
             self._remote.close()
-        self._pool.close()
+        close_connections(self._connections)
 
     def producer(
         self,
@@ -217,7 +221,7 @@ class TubeMQClient:
             stamp_message_time=stamp_message_time,
             message_time_zone=message_time_zone,
         )
-        connections = self._pool.connections
+        connections = self._connections
         producer = Producer(
             lambda run_user_code: self.producer_pipeline(config, name, connections, run_user_code)
         )
@@ -254,7 +258,7 @@ class TubeMQClient:
         """
         if self._remote is not None:
             return self._remote.publishable(topic)
-        return loop.run(publishable(self._config, self._pool.connections, topic))
+        return loop.run(publishable(self._config, self._connections, topic))
 
     def group_consumer(
         self,
@@ -285,25 +289,63 @@ class TubeMQClient:
             OptionError: a topic, a filter, a number or a setting cannot be used.
             OffsetFormatError: an offset of ``start`` is not one.
         """
+        core = self.group_core(
+            self._connections,
+            UserThread(),
+            topics,
+            message_types=message_types,
+            start=start,
+            on_loss=on_loss,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            settings=settings,
+        )
+        consumer = GroupConsumer(core)
+        self._open.add(consumer)
+        return consumer
+
+    def group_core(
+        self,
+        connections: Connections,
+        user_code: UserCode,
+        topics: str | Iterable[str] | None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None,
+        start: BoundStart | None,
+        on_loss: LossPolicy,
+        on_assigned: OnChange | None,
+        on_revoked: OnChange | None,
+        settings: ConsumerConfig | None,
+    ) -> ConsumerCore:
+        """Return a new member of the client's group, for the loop of some connections; not for users.
+
+        Raises:
+            TubeMQError: as ``group_consumer``.
+        """
         subscription = self.subscription if topics is None else Subscription.of(topics, message_types, start)
         if subscription is None or (topics is None and (message_types is not None or start is not None)):
             raise bad_setting("topics", "missing", "given")
         if self.node is not None:
             raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
-        if self._remote is None:
-            consumer = GroupConsumer(
+        if self._remote is not None:
+            return self._remote.group_consumer(
                 config,
-                self._pool,
                 subscription,
+                user_code,
                 on_loss=on_loss,
                 on_assigned=on_assigned,
                 on_revoked=on_revoked,
             )
-        else:
-            consumer = self._remote.group_consumer(config, subscription, on_loss, on_assigned, on_revoked)
-        self._open.add(consumer)
-        return consumer
+        return GroupCore(
+            config,
+            connections,
+            subscription,
+            user_code,
+            on_loss=on_loss,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+        )
 
     def assigned_consumer(
         self,
@@ -332,6 +374,39 @@ class TubeMQClient:
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
         """
+        core = self.assigned_core(
+            self._connections,
+            UserThread(),
+            topics,
+            message_types=message_types,
+            source_count=source_count,
+            node_id=node_id,
+            on_loss=on_loss,
+            follow_resets=follow_resets,
+            settings=settings,
+        )
+        consumer = AssignedConsumer(core)
+        self._open.add(consumer)
+        return consumer
+
+    def assigned_core(
+        self,
+        connections: Connections,
+        user_code: UserCode,
+        topics: str | Iterable[str] | None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None,
+        source_count: int | None,
+        node_id: int | None,
+        on_loss: LossPolicy,
+        follow_resets: bool,
+        settings: ConsumerConfig | None,
+    ) -> AssignedCoreBase:
+        """Return a new consumer of named partitions, for the loop of some connections; not for users.
+
+        Raises:
+            TubeMQError: as ``assigned_consumer``.
+        """
         subscription = self.subscription if topics is None else Subscription.of(topics, message_types)
         if subscription is None or (topics is None and message_types is not None):
             raise bad_setting("topics", "missing", "given")
@@ -344,15 +419,18 @@ class TubeMQClient:
             node = Node(source_count, node_id).validate()
         config = dataclasses.replace(self._config, consumer=settings or self._config.consumer).validate()
         if self._remote is None:
-            consumer = AssignedConsumer(
-                config, self._pool, subscription, node=node, on_loss=on_loss, follow_resets=follow_resets
+            return AssignedCore(
+                config,
+                connections,
+                subscription,
+                user_code,
+                node=node,
+                on_loss=on_loss,
+                follow_resets=follow_resets,
             )
-        elif follow_resets:
+        if follow_resets:
             raise bad_setting("follow_resets", True, "False through gateways, which do not tell of resets")
-        else:
-            consumer = self._remote.assigned_consumer(config, subscription, node, on_loss)
-        self._open.add(consumer)
-        return consumer
+        return self._remote.assigned_consumer(config, subscription, user_code, node=node, on_loss=on_loss)
 
     def changed_config(
         self, *, partitioner: str | BuiltInPartitioner | CustomPartitioner | None, **changes: object
@@ -375,16 +453,14 @@ class TubeMQClient:
             return self._remote.layout(topics)
         masters = self._config.masters
         return loop.run(
-            topics_layout(
-                self._config, self._pool.connections, topics, web=lambda: usual_web_servers(masters)
-            )
+            topics_layout(self._config, self._connections, topics, web=lambda: usual_web_servers(masters))
         )
 
     def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
         if self._remote is not None:
             return self._remote.bounds(layout.stores)
-        return loop.run(store_bounds(self._config, self._pool.connections, layout.stores, layout.visit_token))
+        return loop.run(store_bounds(self._config, self._connections, layout.stores, layout.visit_token))
 
     def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> Iterator[Record]:
         """Yield all records that topics hold now, one partition after the other and each in its order.
@@ -398,17 +474,17 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQConnectionError: no master answered, or a broker is away.
         """
-        return _one_by_one(self.batches(topics, on_loss, self._until_closed))
+        return _one_by_one(self._batches(topics, on_loss, self._until_closed))
 
-    def batches(
+    def _batches(
         self, topics: Iterable[str], on_loss: LossPolicy, wait: Wait
     ) -> Generator[Iterator[Record], None, None]:
-        """Yield what ``read`` yields, batch by batch; what the asynchronous form shares, not for users."""
+        """Yield what ``read`` yields, batch by batch."""
         layout = self.layout(*topics)
         bounds = self.bounds(layout).complete()
         for partition in layout.partitions:
             offsets = OffsetRange(partition, *bounds[partition.store_id])
-            yield from self.range_batches(self.request(layout, offsets), on_loss, wait)
+            yield from self._range_batches(self.request(layout, offsets), on_loss, wait)
 
     def read_range(
         self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
@@ -421,10 +497,10 @@ class TubeMQClient:
             DataLossError: records are gone or damaged, by ``on_loss``.
             TubeMQError: as ``read``.
         """
-        return _one_by_one(self.range_batches(self.request(layout, offsets), on_loss, self._until_closed))
+        return _one_by_one(self._range_batches(self.request(layout, offsets), on_loss, self._until_closed))
 
     def request(self, layout: TopicsLayout, offsets: OffsetRange) -> RangeRequest:
-        """Return what to read of a layout's partition; as ``batches``, not for users.
+        """Return what to read of a layout's partition; not for users.
 
         Raises:
             OptionError: the layout does not list the partition.
@@ -434,19 +510,25 @@ class TubeMQClient:
         alone = offsets.partition.store_id in layout.alone_in_store and not self._config.message_types
         return layout.request(offsets, own_store=alone)
 
-    def range_batches(
+    def _range_batches(
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait
     ) -> Generator[Iterator[Record], None, None]:
-        """Yield what ``read_range`` yields, batch by batch; as ``batches``, not for users."""
+        """Yield what ``read_range`` yields, batch by batch."""
         if self._remote is not None:
             fetched = self._remote.read_range(request, on_loss, wait)
         else:
-            fetched = read_in_thread(self._config, self._pool.connections, request, on_loss, wait)
+            fetched = read_in_thread(self._config, self._connections, request, on_loss, wait)
         return _in_batches(fetched, exact_offsets=request.own_store)
 
-    def direct_config(self) -> ClientConfig | None:
-        """Return the settings of a client that goes through no gateway; as ``batches``, not for users."""
-        return self._config if self._remote is None else None
+    @property
+    def config(self) -> ClientConfig:
+        """The settings; not for users."""
+        return self._config
+
+    @property
+    def remote(self) -> "RemoteClient | None":
+        """The gateways through which the client goes; not for users."""
+        return self._remote
 
     def read_arrow(
         self,
@@ -483,7 +565,7 @@ class TubeMQClient:
         from tubemq_spark.arrow import read_arrow
 
         all_options = {**(options or {}), **more}
-        reader = read_arrow(self._config, self._pool, self._remote, topics, columns, all_options)
+        reader = read_arrow(self._config, self._connections, self._remote, topics, columns, all_options)
         self._open.add(reader)
         return reader
 

@@ -24,7 +24,7 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.net import loop
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.net.side_by_side import each_of
 from tubemq_spark.offsets.loss import LossPolicy
@@ -45,7 +45,7 @@ _READ_AHEAD: Final = 2
 
 
 class DirectCluster(Cluster):
-    """A cluster over a pool of channels, which it shares with others and does not close.
+    """A cluster over connections in the process's loop, which it shares with others and does not close.
 
     Its senders are new producers, or those that ``producers`` returns, which may have served others before.
     ``web`` returns where the masters serve their administration API. With ``suggests``, the error of a topic
@@ -59,7 +59,7 @@ class DirectCluster(Cluster):
     def __init__(
         self,
         config: ClientConfig,
-        pool: ChannelPool,
+        connections: Connections,
         producers: "Callable[[], KeptProducers] | None" = None,
         web: Callable[[], Sequence[Endpoint]] = tuple,
         *,
@@ -68,7 +68,7 @@ class DirectCluster(Cluster):
     ) -> None:
         self._config = config
         self._web = web
-        self._connections = pool.connections
+        self._connections = connections
         self._producers = producers
         self._for_task = for_task
         self._suggests = suggests

@@ -30,7 +30,7 @@ from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.net import loop
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.pool import process_pool
+from tubemq_spark.net.process_connections import process_connections
 
 _IDLE_MS: Final = 30_000
 """Longer than most pauses between micro-batches; Spark keeps an idle Python worker for a minute."""
@@ -96,7 +96,7 @@ class KeptProducers:
             await producer.aclose()
 
 
-_process_producers: Final = KeptProducers(process_pool().connections)
+_process_producers: Final = KeptProducers(process_connections())
 
 
 def process_producers() -> KeptProducers:

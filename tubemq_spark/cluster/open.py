@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.direct import DirectCluster
-from tubemq_spark.net.pool import process_pool
+from tubemq_spark.net.process_connections import process_connections
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.kept_producers import KeptProducers
@@ -33,7 +33,7 @@ def open_cluster(config: ClusterConfig, *, for_task: bool = False) -> Cluster:
         gateways = process_gateways(config.gateways, config.client, config.gateway_token)
         return RemoteCluster(gateways, for_task=for_task)
     return DirectCluster(
-        config.client, process_pool(), _producers, lambda: config.web_servers, for_task=for_task
+        config.client, process_connections(), _producers, lambda: config.web_servers, for_task=for_task
     )
 
 

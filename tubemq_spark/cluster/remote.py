@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
+from typing import Final
 
 from tubemq_spark.client.producer.batch_sender import BatchSender
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.client.remote.queries import Queries
-from tubemq_spark.client.remote.ranges import read_remote_range, read_remote_range_ahead
+from tubemq_spark.client.remote.ranges import read_remote_range_in_thread
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import (
@@ -20,12 +21,16 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
+from tubemq_spark.net import loop
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.limits import chunks
+
+_READ_AHEAD: Final = 2
+"""How many batches a task's reader is ahead."""
 
 
 class RemoteCluster(Cluster):
@@ -41,11 +46,11 @@ class RemoteCluster(Cluster):
 
     def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Ask a master; the layout has no visit token, which the gateway keeps."""
-        return self._queries.layout(topics, missing_ok=missing_ok)
+        return loop.run(self._queries.layout(topics, missing_ok=missing_ok))
 
     def topics(self) -> Collection[str]:
         """Ask the masters' administration API."""
-        return self._queries.topics()
+        return loop.run(self._queries.topics())
 
     def bounds(
         self,
@@ -57,7 +62,7 @@ class RemoteCluster(Cluster):
     ) -> StoreBounds:
         """Ask the brokers of all these stores at once."""
         to_ask = layout.stores if stores is None else stores
-        return self._queries.bounds(to_ask, flushed=flushed, timeout_ms=timeout_ms)
+        return loop.run(self._queries.bounds(to_ask, flushed=flushed, timeout_ms=timeout_ms))
 
     def first_readable(
         self,
@@ -134,16 +139,22 @@ class RemoteCluster(Cluster):
         self, request: RangeRequest, on_loss: LossPolicy, wait: Wait = SLEEP
     ) -> Generator[FetchedBatch, None, None]:
         """Read through a gateway, and through another one when that is lost."""
-        read = read_remote_range_ahead if self._for_task else read_remote_range
-        return read(self._gateways, request, on_loss, wait)
+        return read_remote_range_in_thread(
+            self._gateways,
+            request,
+            on_loss,
+            wait,
+            ahead=_READ_AHEAD if self._for_task else 0,
+            tells_idle=self._for_task,
+        )
 
     def refuse_unknown_topic(self, topic: str) -> None:
         """Ask a master."""
-        self._queries.publishable(topic)
+        loop.run(self._queries.publishable(topic))
 
     def await_publishable(self, topic: str) -> None:
         """Ask a master, again and again for ``delivery_timeout_ms``."""
-        self._queries.await_publishable(topic)
+        loop.run(self._queries.await_publishable(topic))
 
     def sender(self, name: str = "") -> AbstractContextManager[Sender]:
         """Return a sender that begins a publish stream when it is first used."""

@@ -6,7 +6,7 @@ import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tubemq_spark.client.reader.times import times_of
+from tubemq_spark.client.reader.times import Search, Times, Value, search_in_thread, times_of
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.peek import peek
 from tubemq_spark.errors import OptionError
@@ -14,7 +14,6 @@ from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayo
 from tubemq_spark.net.side_by_side import all_of
 from tubemq_spark.offsets.notation import listed
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, timestamps, with_timestamps_resolved
-from tubemq_spark.offsets.time_search import PartitionTimes
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class TimeSearch:
         self._layout = layout
         self._bounds = bounds
         self._zone = zoneinfo.ZoneInfo(time_zone)
-        self._searches: dict[TopicPartition, PartitionTimes] = {}
+        self._searches: dict[TopicPartition, Times] = {}
         self._warned = False
 
     def begin(
@@ -72,7 +71,7 @@ class TimeSearch:
 
         def place(partition: TopicPartition, ms: int) -> int | Edge:
             search = self._search(partition)
-            offset = search.first_of(ms // 60_000)
+            offset = self._carry_out(search.first_of(ms // 60_000))
             if search.has_records and not search.has_times:
                 return self._untimed(partition, option, if_untimed)
             found = if_none if offset is None else offset
@@ -88,20 +87,22 @@ class TimeSearch:
         def place(partition: TopicPartition, ms: int) -> int | Edge:
             search = self._search(partition)
             # Of a minute that has begun before the time, all records may be earlier.
-            offset = search.end_of(-(-ms // 60_000))
+            offset = self._carry_out(search.end_of(-(-ms // 60_000)))
             if search.has_records and not search.has_times:
                 return self._untimed(partition, option, if_untimed)
             return offset
 
         return self._resolved(spec, place, option, lambda search: search.behind)
 
-    def _search(self, partition: TopicPartition) -> PartitionTimes:
+    def _search(self, partition: TopicPartition) -> Times:
         """Return what is known of a partition; what one search has seen is known to the next."""
         if partition not in self._searches:
-            read = functools.partial(peek, self._cluster, self._layout)
             bounds = self._bounds[partition.store_id]
-            self._searches[partition] = times_of(partition, bounds, read, self._zone)
+            self._searches[partition] = times_of(partition, bounds, self._zone)
         return self._searches[partition]
+
+    def _carry_out(self, search: Search[Value]) -> Value:
+        return search_in_thread(search, functools.partial(peek, self._cluster, self._layout))
 
     def _untimed(self, partition: TopicPartition, option: str, if_untimed: Edge | None) -> Edge:
         if if_untimed is None:
@@ -113,7 +114,7 @@ class TimeSearch:
         spec: OffsetSpec,
         place: Callable[[TopicPartition, int], int | Edge],
         option: str,
-        disorder: Callable[[PartitionTimes], int],
+        disorder: Callable[[Times], int],
     ) -> OffsetSpec:
         times = {
             partition: time.ms
@@ -132,7 +133,7 @@ class TimeSearch:
         self,
         partitions: Sequence[TopicPartition],
         option: str,
-        disorder: Callable[[PartitionTimes], int],
+        disorder: Callable[[Times], int],
     ) -> None:
         """Say, once, where records may be missed."""
         searches = {partition: self._searches[partition] for partition in partitions}

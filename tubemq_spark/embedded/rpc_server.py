@@ -3,8 +3,8 @@
 import abc
 from collections.abc import Callable, Iterable, Sequence
 
+from tubemq_spark.embedded.scheduler import Scheduler, Task
 from tubemq_spark.net.listener import Answer, Interceptor, Listener
-from tubemq_spark.net.scheduler import Scheduler, Task
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol import rpc
 

@@ -28,8 +28,8 @@ from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.master.master import Master
 from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.embedded.tokens import VisitTokens
-from tubemq_spark.net.scheduler import Scheduler
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -106,7 +106,6 @@ class GatewayServer:
             settings,
             sessions,
             self._upstream,
-            questions,
             self.metrics,
             calls,
             self._events,
@@ -191,7 +190,7 @@ class GatewayServer:
             self.observer.end()
             if self._server is not None:
                 await self._server.stop(0)
-            await asyncio.to_thread(self._upstream.close)
+            await self._upstream.close()
             raise
 
     async def _begin(self) -> None:
@@ -259,7 +258,7 @@ class GatewayServer:
         # master would refuse the group other topics for 30 s.
         await self._admission.questions.close(_QUESTIONS_S)
         # Before the other threads: a call that waits for a server would go on for minutes.
-        await asyncio.get_running_loop().run_in_executor(None, self._upstream.close)
+        await self._upstream.close()
         self.left = await self._admission.close(_THREADS_S)
         self.observer.end()
         if self._web is not None:

@@ -1,14 +1,12 @@
-"""Calls to a peer in flight, whichever way their answers are received."""
+"""Calls to a peer in flight."""
 
-import abc
-import contextlib
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+import asyncio
+from collections.abc import Generator
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message as ProtobufMessage
 
 from tubemq_spark.errors import (
-    LocalProtocolError,
     RemoteProtocolError,
     RpcError,
     TlsError,
@@ -17,10 +15,8 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.deadline import Clock, Deadline
-from tubemq_spark.net.retry import CHECK_S, Wait
 from tubemq_spark.protocol import rpc
-from tubemq_spark.protocol.constants import Method, ServiceType, Status
+from tubemq_spark.protocol.constants import Status
 from tubemq_spark.protocol.errcodes import TEMPORARY_EXCEPTIONS
 
 AnyMessage = TypeVar("AnyMessage", bound=ProtobufMessage)
@@ -28,47 +24,8 @@ Cause = str | OSError | TubeMQError
 """Why a connection was lost; an error also becomes the ``__cause__`` of the errors its calls raise."""
 
 
-class Channel(Protocol):
-    """A connection to a peer, by which requests are sent."""
-
-    @property
-    def endpoint(self) -> Endpoint:
-        """The peer."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the connection was lost or closed."""
-
-    def start(
-        self,
-        service: ServiceType,
-        method: Method,
-        request: ProtobufMessage,
-        *,
-        timeout_ms: int,
-        during: str,
-        wait: Wait | None = None,
-    ) -> "Call":
-        """Send a request and return at once.
-
-        Args:
-            service: the peer's service.
-            method: the method.
-            request: the request.
-            timeout_ms: how long the answer may take.
-            during: what is being done, for the text of an error.
-            wait: its ``check`` is called several times per second while the answer is awaited; what it raises
-                ends that wait.
-
-        Raises:
-            TubeMQConnectionError: the connection is lost or closed.
-            LocalProtocolError: a required field is not set, the time-out is not positive, or the
-                request is longer than a frame can be.
-        """
-
-
 class CallOwner(Protocol):
-    """The channel of a call."""
+    """The connection of a call."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -81,63 +38,60 @@ class CallOwner(Protocol):
         """Forget a call that timed out."""
 
 
-class Call(abc.ABC):
-    """A call in flight; ask for its answer once, or forget it."""
+class Call:
+    """A call in flight; ``await`` it, and then ask for its answer once, or forget it."""
 
-    def __init__(
-        self, channel: CallOwner, timeout_ms: int, wait: Wait | None = None, clock: Clock | None = None
-    ) -> None:
-        self._channel = channel
-        self._wait = wait
+    def __init__(self, owner: CallOwner, timeout_ms: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._owner = owner
         self._timeout_ms = timeout_ms
-        self._deadline = Deadline.after_ms(timeout_ms, clock)
-        self._outcome: rpc.Response | rpc.Failure | Cause = ""
-        # At most one; the thread that pops it calls it, so it is called once.
-        self._listeners: list[Callable[[], object]] = []
+        self._ends_at = self._loop.time() + timeout_ms / 1000
+        self._outcome: rpc.Response | rpc.Failure | Cause | None = None
+        self._waiter: asyncio.Future[None] | None = None
         self.serial_no = 0
 
     @property
-    @abc.abstractmethod
     def done(self) -> bool:
         """Whether the answer has arrived, or the connection was lost."""
+        return self._outcome is not None
 
-    @property
-    def remaining_s(self) -> float:
-        """For how many seconds the answer may still come; then waiting for it raises an error at once."""
-        return self._deadline.remaining()
-
-    def when_done(self, listener: Callable[[], object]) -> None:
-        """Call a function once when this is ``done``: who receives the answer does, or this call.
-
-        For callers that must not wait. It must return at once and raise nothing. May be used once.
-        """
-        self._listeners.append(listener)
+    def __await__(self) -> Generator[Any, None, None]:
+        """Wait until it is done, or its time is over; forget it when the wait is cancelled."""
         if self.done:
-            self._tell()
+            return
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_at(self._ends_at, self._wake)
+        try:
+            yield from waiter
+        except BaseException:
+            self.forget()
+            raise
+        finally:
+            timer.cancel()
+            self._waiter = None
 
     def body(self, during: str) -> bytes | memoryview:
-        """Wait for the answer and return its body, the serialised response message.
+        """Return the body of the answer that was awaited, the serialised response message.
 
         Raises:
             TubeMQTimeoutError: no answer arrived within the call's time-out, counted from its start.
             TubeMQConnectionError: the connection was lost first.
             RpcError: the peer answered with an exception (``TUBEMQ_REMOTE_EXCEPTION``).
         """
-        if not self._wait_for_answer():
-            self._channel.give_up(self)
+        endpoint = self._owner.endpoint
+        if self._outcome is None:
+            self._owner.give_up(self)
             raise TubeMQTimeoutError(
-                "TUBEMQ_TIMEOUT", endpoint=self._channel.endpoint, timeout_ms=self._timeout_ms, during=during
+                "TUBEMQ_TIMEOUT", endpoint=endpoint, timeout_ms=self._timeout_ms, during=during
             )
         if isinstance(self._outcome, rpc.Response):
             return self._outcome.body
         if isinstance(self._outcome, rpc.Failure):
-            raise _remote_exception(self._outcome, self._channel.endpoint, during)
-        if isinstance(self._outcome, LocalProtocolError):
-            raise self._outcome
-        raise lost(self._channel.endpoint, during, self._outcome)
+            raise _remote_exception(self._outcome, endpoint, during)
+        raise lost(endpoint, during, self._outcome)
 
     def result(self, response_type: type[AnyMessage], during: str) -> AnyMessage:
-        """Wait for the answer and parse it.
+        """Parse the answer that was awaited.
 
         Raises:
             RemoteProtocolError: the answer is not such a message.
@@ -151,45 +105,21 @@ class Call(abc.ABC):
 
     def bad_answer(self, during: str, what: object) -> RemoteProtocolError:
         """Return the error for an answer that cannot be used; the connection can."""
-        endpoint = self._channel.endpoint
+        endpoint = self._owner.endpoint
         return RemoteProtocolError("TUBEMQ_BAD_ANSWER", endpoint=endpoint, during=during, what=what)
 
     def forget(self) -> None:
         """Stop waiting; if the answer arrives later, it is dropped."""
-        self._channel.forget(self)
+        self._owner.forget(self)
 
     def settle(self, outcome: rpc.Response | rpc.Failure | Cause) -> None:
         """Set the answer, or why there will be none; called once, when the call leaves flight."""
         self._outcome = outcome
-        self._mark_done()
-        self._tell()
+        self._wake()
 
-    @abc.abstractmethod
-    def _mark_done(self) -> None:
-        """Make ``done`` true."""
-
-    @abc.abstractmethod
-    def _wait_at_most(self, seconds: float) -> bool:
-        """Wait until this is ``done``, not much longer than some seconds; return whether it is."""
-
-    def _wait_for_answer(self) -> bool:
-        """Wait until the deadline or until ``wait.check`` raises; return whether the call was settled."""
-        if self._wait is None:
-            return self._wait_at_most(self._deadline.remaining())
-        try:
-            while not self._wait_at_most(min(CHECK_S, self._deadline.remaining())):
-                if self._deadline.expired:
-                    return False
-                self._wait.check()
-        except BaseException:
-            self.forget()
-            raise
-        return True
-
-    def _tell(self) -> None:
-        if self._listeners:
-            with contextlib.suppress(IndexError):  # the other one was first
-                self._listeners.pop()()
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 def lost(endpoint: Endpoint, during: str, cause: Cause) -> TubeMQConnectionError:

@@ -18,8 +18,7 @@ import itertools
 import logging
 import os
 import ssl
-from collections.abc import Generator
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import Message as ProtobufMessage
 
@@ -29,7 +28,6 @@ from tubemq_spark.net.byte_connection import ByteConnection, LookUp, look_up, re
 from tubemq_spark.net.call import Call, Cause, lost
 from tubemq_spark.net.memory import keep_freed_memory
 from tubemq_spark.net.receive_buffer import ReceiveBuffer
-from tubemq_spark.net.retry import Wait
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
@@ -42,47 +40,6 @@ _FLUSH_S: Final = 0.1
 _SILENT_TIMEOUTS: Final = 2
 
 _numbers: Final = itertools.count(1)
-
-
-class PendingCall(Call):
-    """A call in flight on a connection; ``await`` it, and then ask for its ``body``."""
-
-    def __init__(self, connection: "Connection", timeout_ms: int) -> None:
-        self._loop = asyncio.get_running_loop()
-        super().__init__(connection, timeout_ms, clock=self._loop.time)
-        self._settled = False
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer has arrived, or the connection was lost."""
-        return self._settled
-
-    def __await__(self) -> Generator[Any, None, None]:
-        """Wait until it is done, or its time is over; forget it when the wait is cancelled."""
-        if self._settled:
-            return
-        waiter = self._waiter = self._loop.create_future()
-        timer = self._loop.call_at(self._deadline.at, self._wake)
-        try:
-            yield from waiter
-        except BaseException:
-            self.forget()
-            raise
-        finally:
-            timer.cancel()
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    def _mark_done(self) -> None:
-        self._settled = True
-        self._wake()
-
-    def _wait_at_most(self, seconds: float) -> bool:  # noqa: ARG002 (it was awaited before)
-        return self._settled
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,10 +123,22 @@ class Connection(ByteConnection):
         *,
         timeout_ms: int,
         during: str,
-        wait: Wait | None = None,  # noqa: ARG002 (the task that awaits the call is cancelled instead)
-    ) -> PendingCall:
-        """Send a request and return at once; see ``Channel.start``."""
-        call = PendingCall(self, timeout_ms)
+    ) -> Call:
+        """Send a request and return at once.
+
+        Args:
+            service: the peer's service.
+            method: the method.
+            request: the request.
+            timeout_ms: how long the answer may take.
+            during: what is being done, for the text of an error.
+
+        Raises:
+            TubeMQConnectionError: the connection is lost or closed.
+            LocalProtocolError: a required field is not set, the time-out is not positive, or the
+                request is longer than a frame can be.
+        """
+        call = Call(self, timeout_ms)
         self.send(call, service, method, rpc.serialize_message(request), timeout_ms, during)
         return call
 
@@ -179,7 +148,7 @@ class Connection(ByteConnection):
         """Send the request of a call.
 
         Raises:
-            TubeMQError: as ``Channel.start``.
+            TubeMQError: as ``start``.
         """
         if self.closed:
             raise lost(self.endpoint, during, self.lost_because)

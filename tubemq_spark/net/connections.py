@@ -10,14 +10,15 @@ the next: Spark reuses its Python workers for many tasks, and each task reads fr
 ``_MOST_KEPT`` are kept, none that was lost, and none for longer than ``IDLE_LIMIT_S`` once another is given
 back.
 
-Everything here belongs to the thread of the loop, but for what is read only: ``connected``, ``shared``,
-``sweep_is_due`` and ``failed_lately``.
+Everything here belongs to the thread of the loop, but for what is read only: ``connected``, ``shared`` and
+``failed_lately``. A forked child has none of them: connections stay with the parent.
 """
 
 import asyncio
 import collections
 import contextlib
 import dataclasses
+import os
 import time
 import warnings
 import weakref
@@ -73,16 +74,12 @@ class Connections:
         self._swept_at: float | None = None
         self.closed = False
         weakref.finalize(self, _hang_up, self._shared, self._kept).atexit = False
+        _instances.add(self)
 
     def shared(self) -> list[Connection]:
         """Return the shared connections that are open."""
         connections = [shared.connection for shared in list(self._shared.values())]
         return [connection for connection in connections if connection is not None and not connection.closed]
-
-    @property
-    def sweep_is_due(self) -> bool:
-        """Whether the next who asks for a connection looks for those that are idle."""
-        return self._swept_at is None or time.monotonic() - self._swept_at >= _SWEEP_PERIOD_S
 
     def connected(self, endpoint: Endpoint, tls: TlsConfig | None = None) -> Connection | None:
         """Return the peer's shared connection if there is an open one."""
@@ -277,9 +274,10 @@ class Connections:
 
     def _sweep_when_due(self) -> None:
         """Close the shared connections that were idle too long, and forget those that are closed."""
-        if not self.sweep_is_due:
+        now = time.monotonic()
+        if self._swept_at is not None and now - self._swept_at < _SWEEP_PERIOD_S:
             return
-        self._swept_at = time.monotonic()
+        self._swept_at = now
         for shared in self._shared.values():
             connection = shared.connection
             if connection is None:
@@ -339,3 +337,14 @@ def _hang_up(shared: Mapping[Peer, _Shared], kept: Iterable[tuple[float, Peer, C
 def _closed(endpoint: Endpoint) -> TubeMQConnectionError:
     cause = "the pool of connections is closed"
     return TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint=endpoint, cause=cause)
+
+
+_instances: "weakref.WeakSet[Connections]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for connections in list(_instances):
+        connections.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

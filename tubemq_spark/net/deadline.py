@@ -8,6 +8,11 @@ Clock = Callable[[], float]
 """Returns seconds since some fixed moment; never goes back."""
 
 
+def monotonic() -> float:
+    """Return the seconds of the monotonic clock; looked up each time, since a simulation has its own."""
+    return time.monotonic()
+
+
 class Deadline:
     """The latest moment for an action."""
 
@@ -15,13 +20,12 @@ class Deadline:
         """Take the moment in seconds of ``clock``, by default the monotonic one."""
         self.at = at
         """The moment, in seconds of the clock."""
-        # Looked up each time: a simulation has a clock of its own.
-        self._clock = clock or time.monotonic
+        self._clock = clock or monotonic
 
     @classmethod
     def after_ms(cls, milliseconds: float, clock: Clock | None = None) -> Self:
         """Return the deadline that many milliseconds from now."""
-        clock = clock or time.monotonic
+        clock = clock or monotonic
         return cls(clock() + milliseconds / 1000, clock)
 
     def earlier(self, deadline: "Deadline | None") -> "Deadline":

@@ -175,6 +175,11 @@ class Submitted(Generic[Result]):
             # Its error holds this frame.
             del self
 
+    @property
+    def returned(self) -> Result | None:
+        """What the coroutine has returned; None if it has not."""
+        return self._value if self.done() and self._error is None else None
+
     def when_done(self, listener: Callable[[], object]) -> None:
         """Call a function once when the coroutine has ended, in the loop's thread or here.
 
@@ -260,7 +265,17 @@ def run(coroutine: Coroutine[Any, Any, Result], wait: Wait = SLEEP) -> Result:
     Raises:
         LocalProtocolError: this is the loop's thread, where the coroutine is to be awaited instead.
     """
-    submitted = Submitted(coroutine)
+    return finish(Submitted(coroutine), wait)
+
+
+def finish(submitted: Submitted[Result], wait: Wait = SLEEP) -> Result:
+    """Begin a coroutine, and return what it returns, as ``run``.
+
+    A caller that is interrupted still has ``submitted``, and ``returned`` says what did not reach it.
+
+    Raises:
+        LocalProtocolError: as ``run``.
+    """
     try:
         if in_loop():
             raise _waits_for_itself()

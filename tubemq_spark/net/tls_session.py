@@ -1,8 +1,8 @@
 """TLS on one connection: the state without its socket.
 
-``TlsSession`` turns what the socket brings into plain bytes and the reverse, and never waits: whether the
-socket blocks or is driven by a selector is its owner's business. OpenSSL's object must not be used by two
-threads at once, so a lock guards it. It is held during encryption, never during a wait for the socket.
+``TlsSession`` turns what the socket brings into plain bytes and the reverse, and never waits: the socket
+is its owner's business. OpenSSL's object must not be used by two threads at once: it belongs to its owner's
+event loop.
 
 **Who writes.** Only ``encrypt`` hands out bytes to send once the handshake is over. What TLS itself
 wants to send (its answer to a new key) leaves with the next bytes of the owner, as the protocol allows. So a
@@ -11,7 +11,6 @@ reader never writes, and cannot wait for a peer that waits for it.
 
 import contextlib
 import ssl
-import threading
 from typing import Final
 
 _RECORD_BYTES: Final = 1 << 14
@@ -19,7 +18,7 @@ _RECORD_BYTES: Final = 1 << 14
 
 
 class TlsSession:
-    """One side of TLS on one connection. One thread may encrypt while another decrypts."""
+    """One side of TLS on one connection."""
 
     def __init__(
         self, context: ssl.SSLContext, *, server_side: bool = False, name: str | None = None
@@ -29,7 +28,6 @@ class TlsSession:
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=name
         )
-        self._lock = threading.Lock()
         self.established = False
         """Whether the handshake is over."""
         self.ended = False
@@ -41,12 +39,11 @@ class TlsSession:
         Raises:
             ssl.SSLError: TLS cannot be agreed on; ``last_words`` has what the peer should still be told.
         """
-        with self._lock:
-            self._incoming.write(received)
-            with contextlib.suppress(ssl.SSLWantReadError):
-                self._tls.do_handshake()
-                self.established = True
-            return self._outgoing.read()
+        self._incoming.write(received)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+            self.established = True
+        return self._outgoing.read()
 
     def last_words(self) -> bytes:
         """Return what TLS has left to send: an alert after a failed handshake."""
@@ -54,9 +51,8 @@ class TlsSession:
 
     def encrypt(self, data: bytes) -> bytes:
         """Return what to send for these bytes."""
-        with self._lock:
-            self._tls.write(data)
-            return self._outgoing.read()
+        self._tls.write(data)
+        return self._outgoing.read()
 
     def decrypt(self, received: bytes) -> bytes:
         """Take bytes of the peer and return all plain bytes that are complete now; maybe none.
@@ -64,23 +60,22 @@ class TlsSession:
         Raises:
             ssl.SSLError: the bytes are not of this session, or the peer says that it refuses us.
         """
-        with self._lock:
-            self._incoming.write(received)
-            plain = []
-            try:
-                while data := self._tls.read(_RECORD_BYTES):
-                    plain.append(data)
-                self.ended = True
-            except ssl.SSLWantReadError:
-                pass
-            except ssl.SSLError:
-                if not plain:
-                    raise
-                # What came before is handed out first; OpenSSL repeats the error the next time.
-            return plain[0] if len(plain) == 1 else b"".join(plain)
+        self._incoming.write(received)
+        plain = []
+        try:
+            while data := self._tls.read(_RECORD_BYTES):
+                plain.append(data)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            if not plain:
+                raise
+            # What came before is handed out first; OpenSSL repeats the error the next time.
+        return plain[0] if len(plain) == 1 else b"".join(plain)
 
     def goodbye(self) -> bytes:
         """Return the words that end the session for the peer."""
-        with self._lock, contextlib.suppress(ssl.SSLError):
+        with contextlib.suppress(ssl.SSLError):
             self._tls.unwrap()
         return self._outgoing.read()

@@ -22,12 +22,15 @@ A range is right as long as no window that was not seen is worse than twice that
 What is uncertain moves the start back and the end forward: windows without times, and what is left
 between two windows when enough was looked at (``unsure`` tells). What was seen only grows, and every answer
 follows from all of it, so no order of looks can make it wrong.
+
+A search reads nothing itself: it is a generator that yields what it asks, and is sent the answers. So threads
+and event loops search alike.
 """
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds
 
@@ -37,6 +40,11 @@ MOST_FETCHES: Final = 96
 """After so many fetches of a search it answers with what it knows; one without gaps needs about 25."""
 _MOST_FETCHES_OF_LOOK: Final = 8
 """How far a look goes on behind records without times; half of that for one of those that are spread."""
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+Question_co = TypeVar("Question_co", covariant=True)
+Answer_contra = TypeVar("Answer_contra", contravariant=True)
 
 
 class Timed(NamedTuple):
@@ -63,10 +71,12 @@ class Look(NamedTuple):
     """How many fetches it took."""
 
 
-class Looking(Protocol):
+class Looking(Protocol[Question_co, Answer_contra]):
     """Looks into a partition."""
 
-    def __call__(self, begin: int, end: int, until: int, most_fetches: int) -> Look:
+    def __call__(
+        self, begin: int, end: int, until: int, most_fetches: int
+    ) -> Generator[Question_co, Answer_contra, Look]:
         """Return what the first records say that have times.
 
         Args:
@@ -99,11 +109,16 @@ class _Window:
         return cls(look.begin, look.end, look.seen, timed=True, earliest=earliest, latest=latest)
 
 
-class PartitionTimes:
+class PartitionTimes(Generic[Question, Answer]):
     """What is known of the times of a partition, and the answers that follow from it."""
 
     def __init__(
-        self, bounds: OffsetBounds, look: Looking, *, spread: int = SPREAD, most_fetches: int = MOST_FETCHES
+        self,
+        bounds: OffsetBounds,
+        look: Looking[Question, Answer],
+        *,
+        spread: int = SPREAD,
+        most_fetches: int = MOST_FETCHES,
     ) -> None:
         """Begin with nothing.
 
@@ -144,47 +159,47 @@ class PartitionTimes:
         """How many minutes a window was behind an earlier one, at most."""
         return _furthest_back(window.earliest for window in self._windows if window.timed)
 
-    def first_of(self, minute: int) -> int | None:
+    def first_of(self, minute: int) -> Generator[Question, Answer, int | None]:
         """Return an offset before which all records are earlier, as far as ``ahead`` tells.
 
         Returns:
             None when all records are earlier.
         """
-        self._begin()
+        yield from self._begin()
         while True:
             limit = minute - 2 * self.ahead
             timed = [window for window in self._windows if window.timed]
             low = max((one.end for one in timed if one.latest[1] < limit), default=self._bounds.earliest)
             later = next((one for one in timed if one.begin >= low), None)
             high = self._bounds.latest if later is None else later.begin
-            if not self._see_between(low, high, 0):
+            if not (yield from self._see_between(low, high, 0)):
                 break
         untimed = self._first_untimed(low, high)
         if untimed is not None:
             return untimed
         if later is None:
             return None
-        place = self._place(later, lambda record: record.last >= limit)
+        place = yield from self._place(later, lambda record: record.last >= limit)
         return high if place is None else place
 
-    def end_of(self, minute: int) -> int:
+    def end_of(self, minute: int) -> Generator[Question, Answer, int]:
         """Return an offset from which on none is earlier than the minute, as far as ``behind`` tells."""
-        self._begin()
+        yield from self._begin()
         while True:
             limit = minute + 2 * self.behind
             timed = [window for window in self._windows if window.timed]
             high = min((one.begin for one in timed if one.earliest[0] >= limit), default=self._bounds.latest)
             before = [window for window in timed if window.begin < high]
             low = max((window.end for window in before), default=self._bounds.earliest)
-            if not self._see_between(low, high, -1):
+            if not (yield from self._see_between(low, high, -1)):
                 break
         if self._first_untimed(low, high) is not None or not before:
             return high
         last = max(before, key=lambda window: window.end)
-        place = self._place(last, lambda record: record.first >= limit, behind_all_others=True)
+        place = yield from self._place(last, lambda record: record.first >= limit, behind_all_others=True)
         return high if place is None else min(place, high)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Generator[Question, Answer, None]:
         """Look here and there, once."""
         self._fetches_left = self._most_fetches
         if self._windows:
@@ -195,9 +210,11 @@ class PartitionTimes:
             begin = earliest + rows * number // self._spread * INDEX_ENTRY_BYTES
             if begin < latest and not any(window.end > begin for window in self._windows):
                 following = earliest + rows * (number + 1) // self._spread * INDEX_ENTRY_BYTES
-                self._see(begin, max(following, begin + INDEX_ENTRY_BYTES), _MOST_FETCHES_OF_LOOK // 2)
+                yield from self._see(
+                    begin, max(following, begin + INDEX_ENTRY_BYTES), _MOST_FETCHES_OF_LOOK // 2
+                )
 
-    def _see_between(self, low: int, high: int, which: int) -> bool:
+    def _see_between(self, low: int, high: int, which: int) -> Generator[Question, Answer, bool]:
         """Look into the first (0) or last (-1) part between two offsets that was not seen.
 
         Returns:
@@ -210,7 +227,7 @@ class PartitionTimes:
         known = sorted(window.end - window.begin for window in self._windows)
         # What one look shows of whole need not be divided.
         span = known[len(known) // 2] if known else 0
-        self._see(begin if end - begin <= span else _between(begin, end), end)
+        yield from self._see(begin if end - begin <= span else _between(begin, end), end)
         return True
 
     def _unseen(self, low: int, high: int) -> list[tuple[int, int]]:
@@ -233,9 +250,11 @@ class PartitionTimes:
         self.unsure |= bool(begins)
         return min(begins, default=None)
 
-    def _see(self, begin: int, until: int, most_fetches: int = _MOST_FETCHES_OF_LOOK) -> None:
+    def _see(
+        self, begin: int, until: int, most_fetches: int = _MOST_FETCHES_OF_LOOK
+    ) -> Generator[Question, Answer, None]:
         """Remember a window; records without times are passed over up to some offset."""
-        look = self._records(begin, self._bounds.latest, until, most_fetches)
+        look = yield from self._records(begin, self._bounds.latest, until, most_fetches)
         if look.begin > begin:
             self._remember(_Window(begin, look.begin, look.seen, timed=False))
         if look.end > look.begin:
@@ -244,15 +263,17 @@ class PartitionTimes:
     def _remember(self, window: _Window) -> None:
         bisect.insort(self._windows, window, key=lambda one: one.begin)
 
-    def _records(self, begin: int, end: int, until: int, most_fetches: int = _MOST_FETCHES_OF_LOOK) -> Look:
-        look = self._look(begin, end, until, max(1, min(most_fetches, self._fetches_left)))
+    def _records(
+        self, begin: int, end: int, until: int, most_fetches: int = _MOST_FETCHES_OF_LOOK
+    ) -> Generator[Question, Answer, Look]:
+        look = yield from self._look(begin, end, until, max(1, min(most_fetches, self._fetches_left)))
         self.fetches += look.fetches
         self._fetches_left -= look.fetches
         return look
 
     def _place(
         self, window: _Window, wanted: Callable[[Timed], bool], *, behind_all_others: bool = False
-    ) -> int | None:
+    ) -> Generator[Question, Answer, int | None]:
         """Return where the first wanted record of a window is, if that is known or can be found.
 
         Args:
@@ -260,7 +281,7 @@ class PartitionTimes:
             wanted: chooses records.
             behind_all_others: whether it must be the first behind which all are wanted.
         """
-        timed = self._records(window.begin, window.end, window.end).timed
+        timed = (yield from self._records(window.begin, window.end, window.end)).timed
         chosen = [wanted(record) for record in timed]
         if not any(chosen):
             return None
@@ -277,7 +298,7 @@ class PartitionTimes:
         low, high = window.begin + INDEX_ENTRY_BYTES, window.end
         while low < high:
             middle = _between(low, high)
-            rest = self._records(middle, window.end, window.end).timed
+            rest = (yield from self._records(middle, window.end, window.end)).timed
             if rest and not wanted(rest[0]):
                 low = middle + INDEX_ENTRY_BYTES
             else:

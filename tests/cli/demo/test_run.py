@@ -1,6 +1,5 @@
 """The phases of the demo with a real TubeMQ and without Spark: what a fault is, and what a good run shows."""
 
-import contextlib
 import io
 import itertools
 import json
@@ -9,13 +8,13 @@ import zlib
 import pytest
 from rich.console import Console
 
+from testkit.connections import opened_connections
 from tubemq_spark.cli.demo import run
 from tubemq_spark.cli.demo.input import select_paths
 from tubemq_spark.cli.demo.screen import Screen
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.net.pool import ChannelPool
 
 numbers = itertools.count(1)
 TEXT = b"one two two\nthree\none\n\n" * 10
@@ -80,8 +79,8 @@ def demo(server, tmp_path, monkeypatch):
         server.add_topic(topic)
     (tmp_path / "a.txt").write_bytes(TEXT)
     spark, shown = Spark(server), io.StringIO()
-    with spark.client, contextlib.closing(ChannelPool()) as pool:
-        monkeypatch.setattr("tubemq_spark.cluster.open.process_pool", lambda: pool)
+    with spark.client, opened_connections() as connections:
+        monkeypatch.setattr("tubemq_spark.cluster.open.process_connections", lambda: connections)
         with spark.client.producer() as producer:
             producer.send(topics[0], b"an older message")
         monkeypatch.setattr(run, "WordCountJob", spark.job)

@@ -11,7 +11,6 @@ from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
 from tests.waiting import until
-from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, RpcError
@@ -181,8 +180,8 @@ async def test_a_batch_that_came_in_the_moment_of_cancelling_goes_to_the_next(se
         await consumer.connect(partition(1), 0)
         fetch = asyncio.ensure_future(consumer.fetch())
         await asyncio.sleep(0)
-        (seat,) = consumer._coroutines.turns._seats
-        while seat.outcome is None:
+        (waiter,) = consumer._core.line._waiting
+        while not waiter.outcome.done():
             await asyncio.sleep(0)
         fetch.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -232,7 +231,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
         assert await consumer.fetch(0) is None
         await consumer.connect(partition(1), 0)
         await begin_to_fetch(server, consumer)
-        await until(lambda: consumer._coroutines.turns._outcomes)
+        await until(lambda: consumer._core.line._outcomes)
         assert consumer.status()[partition(1)].state is PartitionState.FETCHING
         assert len(await consumer.fetch(0)) == 5
         assert consumer.status()[partition(1)].state is PartitionState.IN_USE
@@ -245,7 +244,7 @@ async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
     async with assigned(server, confirm_timeout_ms=1_000) as consumer:
         await consumer.connect(partition(1), 0)
         await begin_to_fetch(server, consumer)
-        await until(lambda: consumer._coroutines.turns._outcomes)
+        await until(lambda: consumer._core.line._outcomes)
         await asyncio.sleep(1.1)
         await consumer.confirm(await consumer.fetch(0))
         assert consumer.positions()[partition(1)].offset == 5 * ROW
@@ -257,7 +256,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
     async with assigned(server) as consumer:
         await consumer.connect(partition(1), 0)
         await begin_to_fetch(server, consumer)
-        await until(lambda: consumer._coroutines.turns._outcomes)
+        await until(lambda: consumer._core.line._outcomes)
         consumer.pause([partition(1)])
         assert await consumer.fetch(50) is None
         consumer.resume()
@@ -265,7 +264,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
         assert len(batch) == 5
         await consumer.confirm(batch, consumed=False)
         await begin_to_fetch(server, consumer)
-        await until(lambda: consumer._coroutines.turns._outcomes)
+        await until(lambda: consumer._core.line._outcomes)
         await consumer.disconnect(partition(1))
         assert await consumer.fetch(0) is None
         async with assigned(server) as other:
@@ -398,7 +397,7 @@ async def test_use_before_open_and_after_close_is_refused(server):
 
 
 @coroutine
-async def test_an_opening_that_is_cancelled_closes(server):
+async def test_an_opening_that_is_cancelled_leaves_nothing_and_may_be_tried_again(server):
     async with client_of(server) as client:
         held = server.faults.hold(Method.BALANCE_REGISTER, times=1)
         consumer = client.assigned_consumer(TOPIC)
@@ -408,9 +407,12 @@ async def test_an_opening_that_is_cancelled_closes(server):
         with pytest.raises(asyncio.CancelledError):
             await opening
         held.release()
-        await until(lambda: consumer._inner._state.life is Life.CLOSED)
-        with pytest.raises(ConsumeError, match="is closed"):
+        assert consumer.closed
+        with pytest.raises(ConsumeError, match="is not open yet"):
             await consumer.fetch()
+        async with consumer:
+            await consumer.connect(partition(1))
+            assert consumer.connected == (partition(1),)
 
 
 @coroutine
@@ -483,7 +485,7 @@ async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(serve
         fetch = asyncio.ensure_future(consumer.fetch())
         await asyncio.sleep(0)
         fetch.cancel()
-        await until(lambda: consumer._coroutines.turns._outcomes)
+        await until(lambda: consumer._core.line._outcomes)
         with pytest.raises(RpcError, match="400"):
             await consumer.fetch()
         assert consumer.connected == ()
@@ -538,9 +540,9 @@ async def test_a_client_closes_all_also_when_a_consumer_cannot_be_closed(server)
         await client.close()
     assert raised.value is error
     assert second.closed
-    assert client._workers.closed
     await client.close()
-    await asyncio.to_thread(first._inner.close)
+    del first.close
+    assert await first.close()
 
 
 @coroutine

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import threading
 
 import pytest
 
@@ -11,8 +10,7 @@ from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached
 from tests.waiting import until
-from tubemq_spark.client.aio.reading import Reading, items_of_thread
-from tubemq_spark.client.aio.workers import Workers
+from tubemq_spark.client.aio.reading import Reading
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange
@@ -68,30 +66,28 @@ class Source:
 
     def __init__(self):
         self.made = 0
-        self.closed_by = None
-        self.blocks = threading.Event()
-        self.blocks.set()
+        self.is_closed = False
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
 
-    def begin(self, wait):
+    async def items(self):
         try:
             while True:
-                while not self.blocks.is_set():
-                    wait.pause(0.01)
+                await self.may_go_on.wait()
                 self.made += 1
                 yield [self.made]
         finally:
-            self.closed_by = threading.current_thread().name
+            self.is_closed = True
 
 
 @contextlib.asynccontextmanager
 async def reading():
-    workers, source = Workers(), Source()
-    one = Reading(items_of_thread(workers, source.begin), fail_on_loss)
+    source = Source()
+    one = Reading(source.items(), fail_on_loss)
     try:
         yield source, one, one.records()
     finally:
         await one.close()
-        workers.close()
 
 
 @coroutine
@@ -108,11 +104,11 @@ async def test_one_batch_is_read_ahead_and_no_more():
 @coroutine
 async def test_the_loop_goes_on_while_a_broker_is_waited_for():
     async with reading() as (source, _, records):
-        source.blocks.clear()
+        source.may_go_on.clear()
         following = asyncio.ensure_future(anext(records))
         await asyncio.sleep(0.05)
         assert not following.done()
-        source.blocks.set()
+        source.may_go_on.set()
         assert await following == 1
 
 
@@ -123,7 +119,7 @@ async def test_who_stops_early_gives_everything_back(how):
         assert await anext(records) == 1
         assert await anext(records) == 2
         await until(lambda: source.made == 3)
-        source.blocks.clear()
+        source.may_go_on.clear()
         assert await anext(records) == 3
         if how == "closed":
             await records.aclose()
@@ -135,7 +131,7 @@ async def test_who_stops_early_gives_everything_back(how):
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
-        assert source.closed_by is not None
+        assert source.is_closed
         assert source.made == 3
 
 

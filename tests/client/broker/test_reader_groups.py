@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client import model_broker as model
 from tests.client.model_broker import TOKEN
 from tests.client.ranges import (
@@ -15,7 +16,6 @@ from tests.client.ranges import (
     batches,
     broker_of,
     config,
-    connections_of_process,
     partition,
     read,
     request,
@@ -107,7 +107,7 @@ def test_an_abandoned_reader_gives_its_lease_back_at_once():
 
 
 def test_an_abandoned_reader_waits_for_no_fetch():
-    with broker_of(40, limits=SMALL) as broker, connections_of_process() as connections:
+    with broker_of(40, limits=SMALL) as broker, opened_connections() as connections:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.swallow]
         work = request(broker, 0, 40 * ROW)
         reading = read_in_thread(config(broker), connections, work, fail_on_loss)
@@ -121,7 +121,7 @@ def test_an_abandoned_reader_waits_for_no_fetch():
 @pytest.mark.parametrize("reads", [True, False], ids=["fetching", "idle"])
 def test_an_abandoned_reader_waits_for_no_broker_that_is_frozen(monkeypatch, reads):
     monkeypatch.setattr(lease, "_RELEASE_TIMEOUT_MS", 600_000)
-    with broker_of(40, limits=SMALL) as broker, connections_of_process() as connections:
+    with broker_of(40, limits=SMALL) as broker, opened_connections() as connections:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.swallow]
         broker.fault_of_method[Method.PARTITION_REGISTER] = [model.nothing, model.swallow]
         settings, work = config(broker, rpc_timeout_ms=600_000), request(broker, 0, 40 * ROW)
@@ -137,7 +137,7 @@ def test_an_abandoned_reader_waits_for_no_broker_that_is_frozen(monkeypatch, rea
 
 
 def test_a_reader_that_the_loop_s_own_thread_collects_gives_its_lease_back():
-    with broker_of(40, limits=SMALL) as broker, connections_of_process() as connections:
+    with broker_of(40, limits=SMALL) as broker, opened_connections() as connections:
         reading = read_in_thread(config(broker), connections, request(broker, 0, 40 * ROW), fail_on_loss)
         next(reading)
         cycle = [reading]

@@ -166,7 +166,8 @@ async def test_a_user_is_proven_to_brokers(monkeypatch):
 async def test_what_the_master_gave_is_shown_to_brokers():
     """The Go and the C++ client keep it and never show it."""
     async with session_with(username="user", password="password") as (broker, proven):
-        session = BrokerSession(proven.channel, proven._config, TOKEN, authorized_token="given by the master")
+        token = "given by the master"
+        session = BrokerSession(proven.connection, proven._config, TOKEN, authorized_token=token)
         await session.start_register(MINE, 0)
         await session.start_heartbeat("etl", MINE.client_id, [PARTITION])
         await session.start_unregister(MINE)

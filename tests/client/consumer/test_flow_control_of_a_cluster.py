@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
@@ -13,7 +14,6 @@ from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.flow_rules import Pauses
 
 MIB = 1 << 20
@@ -42,11 +42,11 @@ def control(server):
     config = ClientConfig((Endpoint.parse(server.master),), "etl", heartbeat_period_ms=20)
     flow = FlowControl()
     with (
-        ChannelPool() as pool,
+        opened_connections() as connections,
         opened(
             GroupSession(
                 config,
-                pool.connections,
+                connections,
                 Subscription.of("demo"),
                 flow,
                 partitions=tuple,

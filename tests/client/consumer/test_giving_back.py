@@ -47,8 +47,8 @@ def test_a_broker_is_told_over_a_new_connection_when_the_old_one_is_gone(server)
     with client_of(server) as client:
         consumer = client.assigned_consumer(TOPIC).open()
         consumer.connect(partition())
-        endpoint = consumer._state.connected[partition()].endpoint
-        loop.call_soon(client._pool.connections.connected(endpoint).close)
+        endpoint = consumer._core.state.connected[partition()].endpoint
+        loop.call_soon(client._connections.connected(endpoint).close)
         consumer.close()
     with consumer_of(server) as other:
         other.connect(partition())
@@ -69,11 +69,11 @@ def test_a_broker_that_cannot_be_reached_is_not_tried_for_each_partition(server,
     with client_of(server) as client, client.assigned_consumer(TOPIC) as consumer:
         for number in range(4):
             consumer.connect(partition(2, number * 10_000))
-        endpoint = consumer._state.connected[partition(2)].endpoint
+        endpoint = consumer._core.state.connected[partition(2)].endpoint
         server.faults.stop_broker(2)
-        wait_until(lambda: client._pool.connections.connected(endpoint) is None)
-        tried, start = [], client._pool.start
-        monkeypatch.setattr(client._pool, "start", lambda *to: tried.append(to[0]) or start(*to))
+        wait_until(lambda: client._connections.connected(endpoint) is None)
+        tried, get = [], client._connections.get
+        monkeypatch.setattr(client._connections, "get", lambda *to: tried.append(to[0]) or get(*to))
         consumer.close()
         assert tried.count(endpoint) == 1
         assert caplog.text.count(HELD_LONGER) == 1

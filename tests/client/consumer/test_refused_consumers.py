@@ -9,6 +9,7 @@ import types
 import pytest
 
 from testkit.certificates import Authority
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
@@ -22,7 +23,6 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError, TlsError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.net.tls import ServerTls, TlsConfig
 
 ADMIN = {"confModAuthToken": "abc", "createUser": "me"}
@@ -36,8 +36,8 @@ def server():
 
 @pytest.fixture
 def connections():
-    with ChannelPool() as pool:
-        yield pool.connections
+    with opened_connections() as connections:
+        yield connections
 
 
 def config(server, **changes):

@@ -5,15 +5,14 @@ import datetime
 import itertools
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.client.assigned import ROW, TOPIC, client_of, consumer_of, numbered, partition, produce, take
 from tests.client.members import member
 from tests.client.ways import WAYS, only_direct, reached
-from tests.waiting import wait_until
-from tubemq_spark.client.steps import wait_for
+from tests.waiting import until, wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.offsets.loss import LossRecorder
@@ -214,13 +213,12 @@ def test_moves_that_follow_each_other_share_the_time_out_of_their_broker(server)
 
 @only_direct
 def test_a_fetch_under_way_is_not_waited_for(server):
-    """None carries on with it while no thread fetches."""
     produce(server, numbered(30), where=HERE)
     with consumer_of(server) as consumer:
         consumer.connect(HERE)
         with server.faults.hold(Method.GET_MESSAGE):
             assert consumer.fetch(0) is None
-            assert consumer._state.cache.being_fetched()
+            assert consumer._core.state.cache.being_fetched()
         moving = threading.Thread(target=consumer.seek, args=(HERE, 20 * ROW), daemon=True)
         moving.start()
         moving.join(20)
@@ -234,14 +232,14 @@ def test_what_a_gateway_has_answered_before_the_move_does_not_come_behind_it(ser
     produce(server, numbered(30), where=HERE)
     with consumer_of(server) as consumer:
         consumer.connect(HERE)
-        link, answered, sought = consumer._parts.link, threading.Event(), Future()
+        link, answered, sought = consumer._core.link, threading.Event(), threading.Event()
         ask = link.ask
 
-        def ask_and_wait(name, *arguments):
-            answer = yield from ask(name, *arguments)
+        async def ask_and_wait(name, *arguments):
+            answer = await ask(name, *arguments)
             if name == "Fetch" and answer.batch:
                 answered.set()
-                yield from wait_for(sought)
+                await until(sought.is_set)
             return answer
 
         link.ask = ask_and_wait
@@ -250,7 +248,7 @@ def test_what_a_gateway_has_answered_before_the_move_does_not_come_behind_it(ser
         fetching.start()
         assert answered.wait(20)
         consumer.seek(HERE, 20 * ROW)
-        sought.set_result(None)
+        sought.set()
         fetching.join(30)
         assert first(got[0]) == b"20"
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tests.client.scripted_master import (
     FIRST,
@@ -15,14 +16,13 @@ from tests.client.scripted_master import (
 from tubemq_spark.errors import RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 
 @pytest.fixture
 def connections():
-    with ChannelPool(1_000) as pool:
-        yield pool.connections
+    with opened_connections(1_000) as connections:
+        yield connections
 
 
 def test_the_layout_names_every_partition_and_its_broker(connections):

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tests.client.scripted_master import ScriptedMaster, balance, beat, config_for, meta, registered, token
 from tubemq_spark.client.master.producers import ProducerSession
@@ -15,7 +16,6 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.loop import run, submit
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 NEVER_MS = 3_600_000
@@ -25,8 +25,8 @@ SEVERAL = 4
 
 @pytest.fixture
 def connections():
-    with ChannelPool(NEVER_MS) as pool:
-        yield pool.connections
+    with opened_connections(NEVER_MS) as connections:
+        yield connections
 
 
 @contextlib.contextmanager

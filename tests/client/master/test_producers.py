@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tests.client.scripted_master import (
     FIRST,
@@ -17,7 +18,6 @@ from tests.client.scripted_master import (
 from tubemq_spark.client.master.producers import ProducerSession, fresh_visit_token
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import common_pb2
@@ -25,8 +25,8 @@ from tubemq_spark.protocol.pb import common_pb2
 
 @pytest.fixture
 def connections():
-    with ChannelPool(1_000) as pool:
-        yield pool.connections
+    with opened_connections(1_000) as connections:
+        yield connections
 
 
 def test_a_producer_learns_routes_and_limits(connections):

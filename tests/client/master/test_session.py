@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tests.client.scripted_master import (
     REQUESTS,
@@ -30,7 +31,6 @@ from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.loop import run, submit
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
@@ -38,8 +38,8 @@ from tubemq_spark.protocol.pb import common_pb2, master_pb2
 
 @pytest.fixture
 def connections():
-    with ChannelPool(1_000) as pool:
-        yield pool.connections
+    with opened_connections(1_000) as connections:
+        yield connections
 
 
 @pytest.fixture

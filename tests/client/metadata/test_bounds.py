@@ -2,9 +2,9 @@ import threading
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client import model_broker as model
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
-from tests.client.ranges import connections_of_process
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
@@ -31,7 +31,7 @@ def config(**changes):
 
 def ask(broker, stores, token=TOKEN, flushed=False, **changes):
     """Return the answers, when the broker has got the leases back; nobody else holds any."""
-    with connections_of_process() as connections:
+    with opened_connections() as connections:
         places = dict.fromkeys(stores, broker.endpoint)
         found = loop.run(store_bounds(config(**changes), connections, places, token, flushed=flushed))
         wait_until(lambda: not held_by_us(broker))
@@ -48,7 +48,7 @@ def known(broker, stores, **arguments):
 
 
 def test_no_store_no_question():
-    with connections_of_process() as connections:
+    with opened_connections() as connections:
         assert loop.run(store_bounds(config(), connections, {}, TOKEN)) == StoreBounds({}, {})
 
 
@@ -81,7 +81,7 @@ def test_several_brokers_are_asked_at_once():
 
     first = ModelBroker({store_id(0): store_of(1)})
     second = ModelBroker({store_id(0): store_of(2)})
-    with first, second, connections_of_process() as connections:
+    with first, second, opened_connections() as connections:
         for broker in (first, second):
             broker.fault_of_method[Method.PARTITION_REGISTER] = [meet]
         # The model knows its stores under one broker id; what counts is whom the question reaches.
@@ -122,7 +122,7 @@ def test_an_old_token_is_renewed():
     stores = {store_id(0): store_of(1)}
     with ModelBroker(stores) as broker:
         broker.valid_tokens = {TOKEN + 1}
-        with connections_of_process() as connections:
+        with opened_connections() as connections:
             settings = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
             places = dict.fromkeys(stores, broker.endpoint)
             found = loop.run(store_bounds(settings, connections, places, TOKEN))
@@ -146,7 +146,7 @@ def test_brokers_that_are_not_there_or_silent_do_not_hold_up_the_others():
     with (
         ModelBroker(stores) as broker,
         ModelBroker(stores) as silent,
-        connections_of_process() as connections,
+        opened_connections() as connections,
     ):
         silent.fault_of_method[Method.PARTITION_REGISTER] = [model.swallow_answer]
         places = {

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
-from tests.client.ranges import connections_of_process
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.first_readable import first_readable
 from tubemq_spark.errors import RpcError
@@ -28,7 +28,7 @@ def broker_that_cannot_read(*numbers, count=12, first=0, partitions=1, **limits)
 def find(broker, earliest=0, latest=12 * ROW, **settings):
     config = ClientConfig((Endpoint("127.0.0.1", 1),), "etl", **{"rpc_timeout_ms": 2_000, **settings})
     partition = TopicPartition("demo", BROKER_ID, 0)
-    with connections_of_process() as connections:
+    with opened_connections() as connections:
         held, route = OffsetBounds(earliest, latest), Route(broker.endpoint, TOKEN)
         return loop.run(first_readable(config, connections, partition, route, held))
 

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store, swallow, swallow_answer
-from tests.client.ranges import connections_of_process
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.group_positions import group_positions, move_group
 from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQTimeoutError
@@ -31,7 +31,7 @@ def connected(broker):
     """Yield what both functions take first."""
     settings = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=500)
     layout = TopicsLayout({PARTITION: broker.endpoint}, TOKEN)
-    with connections_of_process() as connections:
+    with opened_connections() as connections:
         yield settings, connections, layout
 
 

@@ -2,18 +2,18 @@
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client.scripted_master import ScriptedMaster, config_for, partition, registered
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.errors import RpcError
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 OTHER_TOPICS = registered(425, "the group reads other topics", brokers=())
 
 
 def layout(master, **settings):
-    with ChannelPool() as pool:
-        return DirectCluster(config_for(master, **settings), pool).layout(["demo"])
+    with opened_connections() as connections:
+        return DirectCluster(config_for(master, **settings), connections).layout(["demo"])
 
 
 def test_a_killed_driver_s_membership_is_waited_for_though_answers_come_quickly():

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client.scripted_master import ScriptedMaster, config_for, meta, partition, registered, token
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata import layout as layout_module
@@ -12,7 +13,6 @@ from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 
@@ -37,8 +37,8 @@ def master_without(*removed):
 
 
 def layout(master, *topics, missing_ok):
-    with ChannelPool() as pool:
-        return DirectCluster(config_for(master), pool).layout(topics, missing_ok=missing_ok)
+    with opened_connections() as connections:
+        return DirectCluster(config_for(master), connections).layout(topics, missing_ok=missing_ok)
 
 
 def test_topics_that_exist_are_asked_for_at_once():
@@ -97,10 +97,13 @@ def test_nothing_may_be_left():
 
 
 def error_of(topics, web):
-    with EmbeddedTubeMQ(topics={"orders": (1, 1), "clicks": (1, 1)}) as server, ChannelPool() as pool:
+    with (
+        EmbeddedTubeMQ(topics={"orders": (1, 1), "clicks": (1, 1)}) as server,
+        opened_connections() as connections,
+    ):
         config = ClientConfig((Endpoint.parse(server.master),), "etl")
         with pytest.raises(RpcError) as refused:
-            DirectCluster(config, pool, web=lambda: web(server)).layout(topics)
+            DirectCluster(config, connections, web=lambda: web(server)).layout(topics)
         return str(refused.value)
 
 

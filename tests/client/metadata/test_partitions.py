@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client.ranges import TOPIC, partition
 from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.config import ClientConfig
@@ -10,7 +11,6 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss
 
 HOME = Endpoint("broker", 8123)
@@ -23,10 +23,10 @@ def server():
 
 
 def find(server, number=0):
-    with ChannelPool() as pool:
+    with opened_connections() as connections:
         return run(
             find_partition(
-                ClientConfig((Endpoint.parse(server.master),), "etl"), pool.connections, partition(number)
+                ClientConfig((Endpoint.parse(server.master),), "etl"), connections, partition(number)
             )
         )
 

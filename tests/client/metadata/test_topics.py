@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client.scripted_master import (
     ScriptedMaster,
     config_for,
@@ -13,14 +14,13 @@ from tests.client.scripted_master import (
 from tubemq_spark.client.metadata.topics import configured_partitions, refuse_unknown_topic
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 
 @pytest.fixture
 def connections():
-    with ChannelPool(1_000) as pool:
-        yield pool.connections
+    with opened_connections(1_000) as connections:
+        yield connections
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.client.producer.test_send_batch import batch_of
 from tests.client.ranges import config_of
@@ -14,7 +15,6 @@ from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 
 NEVER_MS = 600_000
@@ -29,16 +29,16 @@ def server():
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool() as made:
+def connections():
+    with opened_connections() as made:
         yield made
 
 
 @contextlib.contextmanager
-def producer_of(server, pool, **settings):
+def producer_of(server, connections, **settings):
     """A producer that a test may leave broken; closing it takes no longer either."""
     settings = {"rpc_timeout_ms": NEVER_MS, "delivery_timeout_ms": TIME_MS, **settings}
-    with contextlib.closing(MessageSender(config_of(server, **settings), pool)) as producer:
+    with contextlib.closing(MessageSender(config_of(server, **settings), connections)) as producer:
         yield producer
 
 
@@ -48,33 +48,33 @@ def send_many(producer, count):
 
 
 @pytest.mark.parametrize("method", [Method.PRODUCER_REGISTER, Method.PRODUCER_HEARTBEAT])
-def test_a_master_that_does_not_answer(server, pool, method):
+def test_a_master_that_does_not_answer(server, connections, method):
     held = server.faults.hold(method)
-    with producer_of(server, pool) as producer:
+    with producer_of(server, connections) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             producer.send("demo", b"x")
         assert held.hits > 0
 
 
-def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, pool):
+def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, connections):
     server.close_topic("demo")
     held = server.faults.hold(Method.BALANCE_REGISTER)
-    with producer_of(server, pool) as producer:
+    with producer_of(server, connections) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             producer.send("demo", b"x")
         assert held.hits > 0
 
 
-def test_a_master_that_does_not_answer_the_farewell_of_a_question_for_a_partition(server, pool):
+def test_a_master_that_does_not_answer_the_farewell_of_a_question_for_a_partition(server, connections):
     held = server.faults.hold(Method.CONSUMER_CLOSE)
-    with producer_of(server, pool) as producer:
+    with producer_of(server, connections) as producer:
         with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_UNKNOWN"):
             producer.send("demo", b"x", partition=(7, 0))
         assert held.hits == 1
 
 
-def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, pool):
-    with producer_of(server, pool, heartbeat_period_ms=20, delivery_timeout_ms=1_100) as producer:
+def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, connections):
+    with producer_of(server, connections, heartbeat_period_ms=20, delivery_timeout_ms=1_100) as producer:
         producer.send("demo", b"x")
         producer.flush()
         # Of the heartbeat, too:
@@ -93,17 +93,17 @@ def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, pool):
 
 
 @pytest.mark.parametrize("retry_ambiguous", [True, False])
-def test_brokers_that_do_not_answer(server, pool, retry_ambiguous):
+def test_brokers_that_do_not_answer(server, connections, retry_ambiguous):
     server.faults.hold(Method.SEND_MESSAGE)
-    with producer_of(server, pool, retry_ambiguous=retry_ambiguous) as producer:
+    with producer_of(server, connections, retry_ambiguous=retry_ambiguous) as producer:
         producer.send("demo", b"x")
         with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\.AMBIGUOUS.*did not answer in time"):
             producer.flush()
 
 
-def test_a_window_in_which_there_is_no_room(server, pool):
+def test_a_window_in_which_there_is_no_room(server, connections):
     server.faults.hold(Method.SEND_MESSAGE)
-    with producer_of(server, pool, max_in_flight=4) as producer:
+    with producer_of(server, connections, max_in_flight=4) as producer:
         with pytest.raises(ProduceError, match=r"TUBEMQ_SEND_FAILED\.AMBIGUOUS"):
             send_many(producer, 1_000)
         assert 4 <= producer.unacknowledged < 100, "it was waiting for room"
@@ -113,9 +113,9 @@ def session_of(producer):
     return producer._pipeline._session
 
 
-def test_a_partition_that_does_not_come_back(server, pool):
+def test_a_partition_that_does_not_come_back(server, connections):
     """Its messages wait for it in the send window, and those for others pass them."""
-    with producer_of(server, pool) as producer:
+    with producer_of(server, connections) as producer:
         producer.send("demo", b"x", partition=(2, 0))
         producer.flush()
         server.faults.stop_broker(2, graceful=True)
@@ -127,10 +127,10 @@ def test_a_partition_that_does_not_come_back(server, pool):
     assert server.stats().messages_in == 2
 
 
-def test_a_partition_that_was_not_listed_so_far_is_waited_for_once(server, pool):
+def test_a_partition_that_was_not_listed_so_far_is_waited_for_once(server, connections):
     server.faults.stop_broker(2, graceful=True)
     asked = []
-    with producer_of(server, pool) as producer:
+    with producer_of(server, connections) as producer:
         for _ in range(3):
             with pytest.raises(ProduceError, match="TUBEMQ_PARTITION_AWAY") as raised:
                 producer.send("demo", b"x", partition=(2, 0))
@@ -144,10 +144,10 @@ def test_a_partition_that_was_not_listed_so_far_is_waited_for_once(server, pool)
         producer.flush()
 
 
-def test_a_partition_that_does_not_exist_is_asked_for_once_in_a_batch(server, pool):
+def test_a_partition_that_does_not_exist_is_asked_for_once_in_a_batch(server, connections):
     asked = server.faults.delay(Method.BALANCE_REGISTER, 0)
     refused = []
-    with producer_of(server, pool) as producer:
+    with producer_of(server, connections) as producer:
         batch = batch_of([b"x"] * 5, partitions=[(7, 0)] * 4 + [(2, 0)])
         producer.send_batch(batch, lambda row, error: refused.append((row, error.condition)))
         producer.flush()

@@ -4,13 +4,13 @@ import contextlib
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.client.producer.test_on_faults import stored
 from tests.client.ranges import config_of
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, RpcError
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -30,16 +30,16 @@ def server():
 
 
 @pytest.fixture
-def producer(server, pool):
+def producer(server, connections):
     """Heartbeats come only when they are asked for."""
     login = {"username": "writer", "password": "secret", "heartbeat_period_ms": 29_000}
-    with contextlib.closing(MessageSender(config_of(server, **login), pool)) as made:
+    with contextlib.closing(MessageSender(config_of(server, **login), connections)) as made:
         yield made
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool() as made:
+def connections():
+    with opened_connections() as made:
         yield made
 
 
@@ -54,7 +54,7 @@ def refusals(producer):
     return {one.broker_id: one.refused.get(REFUSED, 0) for one in producer.statistics().brokers}
 
 
-def test_tokens_that_expire_are_renewed_and_every_message_is_stored_once(server, pool, producer):
+def test_tokens_that_expire_are_renewed_and_every_message_is_stored_once(server, connections, producer):
     values = send_to_all(producer, 0, 300)
     producer.flush()
     for round_ in (1, 2, 3):
@@ -62,11 +62,11 @@ def test_tokens_that_expire_are_renewed_and_every_message_is_stored_once(server,
         values += send_to_all(producer, 300 * round_, 300)
         producer.flush()
         assert all(refusals(producer).values()), "each broker refused the old token"
-    assert stored(server, pool) == dict.fromkeys(values, 1)
+    assert stored(server, connections) == dict.fromkeys(values, 1)
     assert sum(receipt.unanswered for receipt in producer.receipts()) == 0
 
 
-def test_a_renewed_token_that_is_refused_ends_the_producer(server, pool, producer):
+def test_a_renewed_token_that_is_refused_ends_the_producer(server, connections, producer):
     send_to_all(producer, 0, 3)
     producer.flush()
     rule = server.faults.answer(Method.SEND_MESSAGE, REFUSED, "token refused", broker=2)
@@ -76,24 +76,24 @@ def test_a_renewed_token_that_is_refused_ends_the_producer(server, pool, produce
     assert rule.hits == 2
 
 
-def test_a_wrong_password_is_refused_before_anything_is_sent(server, pool):
+def test_a_wrong_password_is_refused_before_anything_is_sent(server, connections):
     settings = config_of(server, username="writer", password="wrong")
-    with MessageSender(settings, pool) as producer, pytest.raises(RpcError) as refused:
+    with MessageSender(settings, connections) as producer, pytest.raises(RpcError) as refused:
         producer.send(TOPIC, b"x")
     assert refused.value.code == REFUSED
     assert "wrong" not in str(refused.value)
     assert server.stats().messages_in == 0
 
 
-def test_a_producer_without_a_user_is_refused(server, pool):
+def test_a_producer_without_a_user_is_refused(server, connections):
     with (
-        MessageSender(config_of(server), pool) as producer,
+        MessageSender(config_of(server), connections) as producer,
         pytest.raises(RpcError, match="userName is Blank"),
     ):
         producer.send(TOPIC, b"x")
 
 
-def test_messages_refused_together_need_one_new_token(server, pool, producer):
+def test_messages_refused_together_need_one_new_token(server, connections, producer):
     send_to_all(producer, 0, 3)
     producer.flush()
     rule = server.faults.delay(Method.PRODUCER_HEARTBEAT, 0)

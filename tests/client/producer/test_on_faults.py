@@ -5,6 +5,7 @@ import errno
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from testkit.sessions import opened
 from tests.client.ranges import config_of
@@ -17,7 +18,6 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -34,42 +34,42 @@ def server():
 
 
 @pytest.fixture
-def pool():
-    with ChannelPool() as made:
+def connections():
+    with opened_connections() as made:
         yield made
 
 
-def produce(server, pool, values=SENT, **changes):
+def produce(server, connections, values=SENT, **changes):
     """Return how often a message was sent again."""
-    with MessageSender(config_of(server, **changes), pool) as producer:
+    with MessageSender(config_of(server, **changes), connections) as producer:
         producer.send_batch(SendBatch.of(TOPIC, values))
         producer.flush()
         return producer.retried
 
 
-def test_a_broker_without_space_is_told_as_what_it_is(server, pool, monkeypatch):
+def test_a_broker_without_space_is_told_as_what_it_is(server, connections, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Store, "append", full)
     with pytest.raises(ProduceError) as failed:
-        produce(server, pool, SENT[:1], delivery_timeout_ms=1_000)
+        produce(server, connections, SENT[:1], delivery_timeout_ms=1_000)
     assert "No space left on device; free space on the server's disk" in str(failed.value)
     assert "start it" not in str(failed.value)
 
 
-def stored(server, pool):
+def stored(server, connections):
     """Return how often each message is there."""
     settings = config_of(server)
-    with opened(BalanceSession(settings, pool.connections, (TOPIC,))) as session:
+    with opened(BalanceSession(settings, connections, (TOPIC,))) as session:
         partitions, token = run(session.layout()).partitions, session.visit_token
     stores = {partition.store_id: endpoint for partition, endpoint in partitions.items()}
-    bounds = run(store_bounds(settings, pool.connections, stores, token)).complete()
+    bounds = run(store_bounds(settings, connections, stores, token)).complete()
     found = collections.Counter()
     for partition, endpoint in partitions.items():
         whole = bounds[partition.store_id]
         work = RangeRequest(OffsetRange(partition, whole.earliest, whole.latest), Route(endpoint, token))
-        for batch in read_in_thread(settings, pool.connections, work, fail_on_loss):
+        for batch in read_in_thread(settings, connections, work, fail_on_loss):
             found.update(batch.columns.message(row).value for row in range(len(batch.columns)))
     return found
 
@@ -97,40 +97,40 @@ PERHAPS_STORED = {
 
 
 @pytest.mark.parametrize("fault", NOT_STORED)
-def test_what_was_refused_is_sent_again_and_stored_once(server, pool, fault):
+def test_what_was_refused_is_sent_again_and_stored_once(server, connections, fault):
     rule = NOT_STORED[fault](server.faults)
-    assert produce(server, pool) == rule.hits > 0
-    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+    assert produce(server, connections) == rule.hits > 0
+    assert stored(server, connections) == dict.fromkeys(SENT, 1)
 
 
 @pytest.mark.parametrize("fault", PERHAPS_STORED)
-def test_what_has_no_answer_is_sent_again_and_stored_at_least_once(server, pool, fault):
+def test_what_has_no_answer_is_sent_again_and_stored_at_least_once(server, connections, fault):
     rule = PERHAPS_STORED[fault](server.faults)
-    retried = produce(server, pool, rpc_timeout_ms=300)
+    retried = produce(server, connections, rpc_timeout_ms=300)
     assert rule.hits > 0
     assert retried > 0
     server.faults.clear()
-    found = stored(server, pool)
+    found = stored(server, connections)
     assert set(found) == set(SENT)
     assert found.total() <= len(SENT) + retried
 
 
-def test_a_trouble_that_stays_is_an_error_with_the_brokers_words(server, pool):
+def test_a_trouble_that_stays_is_an_error_with_the_brokers_words(server, connections):
     server.faults.answer(Method.SEND_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, "closed for repairs")
     with pytest.raises(ProduceError, match="closed for repairs"):
-        produce(server, pool, [b"x"], delivery_timeout_ms=200)
+        produce(server, connections, [b"x"], delivery_timeout_ms=200)
 
 
-def test_a_refusal_for_good_stops_everything_behind_it(server, pool):
+def test_a_refusal_for_good_stops_everything_behind_it(server, connections):
     rule = server.faults.answer(Method.SEND_MESSAGE, ErrCode.BAD_REQUEST, skip=5, times=1)
     with pytest.raises(ProduceError):
-        produce(server, pool, max_in_flight=1)
+        produce(server, connections, max_in_flight=1)
     assert rule.hits == 1
-    assert stored(server, pool) == dict.fromkeys(SENT[:5], 1)
+    assert stored(server, connections) == dict.fromkeys(SENT[:5], 1)
 
 
-def test_a_producer_the_master_forgot_registers_again(server, pool):
-    with MessageSender(config_of(server), pool) as producer:
+def test_a_producer_the_master_forgot_registers_again(server, connections):
+    with MessageSender(config_of(server), connections) as producer:
         producer.send(TOPIC, b"before")
         producer.flush()
         server.faults.forget_clients()
@@ -140,23 +140,23 @@ def test_a_producer_the_master_forgot_registers_again(server, pool):
     assert server.stats().messages_in == 2
 
 
-def test_a_master_that_hangs_up_at_the_register_is_asked_again(server, pool):
+def test_a_master_that_hangs_up_at_the_register_is_asked_again(server, connections):
     rule = server.faults.drop_connection(Method.PRODUCER_REGISTER, times=2)
-    produce(server, pool, register_retry_ms=0)
+    produce(server, connections, register_retry_ms=0)
     assert rule.hits == 2
-    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+    assert stored(server, connections) == dict.fromkeys(SENT, 1)
 
 
-def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server, pool):
+def test_a_master_that_hangs_up_when_routes_are_asked_for_is_asked_again(server, connections):
     rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT, times=1)
-    produce(server, pool)
+    produce(server, connections)
     assert rule.hits == 1
-    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+    assert stored(server, connections) == dict.fromkeys(SENT, 1)
 
 
-def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, pool):
+def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(server, connections):
     rule = server.faults.drop_connection(Method.PRODUCER_HEARTBEAT)
-    with MessageSender(config_of(server, delivery_timeout_ms=1_000), pool) as producer:
+    with MessageSender(config_of(server, delivery_timeout_ms=1_000), connections) as producer:
         with pytest.raises(TubeMQConnectionError) as caught:
             producer.send(TOPIC, SENT[0])
         assert caught.value.retriable
@@ -164,24 +164,24 @@ def test_a_master_that_never_tells_the_routes_fails_the_send_and_nothing_else(se
         rule.cancel()
         for value in SENT:
             producer.send(TOPIC, value)
-    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+    assert stored(server, connections) == dict.fromkeys(SENT, 1)
 
 
-def test_the_second_master_is_asked_when_the_first_is_a_standby(server, pool):
+def test_the_second_master_is_asked_when_the_first_is_a_standby(server, connections):
     with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}) as standby:
         standby.faults.become_standby()
         masters = (Endpoint.parse(standby.master), Endpoint.parse(server.master))
-        produce(server, pool, masters=masters)
+        produce(server, connections, masters=masters)
         assert standby.stats().messages_in == 0
-        assert run(fresh_visit_token(config_of(server, masters=masters), pool.connections)) is not None
-        with opened(
-            BalanceSession(config_of(server, masters=masters), pool.connections, (TOPIC,))
-        ) as session:
+        assert run(fresh_visit_token(config_of(server, masters=masters), connections)) is not None
+        with opened(BalanceSession(config_of(server, masters=masters), connections, (TOPIC,))) as session:
             assert {partition.store_id.store for partition in run(session.layout()).partitions} == {0, 1}
-    assert stored(server, pool) == dict.fromkeys(SENT, 1)
+    assert stored(server, connections) == dict.fromkeys(SENT, 1)
 
 
-def test_only_standby_masters_are_an_error(server, pool):
+def test_only_standby_masters_are_an_error(server, connections):
     server.faults.become_standby()
     with pytest.raises(TubeMQConnectionError):
-        produce(server, pool, [b"x"], register_attempts=2, register_retry_ms=0, delivery_timeout_ms=200)
+        produce(
+            server, connections, [b"x"], register_attempts=2, register_retry_ms=0, delivery_timeout_ms=200
+        )

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.pool import ChannelPool
 
 SERVE = """
 import sys
@@ -54,8 +54,8 @@ def server():
 @pytest.fixture
 def producer(server):
     config = ClientConfig((server.master,), "test", rpc_timeout_ms=1_000, delivery_timeout_ms=4_000)
-    with ChannelPool() as pool:
-        made = MessageSender(config, pool)
+    with opened_connections() as connections:
+        made = MessageSender(config, connections)
         made.send("demo", b"before")
         made.flush()
         yield made

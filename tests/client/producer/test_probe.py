@@ -6,6 +6,7 @@ import resource
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.client.ranges import config_of
 from tests.rpc_server import RpcServer
@@ -15,7 +16,6 @@ from tubemq_spark.client.producer import links, probe
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 
 TOPIC = "demo"
 AWAY = 2
@@ -33,7 +33,10 @@ def sender(server, monkeypatch):
     """A sender that soon tries a broker again, and has sent to all three."""
     monkeypatch.setattr(links, "_AVOID_S", 0.01)
     monkeypatch.setattr(links, "_AVOID_AT_MOST_S", 0.02)
-    with ChannelPool() as pool, MessageSender(config_of(server, rpc_timeout_ms=300), pool) as sender:
+    with (
+        opened_connections() as connections,
+        MessageSender(config_of(server, rpc_timeout_ms=300), connections) as sender,
+    ):
         micro_batch(sender)
         assert stored_at(sender, AWAY)
         yield sender

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from testkit.connections import opened_connections
 from tests.client.producer.test_custom_partitioner import Own, by_value
 from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient
@@ -16,7 +17,6 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.loop import run, submit
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, Method
 
 ALL = tuple(TopicPartition("demo", broker, store) for broker in (1, 2, 3) for store in (0, 10_000))
@@ -73,8 +73,8 @@ def patience(server, delivery_timeout_ms):
 def test_a_closed_topic_is_waited_for_until_it_is_open(server):
     server.close_topic("demo")
     asked = server.faults.delay(Method.PRODUCER_HEARTBEAT, 0)
-    with ChannelPool(1_000) as pool:
-        waiting = submit(await_publishable(patience(server, 60_000), pool.connections, "demo"))
+    with opened_connections(1_000) as connections:
+        waiting = submit(await_publishable(patience(server, 60_000), connections, "demo"))
         wait_until(lambda: asked.hits == 2)
         assert not waiting.done()
         server.set_topic("demo", TopicSpec(2, 1))
@@ -84,10 +84,10 @@ def test_a_closed_topic_is_waited_for_until_it_is_open(server):
 def test_a_topic_that_stays_closed_is_an_error(server):
     server.close_topic("demo")
     with (
-        ChannelPool(1_000) as pool,
+        opened_connections(1_000) as connections,
         pytest.raises(ProduceError, match=r"Topic 'demo' cannot be published to: .* for 300 ms"),
     ):
-        run(await_publishable(patience(server, 300), pool.connections, "demo"))
+        run(await_publishable(patience(server, 300), connections, "demo"))
 
 
 def test_a_topic_that_was_given_up_is_told_of_when_it_is_open_after_all(server, client, caplog):

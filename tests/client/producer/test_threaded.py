@@ -11,6 +11,7 @@ import time
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from testkit.connections import opened_connections
 from tests.client.producer.ways import WAYS, by
 from tests.client.scripted_cluster import (
     HANG_UP,
@@ -28,7 +29,6 @@ from tubemq_spark.client.producer.futures import SendResult
 from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.payload import FLAG_ATTRIBUTES, decode_payload
 from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
@@ -829,8 +829,8 @@ def test_the_time_that_a_message_waits_for_others_counts(cluster):
 
 
 def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
-    with ChannelPool() as pool:
-        producer = direct_producer(cluster.config(), pool.connections)
+    with opened_connections() as connections:
+        producer = direct_producer(cluster.config(), connections)
         assert producer.send("demo", b"x").result(SECONDS)
         forgotten = [producer]
         del producer

@@ -4,14 +4,14 @@ import contextlib
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
-from tests.client.ranges import ROW, TOPIC, config_of, connections_of_process, partition, values, values_of
+from tests.client.ranges import ROW, TOPIC, config_of, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import Loss, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -40,7 +40,7 @@ def dense():
 
 
 def write(server, numbers, partitions=1):
-    with ChannelPool() as pool, MessageSender(config_of(server), pool) as producer:
+    with opened_connections() as connections, MessageSender(config_of(server), connections) as producer:
         for number in numbers:
             producer.send(TOPIC, b"value %d" % number, partition=(1, number % partitions))
 
@@ -49,7 +49,7 @@ def batches(server, start=0, end=COUNT * ROW, on_loss=fail_on_loss, token=0, **c
     work = RangeRequest(
         OffsetRange(partition(), start, end), Route(Endpoint.parse(server.broker), token), own_store=False
     )
-    with connections_of_process() as connections:
+    with opened_connections() as connections:
         yield from read_in_thread(config_of(server, **changes), connections, work, on_loss)
 
 

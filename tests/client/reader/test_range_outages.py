@@ -5,15 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
-from tests.client.ranges import ROW, TOPIC, connections_of_process, values, values_of
+from tests.client.ranges import ROW, TOPIC, values, values_of
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.offsets.loss import fail_on_loss
 
 COUNT = 24
@@ -36,18 +36,18 @@ def server(partitions):
 
 @pytest.fixture
 def reader(server, partitions):
-    with ChannelPool() as pool, connections_of_process() as connections:
-        yield Reader(server, pool, connections, partitions)
+    with opened_connections() as connections:
+        yield Reader(server, connections, partitions)
 
 
 class Reader:
     """Reads the first partition of a broker, which has every value or every second one."""
 
-    def __init__(self, server, pool, connections, partitions):
+    def __init__(self, server, connections, partitions):
         self._server = server
         self._connections = connections
         self._partitions = partitions
-        with MessageSender(self._config(), pool) as producer:
+        with MessageSender(self._config(), connections) as producer:
             for broker in (AWAY, THERE):
                 for number in range(COUNT):
                     producer.send(TOPIC, b"value %d" % number, partition=(broker, number % partitions))

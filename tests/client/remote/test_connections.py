@@ -5,11 +5,13 @@ import dataclasses
 import gc
 import random
 import sys
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.client.remote.scripted_gateway import scripted
 from tests.cluster import gateways as running
 from tests.gateway.running import PlainClient
 from tests.waiting import wait_until
@@ -111,30 +113,23 @@ def test_a_forked_child_is_another_client_and_leaves_the_connections_to_its_pare
     before = gateways.session.client_id
     gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
     kept = gateways._connections
-    sweeping = gateways._sweeping
     try:
         gateways.restart_in_child()
         assert gateways._connections == {}
         assert gateways.session.client_id != before
     finally:
-        sweeping.cancel()
         for connection in kept.values():
             connection.channel.close()
 
 
-def test_the_scheduler_does_not_look_after_a_session_that_was_dropped(parts):
+def test_the_event_loop_does_not_keep_a_session_that_was_dropped(parts):
     gateways = Gateways(parts.addresses, parts.config)
     gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
-    sweeping, dropped = gateways._sweeping, weakref.ref(gateways)
+    dropped = weakref.ref(gateways)
     for connection in gateways._connections.values():
         connection.channel.close()
     del gateways, connection
-    gc.collect()
-    assert dropped() is None
-    try:
-        assert not sweeping.active
-    finally:
-        sweeping.cancel()
+    wait_until(lambda: gc.collect() is None or dropped() is None)
 
 
 # Many clients.
@@ -252,3 +247,30 @@ def test_without_grpc_the_error_says_what_to_install(monkeypatch):
     config = ClusterConfig(ClientConfig((), "group"), (Endpoint("127.0.0.1", 1),)).validate()
     with pytest.raises(OptionError, match=r"pip install 'tubemq_spark\[gateway\]'"):
         open_cluster(config)
+
+
+async def test_a_caller_that_is_cancelled_while_the_session_is_opened_takes_nothing_from_others():
+    may_answer = threading.Event()
+
+    def open_session(_):
+        may_answer.wait(20)
+        return pb.OpenSessionResponse(lease_ms=60_000)
+
+    def list_topics(_):
+        return pb.ListTopicsResponse(topics=["demo"])
+
+    with scripted({"OpenSession": open_session, "ListTopics": list_topics}) as ((running,), gateways):
+        request = pb.ListTopicsRequest()
+        one, other = (
+            asyncio.create_task(gateways.calling("ListTopics", request, pb.ListTopicsResponse, "listing"))
+            for _ in range(2)
+        )
+        async with asyncio.timeout(20):
+            while "OpenSession" not in running.calls:
+                await asyncio.sleep(0.001)
+            one.cancel()
+            await asyncio.wait([one])
+            may_answer.set()
+            assert list((await other).topics) == ["demo"]
+    assert one.cancelled()
+    assert running.calls.count("OpenSession") == 2

@@ -3,7 +3,6 @@
 import asyncio
 import collections
 import contextlib
-import re
 import threading
 from concurrent import futures
 
@@ -22,9 +21,6 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
 
-OF_SERVERS = re.compile("gateway|serve|reader|steps|scheduler")
-"""Threads of the gateways and brokers of this process."""
-
 
 class Gateways:
     """Two gateways before three brokers, which a test stops and starts."""
@@ -40,7 +36,7 @@ class Gateways:
         return made
 
     def used_by(self, consumer):
-        link = consumer._parts.link
+        link = consumer._core.link
         wait_until(lambda: link.gateway is not None)
         name = link.gateways.name(link.gateway)
         return next(number for number, one in enumerate(self.running) if one.address == name)
@@ -156,10 +152,10 @@ def test_a_gateway_that_drains_is_left_when_what_is_out_was_confirmed(gateways):
     ):
         for partition in consumer.share():
             consumer.connect(partition)
-        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._parts.link
+        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._core.link
         gateways.running[used].server._calls.draining = True
-        consumer._upkeep.hasten()
-        wait_until(lambda: consumer._upkeep._patience or link.gateway is None)
+        consumer._core._heartbeats.hasten()
+        wait_until(lambda: consumer._core._heartbeats._patience or link.gateway is None)
         consumer.confirm(batch)
         wait_until(lambda: link.stay == 2)
         assert gateways.used_by(consumer) != used
@@ -176,7 +172,7 @@ def test_a_gateway_that_drains_is_not_left_while_a_batch_is_being_confirmed(gate
     ):
         for partition in consumer.share():
             consumer.connect(partition)
-        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._parts.link
+        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._core.link
         beats, ask = [], link.ask
 
         def counted(name, *arguments):
@@ -189,7 +185,7 @@ def test_a_gateway_that_drains_is_not_left_while_a_batch_is_being_confirmed(gate
             confirming = threads.submit(consumer.confirm, batch)
             assert held.wait_for_hits()
             gateways.running[used].server._calls.draining = True
-            consumer._upkeep.hasten()
+            consumer._core._heartbeats.hasten()
             wait_until(lambda: len(beats) >= 3)
             assert beats == [1] * len(beats)
         assert confirming.result().partition == batch.partition
@@ -203,7 +199,7 @@ def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
         reading.until(consumer, 100)
         gateways.kill(gateways.used_by(consumer))
         assert consumer.fetch(1_000) is None
-        wait_until(lambda: consumer._parts.link.stay == 2, seconds=40)
+        wait_until(lambda: consumer._core.link.stay == 2, seconds=40)
         positions = {one: at.offset for one, at in consumer.positions().items()}
     with assigned(gateways.server) as after:
         assert {one: at.offset for one, at in after.positions().items()} == positions
@@ -213,7 +209,7 @@ def test_a_consumer_that_does_not_fetch_moves_to_the_next_gateway_all_the_same(g
     with assigned(gateways.server) as consumer:
         used = gateways.used_by(consumer)
         gateways.kill(used)
-        wait_until(lambda: consumer._parts.link.stay == 2, seconds=40)
+        wait_until(lambda: consumer._core.link.stay == 2, seconds=40)
         assert gateways.used_by(consumer) != used
 
 
@@ -232,7 +228,7 @@ def test_coroutines_go_on_at_the_next_gateway(gateways):
                     await consumer.confirm(batch)
                     confirmed.update(record.value for record in batch)
                 if len(confirmed) >= 50 and len(gateways.running) == 2:
-                    used = gateways.used_by(consumer._inner)
+                    used = gateways.used_by(consumer)
                     await asyncio.to_thread(gateways.kill, used)
                     gateways.running.append(gateways.running[used])
         return confirmed
@@ -249,8 +245,8 @@ def test_a_loss_that_was_raised_takes_no_partition_that_is_connected_again(gatew
         with pytest.raises(DataLossError):
             consumer.connect(where, 40 * ROW)
         consumer.connect(where, 0)
-        seen = consumer._upkeep._seen
-        wait_until(lambda: consumer._upkeep._seen > seen or consumer._upkeep._seen > 0)
+        seen = consumer._core._heartbeats._seen
+        wait_until(lambda: consumer._core._heartbeats._seen > seen or consumer._core._heartbeats._seen > 0)
         assert consumer.connected == (where,)
 
 

@@ -6,6 +6,7 @@ from tests.client.remote.scripted_gateway import scripted
 from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import StoreId
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
@@ -15,7 +16,7 @@ def test_topics_are_asked_for_until_their_last_page():
         "second": pb.ListTopicsResponse(topics=["b"]),
     }
     with scripted({"ListTopics": lambda request: pages[request.page_token]}) as (_, gateways):
-        assert Queries(gateways).topics() == {"a", "b"}
+        assert loop.run(Queries(gateways).topics()) == {"a", "b"}
 
 
 def test_bounds_of_other_stores_than_were_asked_for_make_no_sense():
@@ -23,4 +24,4 @@ def test_bounds_of_other_stores_than_were_asked_for_make_no_sense():
         scripted({"QueryBounds": lambda _: pb.QueryBoundsResponse()}) as (_, gateways),
         pytest.raises(RemoteProtocolError, match="TUBEMQ_GATEWAY_ANSWER"),
     ):
-        Queries(gateways).bounds([StoreId("demo", 1, 0)])
+        loop.run(Queries(gateways).bounds([StoreId("demo", 1, 0)]))

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.gateway.fleet import attach, place
+from tests.gateway.fleet import attach
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.gateway.session.sessions import LOST
@@ -14,6 +14,7 @@ from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 _SESSIONS = 20
+STORE = pb.Store(topic="demo", broker_id=1, store=0)
 
 
 @pytest.fixture
@@ -28,13 +29,9 @@ def counts(server):
     return found.consumers, found.leases
 
 
-def wanted(broker):
-    return pb.AttachPartitionsRequest.Wanted(partition=place("demo", broker))
-
-
 def refusal_of(client):
     with pytest.raises(RefusedError) as caught:
-        client("AttachPartitions", partitions=[wanted(3)])
+        client("QueryBounds", stores=[STORE])
     return caught.value.condition
 
 
@@ -73,17 +70,15 @@ def test_consumers_of_lost_clients_close_while_all_queues_are_full_and_a_broker_
         threads = threading.active_count()
         server.faults.freeze_broker(1)
         calls = [
-            client.method("AttachPartitions").future(
-                client.request("AttachPartitions", partitions=[wanted(1)]), timeout=60
-            )
+            client.method("QueryBounds").future(client.request("QueryBounds", stores=[STORE]), timeout=60)
             for client in others[:2]
         ]
         wait_until(lambda: served.server._admission.waiting == 1)
         assert refusal_of(others[2]) == "TUBEMQ_GATEWAY_BUSY", "all is full"
         lose(served, "lost")
-        wait_until(lambda: len(consuming) <= 2, 20)
+        wait_until(lambda: len(consuming) == 1, 20)
         wait_until(lambda: "tubemq_gateway_endings 0.0" in served.server.metrics.text(), 20)
-        assert counts(server)[0] <= 3, "no member but those who stay"
+        wait_until(lambda: counts(server)[0] == 1)  # the one that stays
         assert threading.active_count() <= threads + 5
         server.faults.start_broker(1)
         for call in calls:

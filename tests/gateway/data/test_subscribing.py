@@ -114,9 +114,9 @@ def test_a_member_goes_on_at_another_gateway_at_once(server, served, monkeypatch
 
 
 def kill(served):
-    (attached,) = served.server._consuming._consumers.values()
-    attached.consumer._session.stop_heartbeats()
-    attached.consumer._upkeep.run_once = lambda: None
+    connections = served.server._upstream._connections
+    served.server._events.from_thread(connections.hang_up)
+    wait_until(lambda: connections.closed)
 
 
 def test_an_equal_request_may_be_repeated_and_another_is_refused(served):

@@ -4,10 +4,10 @@ import contextlib
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.views import read_view
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.testing.client import TopicClient
 
 UNFLUSHED = 1 << 30
@@ -15,11 +15,11 @@ UNFLUSHED = 1 << 30
 
 
 @pytest.fixture(autouse=True)
-def pool(monkeypatch):
+def connections(monkeypatch):
     """The channels of one test, in place of those of the process."""
-    with ChannelPool() as pool:
-        monkeypatch.setattr("tubemq_spark.cluster.open.process_pool", lambda: pool)
-        yield pool
+    with opened_connections() as connections:
+        monkeypatch.setattr("tubemq_spark.cluster.open.process_connections", lambda: connections)
+        yield connections
 
 
 @pytest.fixture

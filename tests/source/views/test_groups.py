@@ -1,11 +1,12 @@
 """The view ``groups`` shows what brokers know of consumer groups, without disturbing anybody."""
 
+from testkit.connections import opened_connections
 from tests.source.views.test_lag import move, picked
 from tests.waiting import wait_until
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import UNDEFINED
 
 
@@ -42,14 +43,22 @@ def test_the_groups_view_shows_the_consumer_and_the_rows_in_flight(view, server,
     send("plain", 1, 0, *"abc")
     partition = TopicPartition("plain", 1, 0)
     claim = Claim(partition, "billing", "client-7")
-    with ChannelPool() as channels:
-        config = ClientConfig((Endpoint.parse(server.master),), "billing")
-        session = BrokerSession(channels.get(Endpoint.parse(server.brokers[1])), config, UNDEFINED)
-        session.start_register(claim, 28).result()
-        assert session.start_fetch(claim).result().count == 2
+    config = ClientConfig((Endpoint.parse(server.master),), "billing")
+
+    async def fetch(connections):
+        session = BrokerSession(await connections.get(Endpoint.parse(server.brokers[1])), config, UNDEFINED)
+        await session.start_register(claim, 28)
+        return session, (await session.start_fetch(claim)).count
+
+    async def unregister(session):
+        await session.start_unregister(claim)
+
+    with opened_connections() as connections:
+        session, count = loop.run(fetch(connections))
+        assert count == 2
         wait_until(lambda: view("groups", tubemq_group="billing"))
         (row,) = view("groups", tubemq_group="billing")
-        session.start_unregister(claim).result()
+        loop.run(unregister(session))
 
     assert picked(row, "rows", "rowsInFlight", "offset", "consumer") == (2, 2, 28, "client-7")
 

@@ -15,15 +15,13 @@ which this is another form: what waits is awaited. Values such as ``Batch`` and 
 that package.
 
 **Threads.** No coroutine blocks the event loop, and none takes a thread while it waits for a message, for
-room or for a broker's answer. These threads exist, however many calls there are:
+room or for a broker's answer. These threads exist:
 
-- for consumers, the process's event loop and its scheduler, which all clients share, and short-lived ones for
-  what blocks, at most two per broker;
-- per stream to a gateway one, where producers go through gateways;
-- per client at most eight workers, made when they are first needed, for what blocks and is rare: opening
-  consumers, a question through a gateway; as many for closing, and as many for ``read`` through gateways.
+- one per stream through a gateway: that of a producer, and each range that is read;
+- one per call that blocks and is rare: those of ``admin``, a name that is looked up, and ``close``; with TLS,
+  a connection to a broker and a call of a gateway, for the files.
 
-Producers move their messages in the event loop itself.
+Producers and consumers do all else in the event loop itself.
 
 **One event loop.** A producer or a consumer belongs to the event loop that uses it first. Another one is
 refused, and so is a forked child.

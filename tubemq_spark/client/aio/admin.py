@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from tubemq_spark.client.aio.workers import Workers
 from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.net.loop import in_thread
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -18,7 +18,8 @@ def _awaited(
 
     @functools.wraps(method)
     async def call(self: "AsyncMasterAdmin", /, *args: Arguments.args, **named: Arguments.kwargs) -> Answer:
-        return await self._workers.run(functools.partial(method, self._admin, *args, **named))
+        self._check_open()
+        return await in_thread(functools.partial(method, self._admin, *args, **named), "tubemq-admin")
 
     return call
 
@@ -29,10 +30,10 @@ class AsyncMasterAdmin:
     Every call is awaited. One that is cancelled is carried out all the same.
     """
 
-    def __init__(self, admin: MasterAdmin, workers: Workers) -> None:
+    def __init__(self, admin: MasterAdmin, check_open: Callable[[], object]) -> None:
         """Ask no server; ``AsyncTubeMQClient.admin`` makes one."""
         self._admin = admin
-        self._workers = workers
+        self._check_open = check_open
 
     @property
     def url(self) -> str:

@@ -1,39 +1,35 @@
 """The entry to TubeMQ for coroutines: reads in their loop, and threads for what cannot but block."""
 
 import asyncio
-import functools
+import contextlib
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Self
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Final, Self
 
 from tubemq_spark.client.aio.admin import AsyncMasterAdmin
-from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer, consumer_home
+from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
-from tubemq_spark.client.aio.reading import (
-    Batches,
-    Items,
-    Reading,
-    items_of_thread,
-    layout_of,
-    range_items,
-    topic_items,
-)
-from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
+from tubemq_spark.client.aio.reading import Items, Reading
+from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, usual_web_servers
 from tubemq_spark.client.consumer.callbacks import OnChange
+from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.metadata.topics import publishable
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
-from tubemq_spark.client.reader.records import Record
+from tubemq_spark.client.reader.range_reader import read_range, require_sound
+from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import BoundStart, require_topic_names
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.model import OffsetRange, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.model import OffsetRange, RangeRequest, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
+
+_THREAD: Final = "tubemq-aio"
 
 
 class AsyncTubeMQClient:
@@ -47,7 +43,7 @@ class AsyncTubeMQClient:
         """Take over a client, with its settings; ``connect`` and ``from_url`` make one."""
         self._client = client
         self._connections = Connections()
-        self._workers = Workers()
+        self._closed = False
         self._open: weakref.WeakSet[AsyncProducer | AsyncGroupConsumer | AsyncAssignedConsumer | Reading] = (
             weakref.WeakSet()
         )
@@ -100,15 +96,15 @@ class AsyncTubeMQClient:
         Doing it twice is harmless. What needs a thread is refused after that. All is closed also when
         something cannot be: the first such error is raised.
         """
-        if self._workers.closed:
+        if self._closed:
             return
+        self._closed = True
         closing = [user.close() for user in list(self._open)]
         try:
             outcomes = await asyncio.gather(*closing, return_exceptions=True)
         finally:
             await self._connections.close()
-            await self._workers.end(self._client.close)
-            self._workers.close()
+            await in_thread(self._client.close, _THREAD)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -159,24 +155,25 @@ class AsyncTubeMQClient:
     ) -> AsyncGroupConsumer:
         """Return a new member of the client's group; open and close it with an ``async with`` block.
 
-        The arguments are those of ``TubeMQClient.group_consumer``. ``on_loss`` is called in other
-        threads; ``on_assigned`` and ``on_revoked`` in the event loop, and they may be coroutine functions.
+        The arguments are those of ``TubeMQClient.group_consumer``. ``on_loss``, ``on_assigned`` and
+        ``on_revoked`` are called in the event loop, and they may be coroutine functions.
 
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
             OffsetFormatError: an offset of ``start`` is not one.
         """
-        home = consumer_home(self._client.group)
-        inner = self._client.group_consumer(
+        core = self._client.group_core(
+            self._connections,
+            UserLoop(),
             topics,
             message_types=message_types,
             start=start,
             on_loss=on_loss,
-            on_assigned=None if on_assigned is None else home.calling(on_assigned),
-            on_revoked=None if on_revoked is None else home.calling(on_revoked),
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
             settings=settings,
         )
-        consumer = AsyncGroupConsumer(inner, self._workers, home)
+        consumer = AsyncGroupConsumer(core, self._check_open)
         self._open.add(consumer)
         return consumer
 
@@ -193,13 +190,15 @@ class AsyncTubeMQClient:
     ) -> AsyncAssignedConsumer:
         """Return a new consumer of partitions that you name; open and close it with an ``async with`` block.
 
-        The arguments are those of ``TubeMQClient.assigned_consumer``. ``on_loss`` is called in other
-        threads.
+        The arguments are those of ``TubeMQClient.assigned_consumer``. ``on_loss`` is called in the event
+        loop, and it may be a coroutine function.
 
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
         """
-        inner = self._client.assigned_consumer(
+        core = self._client.assigned_core(
+            self._connections,
+            UserLoop(),
             topics,
             message_types=message_types,
             source_count=source_count,
@@ -208,7 +207,7 @@ class AsyncTubeMQClient:
             follow_resets=follow_resets,
             settings=settings,
         )
-        consumer = AsyncAssignedConsumer(inner, self._workers, consumer_home(self._client.group))
+        consumer = AsyncAssignedConsumer(core, self._check_open)
         self._open.add(consumer)
         return consumer
 
@@ -220,9 +219,10 @@ class AsyncTubeMQClient:
             RpcError: the master refuses this client.
             TubeMQConnectionError: no master answered.
         """
-        if (config := self._direct_config()) is None:
-            return await self._workers.run(functools.partial(self._client.publishable, topic))
-        return await publishable(config, self._connections, topic)
+        self._check_open()
+        if (remote := self._client.remote) is not None:
+            return await remote.queries.publishable(topic)
+        return await publishable(self._client.config, self._connections, topic)
 
     async def layout(self, *topics: str) -> TopicsLayout:
         """Return where the partitions of topics are.
@@ -231,16 +231,21 @@ class AsyncTubeMQClient:
             RpcError: a topic does not exist (431), or the group may not read it (450, 455).
             TubeMQConnectionError: no master answered.
         """
-        if (config := self._direct_config()) is None:
-            return await self._workers.run(functools.partial(self._client.layout, *topics))
+        self._check_open()
         require_topic_names(topics)
-        return await layout_of(config, self._connections, topics)
+        if (remote := self._client.remote) is not None:
+            return await remote.queries.layout(topics)
+        config = self._client.config
+        return await topics_layout(
+            config, self._connections, topics, web=lambda: usual_web_servers(config.masters)
+        )
 
     async def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
-        if (config := self._direct_config()) is None:
-            return await self._workers.run(functools.partial(self._client.bounds, layout))
-        return await store_bounds(config, self._connections, layout.stores, layout.visit_token)
+        self._check_open()
+        if (remote := self._client.remote) is not None:
+            return await remote.queries.bounds(layout.stores)
+        return await store_bounds(self._client.config, self._connections, layout.stores, layout.visit_token)
 
     def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> AsyncGenerator[Record, None]:
         """Yield all records that topics hold now, one partition after the other and each in its order.
@@ -251,15 +256,13 @@ class AsyncTubeMQClient:
         Args:
             topics: the topics' names.
             on_loss: what to do about records that are gone or damaged; by default it is an error. It is
-                called in the event loop; through a gateway in another thread.
+                called in the event loop.
 
         Raises:
             TubeMQError: as ``TubeMQClient.read``.
         """
         require_topic_names(topics)
-        config = self._client.direct_config()
-        items = None if config is None else topic_items(config, self._connections, topics)
-        return self._reading(items, lambda wait: self._client.batches(topics, on_loss, wait), on_loss)
+        return self._reading(self._topic_items(topics), on_loss)
 
     def read_range(
         self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
@@ -269,10 +272,7 @@ class AsyncTubeMQClient:
         Raises:
             TubeMQError: as ``TubeMQClient.read_range``.
         """
-        request = self._client.request(layout, offsets)
-        config = self._client.direct_config()
-        items = None if config is None else range_items(config, self._connections, request)
-        return self._reading(items, lambda wait: self._client.range_batches(request, on_loss, wait), on_loss)
+        return self._reading(self._range_items(self._client.request(layout, offsets)), on_loss)
 
     def admin(self, web_address: str, *, token: str | None = None) -> AsyncMasterAdmin:
         """Return the administration of a cluster, whose calls are awaited; see ``MasterAdmin``.
@@ -280,23 +280,38 @@ class AsyncTubeMQClient:
         Raises:
             OptionError: the address is not one.
         """
-        return AsyncMasterAdmin(self._client.admin(web_address, token=token), self._workers)
+        return AsyncMasterAdmin(self._client.admin(web_address, token=token), self._check_open)
 
-    def _direct_config(self) -> ClientConfig | None:
-        """Return the settings; None when the way leads through gateways.
-
-        Raises:
-            TubeMQConnectionError: the client is closed.
-        """
-        if self._workers.closed:
+    def _check_open(self) -> None:
+        if self._closed:
             raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
-        return self._client.direct_config()
 
-    def _reading(
-        self, items: Items | None, begin: Callable[[Wait], Batches], on_loss: LossPolicy
-    ) -> AsyncGenerator[Record, None]:
-        """Return the records of what is read in this loop, or, through gateways, by threads."""
-        items = items or items_of_thread(self._workers, begin)
-        reading = Reading(items, on_loss, closed=self._workers.closed)
+    def _reading(self, items: Items, on_loss: LossPolicy) -> AsyncGenerator[Record, None]:
+        reading = Reading(items, on_loss, closed=self._closed)
         self._open.add(reading)
         return reading.records()
+
+    async def _topic_items(self, topics: Iterable[str]) -> Items:
+        """Yield all records that topics hold now, one partition after the other and each in its order."""
+        layout = await self.layout(*topics)
+        bounds = (await self.bounds(layout)).complete()
+        for partition in layout.partitions:
+            request = self._client.request(layout, OffsetRange(partition, *bounds[partition.store_id]))
+            async with contextlib.aclosing(self._range_items(request)) as items:
+                async for item in items:
+                    yield item
+
+    async def _range_items(self, request: RangeRequest) -> Items:
+        require_sound(request.range)
+        remote = self._client.remote
+        batches = (
+            read_range(self._client.config, self._connections, request)
+            if remote is None
+            else remote.range_items(request)
+        )
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                if isinstance(batch, LossRecord):
+                    yield batch
+                else:
+                    yield records_of(batch, exact_offsets=request.own_store)

@@ -1,56 +1,41 @@
-"""Consumers for coroutines. Each is another form of a consumer for threads.
+"""Consumers for coroutines: the cores of consumers, in the event loop of their user."""
 
-The consumer inside keeps the session with the masters, the leases and the partitions, in the background.
-Here its partitions are fetched, and its batches are confirmed, by the same engine
-(``client/consumer/turns.py``), which is at home in the event loop here.
-"""
-
-import asyncio
 import datetime
-import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from typing import Generic, Self, TypeVar
+import warnings
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import ClassVar, Self
 
-from tubemq_spark.client.aio.home import Changes, HomeLoop
-from tubemq_spark.client.aio.turns import FetchingCoroutines
-from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.consumer.consumer import Consumer, ConsumerBase
-from tubemq_spark.client.consumer.group.consumer import GroupConsumer
-from tubemq_spark.client.consumer.state import ConsumerState, Life
-from tubemq_spark.client.consumer.turns import Turns
-from tubemq_spark.client.consumer.values import (
-    Batch,
-    Confirmed,
-    ConsumedPosition,
-    PartitionStatus,
-)
-from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
+from tubemq_spark.client.consumer.consumer import ConsumerBase
+from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, PartitionStatus
 from tubemq_spark.client.reader.records import Record
+from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Node
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.errcodes import ErrCode
 
-Inner = TypeVar("Inner", bound=Consumer)
 
-
-class AsyncConsumer(ConsumerBase, Generic[Inner]):
+class AsyncConsumer(ConsumerBase):
     """A consumer of either kind; any number of coroutines of one event loop may use it."""
 
-    def __init__(self, inner: Inner, workers: Workers, home: HomeLoop) -> None:
-        """Take over a consumer that is not open; ``AsyncTubeMQClient`` makes consumers."""
-        self._inner = inner
-        self._state = state = inner.fetching.state
-        self._workers = workers
-        self._home = home
-        self._coroutines = FetchingCoroutines(home, inner.fetching)
-        turns = self._coroutines.turns
-        self._changes = changes = Changes(home)
-        # Not a method: the state is held by threads, and must not hold a consumer that its user has dropped.
-        state.changed.listener = lambda: _tell_coroutines(state, turns, changes)
+    kind: ClassVar[str]
+    closes_at_exit: ClassVar[bool] = False
+    """Its loop has ended by then."""
+
+    def __init__(self, core: ConsumerCore, check_client: Callable[[], None]) -> None:
+        """Take over a core that is not open; ``AsyncTubeMQClient`` makes consumers.
+
+        Args:
+            core: what does the work.
+            check_client: raises if the client is closed.
+        """
+        self._core = core
+        self._check_client = check_client
+        self._finalizer: weakref.finalize[..., Self] | None = None
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -74,18 +59,18 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
     # Life.
 
     async def open(self) -> Self:
-        """Register at the master, and begin to keep what is held; when it is cancelled, the consumer closes.
+        """Register at the master, and begin to keep what is held; when it is cancelled, nothing is left.
 
         Raises:
             TubeMQError: as ``Consumer.open``.
         """
         self.check_process()
-        self._home.enter()
-        try:
-            await self._workers.run(self._inner.open)
-        except asyncio.CancelledError:
-            self._workers.start(self._inner.close)
-            raise
+        self._check_client()
+        core = self._core
+        await core.open()
+        self._finalizer = weakref.finalize(self, _close_forgotten, f"{self.kind} {self.client_id}", core)
+        self._finalizer.atexit = False
+        process_registry().enter(self)
         return self
 
     async def close(self, timeout: float | None = None) -> bool:
@@ -100,10 +85,12 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         Returns:
             Whether the consumer has closed.
         """
-        if self.inherited or self._workers.closed:
+        if self.inherited:
             return True
-        self._home.enter()
-        return await self._workers.run(functools.partial(self._inner.close, timeout))
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        process_registry().leave(self)
+        return await self._core.close(timeout)
 
     # Partitions.
 
@@ -114,18 +101,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             ConsumeError: the consumer is not open.
         """
         self._enter()
-        state = self._state
-
-        def is_ready() -> bool:
-            state.check_running()
-            return bool(state.connected)
-
-        try:
-            async with asyncio.timeout(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000):
-                await self._changes.until(is_ready)
-        except TimeoutError:
-            return False
-        return True
+        return await self._core.wait_until_ready(timeout_ms)
 
     # Where it reads.
 
@@ -136,8 +112,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             TubeMQError: as ``Consumer.seek``.
         """
         self._enter()
-        require_aligned(offset, str(partition))
-        return await self._coroutines.seek(partition, offset)
+        return await self._core.seek(partition, offset)
 
     async def seek_to_beginning(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
@@ -147,7 +122,8 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         Raises:
             TubeMQError: as ``Consumer.seek_to_beginning``.
         """
-        return await self._seek_all(dict.fromkeys(self.committed(partitions), Edge.EARLIEST))
+        self._enter()
+        return await self._core.seek_to_edge(Edge.EARLIEST, partitions)
 
     async def seek_to_end(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
@@ -157,7 +133,8 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         Raises:
             TubeMQError: as ``Consumer.seek_to_end``.
         """
-        return await self._seek_all(dict.fromkeys(self.committed(partitions), Edge.LATEST))
+        self._enter()
+        return await self._core.seek_to_edge(Edge.LATEST, partitions)
 
     async def seek_to_time(
         self,
@@ -170,8 +147,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             TubeMQError: as ``Consumer.seek_to_time``.
         """
         self._enter()
-        find = functools.partial(self._inner.offsets_of_time, time, partitions)
-        return await self._seek_all(await self._workers.run(find))
+        return await self._core.seek_to_time(time, partitions)
 
     async def lag(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
@@ -182,15 +158,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             TubeMQError: as ``Consumer.lag``.
         """
         self._enter()
-        return await self._workers.run(functools.partial(self._inner.lag, partitions))
-
-    async def _seek_all(
-        self, targets: Mapping[TopicPartition, int | Edge]
-    ) -> dict[TopicPartition, ConsumedPosition]:
-        self._enter()
-        return {
-            partition: await self._coroutines.seek(partition, target) for partition, target in targets.items()
-        }
+        return await self._core.lag(partitions)
 
     # Messages.
 
@@ -208,10 +176,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             TubeMQError: as ``Consumer.fetch``.
         """
         self._enter()
-        self._state.check_fetch()
-        if timeout_ms is None:
-            timeout_ms = self.config.consumer.ready_wait_ms
-        return await self._coroutines.fetch(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000)
+        return await self._core.fetch(timeout_ms)
 
     async def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
         """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
@@ -223,7 +188,7 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
         """
         self._enter()
         context = batch.context if isinstance(batch, Batch) else batch
-        return await self._coroutines.confirm(context, consumed=consumed)
+        return await self._core.confirm(context, consumed=consumed)
 
     async def messages(self) -> AsyncIterator[Record]:
         """Yield messages one by one, until the consumer is closed.
@@ -278,34 +243,45 @@ class AsyncConsumer(ConsumerBase, Generic[Inner]):
             self._pass_over(batch, error, consumed=consumed)
 
     def _enter(self) -> None:
-        self.check_open()
-        self._home.enter()
+        self.check_process()
+        self._core.enter()
+        self._core.state.check_open()
 
 
-class AsyncGroupConsumer(AsyncConsumer[GroupConsumer]):
+class AsyncGroupConsumer(AsyncConsumer):
     """Reads the partitions that the master gives it; coroutines of one event loop may share it.
 
     It differs from ``GroupConsumer`` only in what is awaited. As a context manager it opens and closes
     itself.
     """
 
+    kind = "group consumer"
 
-class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
+
+class AsyncAssignedConsumer(AsyncConsumer):
     """Reads the partitions that its user connects it to; coroutines of one event loop may share it.
 
     It differs from ``AssignedConsumer`` only in what is awaited. As a context manager it opens and closes
     itself. ``connect`` and ``disconnect`` are carried out also when they are cancelled.
     """
 
+    kind = "assigned consumer"
+
+    _core: AssignedCoreBase
+
+    def __init__(self, core: AssignedCoreBase, check_client: Callable[[], None]) -> None:
+        """Take over a core that is not open; ``AsyncTubeMQClient`` makes consumers."""
+        super().__init__(core, check_client)
+
     @property
     def node(self) -> Node | None:
         """Which of how many consumers of the group this one is, if that was given."""
-        return self._inner.node
+        return self._core.node
 
     @property
     def registered_at(self) -> float | None:
         """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
-        return self._inner.registered_at
+        return self._core.registered_at
 
     async def partitions(self) -> dict[TopicPartition, bool]:
         """Return all partitions of the topics, each with whether it can be read now.
@@ -314,7 +290,7 @@ class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
             TubeMQError: as ``AssignedConsumer.partitions``.
         """
         self._enter()
-        return await self._workers.run(self._inner.partitions)
+        return await self._core.partitions()
 
     async def share(self) -> tuple[TopicPartition, ...]:
         """Return the partitions that belong to this consumer's node and can be read now; without a node, all.
@@ -323,7 +299,7 @@ class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
             TubeMQError: as ``partitions``.
         """
         self._enter()
-        return await self._workers.run(self._inner.share)
+        return await self._core.share()
 
     async def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
         """Take a partition, at an offset or where the group stands; as ``AssignedConsumer.connect``.
@@ -332,7 +308,8 @@ class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
             TubeMQError: as ``AssignedConsumer.connect``.
         """
         self._enter()
-        return await self._workers.run(functools.partial(self._inner.connect, partition, offset))
+        core = self._core
+        return await core.carry_out(core.connect(partition, offset), f"connecting {partition}")
 
     async def disconnect(self, partition: TopicPartition) -> bool:
         """Give a partition up, when its batch was confirmed or ``rebalance_wait_ms`` have passed.
@@ -344,25 +321,15 @@ class AsyncAssignedConsumer(AsyncConsumer[AssignedConsumer]):
             ConsumeError: the consumer is not open.
         """
         self._enter()
-        return await self._workers.run(functools.partial(self._inner.disconnect, partition))
+        return await self._core.disconnect(partition)
 
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks no server."""
-        return self._inner.status()
+        return self._call(self._core.status)
 
 
-def consumer_home(group: str) -> HomeLoop:
-    """Return what will know the event loop of a consumer of a group; it must not hold the consumer."""
-    return HomeLoop(lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=group))
-
-
-def _tell_coroutines(state: ConsumerState, turns: Turns, changes: Changes) -> None:
-    """Make coroutines see what a thread has changed.
-
-    A consumer that its user forgot to close is closed when the process ends. If its event loop has ended
-    before, nothing carries on with the rules that still hold partitions.
-    """
-    if state.life is Life.CLOSED:
-        turns.abandon_orphans()
-    turns.wake()
-    changes.note()
+def _close_forgotten(name: str, core: ConsumerCore) -> None:
+    """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
+    if not core.inherited:
+        core.begin_to_close()
+        warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=2)

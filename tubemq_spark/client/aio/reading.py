@@ -17,26 +17,15 @@ Invariants:
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
-from concurrent import futures
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Iterable
 from typing import TypeAlias
 
-from tubemq_spark.client.aio.workers import Workers
-from tubemq_spark.client.config import ClientConfig, usual_web_servers
-from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.metadata.layout import topics_layout
-from tubemq_spark.client.reader.range_reader import read_range, require_sound
-from tubemq_spark.client.reader.records import Record, records_of
+from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.model import OffsetRange, RangeRequest, TopicsLayout
-from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord
 
 Items: TypeAlias = AsyncGenerator[Iterable[Record] | LossRecord, None]
 """Batches of records, and losses before what lies behind them."""
-Batches: TypeAlias = Generator[Iterator[Record], None, None]
 
 
 class Reading:
@@ -97,77 +86,3 @@ class Reading:
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
-
-
-async def layout_of(config: ClientConfig, connections: Connections, topics: Iterable[str]) -> TopicsLayout:
-    """Return where the partitions of topics are; see ``topics_layout``."""
-    return await topics_layout(config, connections, topics, web=lambda: usual_web_servers(config.masters))
-
-
-async def topic_items(config: ClientConfig, connections: Connections, topics: Iterable[str]) -> Items:
-    """Yield all records that topics hold now, one partition after the other and each in its order.
-
-    Raises:
-        TubeMQError: as ``topics_layout``, ``StoreBounds.complete`` and ``read_range``.
-    """
-    layout = await layout_of(config, connections, topics)
-    bounds = (await store_bounds(config, connections, layout.stores, layout.visit_token)).complete()
-    for partition in layout.partitions:
-        alone = partition.store_id in layout.alone_in_store and not config.message_types
-        request = layout.request(OffsetRange(partition, *bounds[partition.store_id]), own_store=alone)
-        async with contextlib.aclosing(range_items(config, connections, request)) as items:
-            async for item in items:
-                yield item
-
-
-async def range_items(config: ClientConfig, connections: Connections, request: RangeRequest) -> Items:
-    """Yield the records of a range.
-
-    Raises:
-        OffsetFormatError: an offset is not a multiple of 28, or is negative.
-        TubeMQError: as ``read_range``.
-    """
-    require_sound(request.range)
-    async with contextlib.aclosing(read_range(config, connections, request)) as items:
-        async for item in items:
-            if isinstance(item, LossRecord):
-                yield item
-            else:
-                yield records_of(item, exact_offsets=request.own_store)
-
-
-async def items_of_thread(workers: Workers, begin: Callable[[Wait], Batches]) -> Items:
-    """Yield what a blocking generator does, each item of which a thread reads: that of a client of gateways.
-
-    Args:
-        workers: the threads.
-        begin: makes the generator, which waits as it is told.
-    """
-    wait = Interruptible(_StoppedError)
-    batches = begin(wait)
-    following: Future[list[Record] | None] | None = None
-
-    def read() -> list[Record] | None:
-        wait.check()
-        batch = next(batches, None)
-        return None if batch is None else list(batch)
-
-    def close() -> None:
-        if following is not None:
-            futures.wait([following])
-        batches.close()
-
-    try:
-        while True:
-            following = workers.read(read)
-            records = await asyncio.wrap_future(following)
-            if records is None:
-                return
-            yield records
-    finally:
-        wait.end()
-        await workers.end(close)
-
-
-class _StoppedError(Exception):
-    """Ends a generator whose client was closed, or which its coroutine has left."""

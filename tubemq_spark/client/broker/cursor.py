@@ -40,8 +40,7 @@ import dataclasses
 from typing import Final
 
 from tubemq_spark.client.broker.lease import LeaseHolder
-from tubemq_spark.client.broker.session import Fetched, Position
-from tubemq_spark.client.steps import Started
+from tubemq_spark.client.broker.session import Fetched, Position, Started
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES

@@ -24,7 +24,6 @@ from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.errors import RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Route, TopicPartition
-from tubemq_spark.net.call import Channel
 from tubemq_spark.net.connection import Connection
 from tubemq_spark.net.connections import Connections, Private
 from tubemq_spark.net.deadline import Deadline
@@ -72,7 +71,7 @@ class ReaderGroupHolder(LeaseHolder):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._lease is None or self._lease.session.channel.closed:
+        if self._lease is None or self._lease.session.connection.closed:
             return
         # Who ends early does not wait for a broker that is frozen: it has been asked.
         ends_early = kind is not None and not issubclass(kind, Exception)
@@ -140,7 +139,7 @@ class ReaderGroupHolder(LeaseHolder):
                 raise
         # Brokers accept a token for 16 minutes or so; a task may begin long after it was planned.
         self._visit_token = await fresh_visit_token(self._config, self._connections)
-        lease.session = self._session(lease.session.channel)
+        lease.session = self._session(lease.session.connection)
         return await lease.register(offset)
 
     async def _release(self, connection: Connection) -> None:
@@ -151,8 +150,8 @@ class ReaderGroupHolder(LeaseHolder):
         await self._lease.release()
         self._lease = None
 
-    def _session(self, channel: Channel) -> BrokerSession:
-        return BrokerSession(channel, self._config, self._visit_token)
+    def _session(self, connection: Connection) -> BrokerSession:
+        return BrokerSession(connection, self._config, self._visit_token)
 
     async def _connect(self) -> Connection:
         if self._private is not None:

@@ -6,19 +6,18 @@ it, which a commit adds. A fetch names no offset: only registering sets the posi
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import proof_for_broker
-from tubemq_spark.client.steps import Started
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.call import Call, Channel
-from tubemq_spark.net.retry import Wait
+from tubemq_spark.net.call import Call
+from tubemq_spark.net.connection import Connection
 from tubemq_spark.offsets.units import is_aligned
 from tubemq_spark.protocol import partition_strings
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
@@ -32,6 +31,29 @@ MEMORY_TOO: Final = 303
 the cluster's default."""
 FLUSHED_ONLY: Final = 1
 """The query priority with which the answer to a register names the end of what is safe on disk."""
+
+Value = TypeVar("Value")
+
+
+class Started(Generic[Value]):
+    """A request under way; await its answer once, or forget it."""
+
+    def __init__(self, pending: Call, finish: Callable[[Call], Value]) -> None:
+        self._pending = pending
+        self._finish = finish
+
+    def __await__(self) -> Generator[Any, None, Value]:
+        """Wait for the answer and parse it; forget it when the wait is cancelled.
+
+        Raises:
+            TubeMQError: as documented where the request was started.
+        """
+        yield from self._pending.__await__()
+        return self._finish(self._pending)
+
+    def forget(self) -> None:
+        """Do not wait for the answer."""
+        self._pending.forget()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,26 +122,23 @@ class BrokerSession:
 
     def __init__(
         self,
-        channel: Channel,
+        connection: Connection,
         config: ClientConfig,
         visit_token: int,
-        wait: Wait | None = None,
         authorized_token: str = "",
     ) -> None:
-        """Create a session over a channel.
+        """Create a session over a connection.
 
         Args:
-            channel: the connection.
+            connection: the connection.
             config: the settings.
             visit_token: shows the broker that a master knows this client.
-            wait: as for ``Channel.start``.
             authorized_token: what the master gave for the user, if anything; otherwise the user's own proof
                 is shown to the broker.
         """
-        self.channel = channel
+        self.connection = connection
         self._config = config
         self._visit_token = visit_token
-        self._wait = wait
         self._authorized_token = authorized_token
 
     def start_register(
@@ -200,7 +219,7 @@ class BrokerSession:
             query_priority: which records the leases may see from now on; None: as before.
             timeout_ms: how long the answer may take, at most as long as every answer.
         """
-        endpoint = self.channel.endpoint
+        endpoint = self.connection.endpoint
         request = broker_pb2.HeartBeatRequestC2B(
             clientId=client_id,
             groupName=group,
@@ -310,17 +329,16 @@ class BrokerSession:
         timeout_ms: int | None = None,
     ) -> Call:
         rpc_timeout_ms = self._config.rpc_timeout_ms
-        return self.channel.start(
+        return self.connection.start(
             ServiceType.BROKER_READ,
             method,
             request,
             timeout_ms=min(timeout_ms or rpc_timeout_ms, rpc_timeout_ms),
             during=during,
-            wait=self._wait,
         )
 
     def _refusal(self, code: int, text: str, partition: TopicPartition, during: str) -> RpcError:
-        peer = f"broker {partition.broker_id} ({self.channel.endpoint})"
+        peer = f"broker {partition.broker_id} ({self.connection.endpoint})"
         return rpc_error(code, text, peer=peer, during=during)
 
     def _credentials(self) -> common_pb2.AuthorizedInfo:

@@ -16,11 +16,10 @@ one failure.
 
 import dataclasses
 import random
-import time
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.net.retry import BROKER_AWAY
 
 PATIENCE_S: Final = 0.2
@@ -42,7 +41,7 @@ class _Broker:
 class Brokers:
     """The brokers of one consumer, by their numbers."""
 
-    def __init__(self, clock: Clock = time.monotonic, random: Callable[[], float] = random.random) -> None:
+    def __init__(self, clock: Clock = monotonic, random: Callable[[], float] = random.random) -> None:
         """Take ``random`` as a function to [0, 1): it shortens pauses by up to a half."""
         self._clock = clock
         self._random = random

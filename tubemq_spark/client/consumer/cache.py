@@ -1,6 +1,6 @@
 """The partitions that a group consumer holds, and what each of them is doing.
 
-This is a state machine without lock, thread or network; its owner does the locking. A partition is in exactly
+This is a state machine without lock, thread or network. A partition is in exactly
 one state:
 
 ========  ====================================================================================================
@@ -61,7 +61,7 @@ from tubemq_spark.client.consumer.values import (
     PartitionState,
 )
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 
 _NUMBER_BITS: Final = 48
@@ -100,7 +100,7 @@ class PartitionCache:
         filtered_topics: Collection[str] = (),
         confirm_timeout_ms: int = 60_000,
         rollback: bool = True,
-        clock: Clock = time.monotonic,
+        clock: Clock = monotonic,
         wall_clock: Clock = time.time,
         first_number: int | None = None,
     ) -> None:
@@ -281,7 +281,6 @@ class PartitionCache:
 
     def expire(self) -> list[Booking]:
         """End the bookings of batches that were not confirmed in time, and return them."""
-        self._mend()
         now, expired = self._clock(), []
         # They came in this order, and all have the same time.
         for partition in list(self._sets[PartitionState.IN_USE]):
@@ -410,7 +409,6 @@ class PartitionCache:
 
     def being_fetched(self) -> list[Booking]:
         """Return the bookings of which the user has no batch."""
-        self._mend()
         return [Booking(one, self._held[one].number) for one in self._sets[PartitionState.FETCHING]]
 
     def infos(self) -> tuple[PartitionInfo, ...]:
@@ -441,21 +439,9 @@ class PartitionCache:
         partition = entry.info.partition
         if entry.state is PartitionState.FETCHING:
             self._brokers.end(partition.broker_id, entry.number)
-        # It is in no set for a moment, in which a signal may raise: see _mend.
         self._sets[entry.state].pop(partition, None)
         entry.state = state
         self._sets[state][partition] = None
-
-    def _mend(self) -> None:
-        """Put partitions into their sets that an exception of a signal has left in none while they moved."""
-        if sum(map(len, self._sets.values())) == len(self._held):
-            return
-        for state, partitions in self._sets.items():
-            known = [one for one in partitions if one in self._held]
-            lost = [
-                one for one, entry in self._held.items() if entry.state is state and one not in partitions
-            ]
-            self._sets[state] = dict.fromkeys([*known, *lost])
 
     def _make_idle(self, entry: _Entry) -> None:
         back = self._is_held_back(entry.info.partition)

@@ -1,8 +1,8 @@
 """Telling users of group consumers which partitions come and go.
 
-Calls are made one after the other, in the order in which partitions came and went, in a short-lived thread
-that holds no lock: so a callback may call the consumer, and take its time. What is told of several at once is
-one call.
+Calls are made one after the other, in the order in which partitions came and went, by a task that holds no
+lock (``user_code``): so a callback may call the consumer, and take its time. What is told of several at once
+is one call.
 
 =========  =============================================================================================
 partition  what its user can count on
@@ -17,16 +17,16 @@ then, since its user may not have done what messages need, and comes again. A me
 cannot give single partitions back.
 """
 
+import asyncio
 import collections
 import functools
 import logging
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.client.steps import Blocking, Steps, wait_for
+from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -36,14 +36,11 @@ logger = logging.getLogger(__name__)
 OnChange = Callable[[tuple[TopicPartition, ...]], object]
 """Takes the partitions that have come, or go; sorted."""
 
-_DONE: Final[Future[None]] = Future()
-_DONE.set_result(None)
-
 
 class _News(NamedTuple):
     comes: bool
     partitions: tuple[TopicPartition, ...]
-    ended: "Future[None]"
+    ended: "asyncio.Future[None]"
 
 
 class Callbacks:
@@ -52,6 +49,8 @@ class Callbacks:
     def __init__(
         self,
         state: ConsumerState,
+        tasks: OwnedTasks,
+        user_code: UserCode,
         on_assigned: OnChange | None,
         on_revoked: OnChange | None,
         *,
@@ -61,20 +60,24 @@ class Callbacks:
 
         Args:
             state: the consumer's partitions.
+            tasks: those of the consumer.
+            user_code: where the functions are called.
             on_assigned: is told what has come, if it is there.
             on_revoked: is told what goes.
             gives_back: whether what has come is given up when ``on_assigned`` fails.
         """
         self._state = state
+        self._tasks = tasks
+        self._user_code = user_code
         self._gives_back = gives_back
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._news: collections.deque[_News] = collections.deque()
         self._here: set[TopicPartition] = set()
         """What has come, and not gone."""
-        self._last = _DONE
+        self._last: asyncio.Future[None] | None = None
         self._is_telling = False
-        """Whether a rule makes calls; guarded as the state is."""
+        """Whether a task makes calls."""
 
     @property
     def holds(self) -> bool:
@@ -82,47 +85,47 @@ class Callbacks:
         return self._on_assigned is not None
 
     @property
-    def settled(self) -> "Future[None]":
-        """What is done when all calls were made that are due by now."""
-        return self._last
+    def settled(self) -> "asyncio.Future[None]":
+        """What is done when all calls were made that are due by now; who waits for it may be cancelled."""
+        return _done() if self._last is None else asyncio.shield(self._last)
 
-    def assigned(self, partitions: Collection[TopicPartition]) -> "Future[None]":
+    def assigned(self, partitions: Collection[TopicPartition]) -> "asyncio.Future[None]":
         """Tell that partitions have come, which are held, in the background; return what is done then."""
-        with self._state.guard:
-            self._here.update(partitions)
-        return _DONE if self._on_assigned is None else self._tell(partitions, comes=True)
+        self._here.update(partitions)
+        return _done() if self._on_assigned is None else self._tell(partitions, comes=True)
 
-    def revoked(self, partitions: Collection[TopicPartition]) -> "Future[None]":
+    def revoked(self, partitions: Collection[TopicPartition]) -> "asyncio.Future[None]":
         """Tell that partitions go, or have gone, in the background, once; return what is done then."""
-        with self._state.guard:
-            going = self._here.intersection(partitions)
-            self._here -= going
-        return _DONE if self._on_revoked is None else self._tell(going, comes=False)
+        going = self._here.intersection(partitions)
+        self._here -= going
+        return _done() if self._on_revoked is None else self._tell(going, comes=False)
 
-    def _tell(self, partitions: Collection[TopicPartition], *, comes: bool) -> "Future[None]":
+    def _tell(self, partitions: Collection[TopicPartition], *, comes: bool) -> "asyncio.Future[None]":
         if not partitions:
-            return _DONE
-        news = _News(comes, tuple(sorted(partitions)), Future())
-        with self._state.guard:
-            self._news.append(news)
-            self._last = news.ended
-            begins, self._is_telling = not self._is_telling, True
-        if begins:
-            InBackground(self._telling(), f"callbacks of {self._state.client_id}").start()
-        return news.ended
+            return _done()
+        self._last = asyncio.get_running_loop().create_future()
+        self._news.append(_News(comes, tuple(sorted(partitions)), self._last))
+        self._begin()
+        return self.settled
 
-    def _telling(self) -> Steps[None]:
-        while True:
-            with self._state.guard:
-                if not self._news:
-                    self._is_telling = False
-                    return
-                several = [self._news.popleft()]
-                while self._news and self._news[0].comes is several[0].comes:
-                    several.append(self._news.popleft())
+    def _begin(self) -> None:
+        if self._news and not self._is_telling:
+            self._is_telling = True
+            telling = self._tasks.start(self._tell_all(), f"callbacks of {self._state.client_id}", alone=True)
+            telling.add_done_callback(self._end)
+
+    def _end(self, _: "asyncio.Task[None]") -> None:
+        self._is_telling = False
+        self._begin()  # when it was cancelled, the others are to be told all the same
+
+    async def _tell_all(self) -> None:
+        while self._news:
+            several = [self._news.popleft()]
+            while self._news and self._news[0].comes is several[0].comes:
+                several.append(self._news.popleft())
             try:
-                yield from self._telling_of(
-                    several[0].comes, [partition for news in several for partition in news.partitions]
+                await self._tell_of(
+                    [partition for news in several for partition in news.partitions], comes=several[0].comes
                 )
             except Exception:
                 # What comes behind is to be told all the same.
@@ -131,15 +134,15 @@ class Callbacks:
                 for news in several:
                     news.ended.set_result(None)
 
-    def _telling_of(self, comes: bool, partitions: list[TopicPartition]) -> Steps[None]:
+    async def _tell_of(self, partitions: list[TopicPartition], *, comes: bool) -> None:
         name, call = ("on_assigned", self._on_assigned) if comes else ("on_revoked", self._on_revoked)
         error: ConsumeError | None = None
         try:
             if call is not None:
-                yield from wait_for(Blocking(functools.partial(call, tuple(sorted(partitions)))))
-        except GeneratorExit:
-            raise
+                await self._user_code.call(name, functools.partial(call, tuple(sorted(partitions))))
         except BaseException as cause:  # also sys.exit(), and that no thread could be started
+            if _is_cancelled():
+                raise
             logger.warning("%s failed for %s", name, partitions, exc_info=True)
             error = ConsumeError(
                 "TUBEMQ_CALLBACK_FAILED",
@@ -150,18 +153,29 @@ class Callbacks:
             )
             error.__cause__ = cause
         if comes:
-            yield from self._letting_go(partitions, error)
+            await self._let_go(partitions, error)
         if error is not None:
             self._state.tell(error)
 
-    def _letting_go(self, partitions: list[TopicPartition], error: ConsumeError | None) -> Steps[None]:
+    async def _let_go(self, partitions: list[TopicPartition], error: ConsumeError | None) -> None:
         """Hand out messages of partitions that have come from now on; or give them up, after an error."""
         state = self._state
         try:
             if error is not None and self._gives_back:
-                yield from state.releasing_all(partitions, error)
+                await state.release_all(partitions, error)
         finally:
-            with state.guard:
-                for name in partitions:
-                    state.cache.let_go(name)
-                state.changed.notify_all()
+            for name in partitions:
+                state.cache.let_go(name)
+            state.changes.note()
+
+
+def _done() -> "asyncio.Future[None]":
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that runs is, and not only what its user's function waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,90 +1,55 @@
-"""What group consumers and assigned consumers have in common: their life, and the way of a batch.
+"""What group consumers and assigned consumers show to threads: each call is one of the core, in its loop.
 
-A consumer is in one of these states; it never goes back:
+Any number of threads may share a consumer. Each waits only for what it has asked for, and only there a signal
+can interrupt it: then the call is cancelled, and a batch that did not reach its user comes again. No lock is
+held while user code runs, so a signal handler and a callback may call the consumer, too.
 
-========  ====================================================================================================
-state     meaning
-========  ====================================================================================================
-new       made; nothing was asked of any server. ``open`` may be tried again when it failed
-open      registered at the master, which knows its topics and what it holds; ``stop`` ends only fetching
-closed    given up everything; every call but ``close`` is refused
-========  ====================================================================================================
-
-A forked child of the process has no part in it: there every call is refused, and ``close`` does nothing.
-
-The consumer holds its parts, and none of them holds the consumer: one that its user drops while it is open is
-collected, and its upkeep closes what is left of it.
+The states of a consumer stand in ``core``. A forked child of the process has no part in it: there every call
+is refused, and ``close`` does nothing. A consumer that its user drops while it is open is collected, and its
+core closes.
 """
 
-import abc
 import datetime
+import functools
 import logging
-import os
-import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
-from typing import ClassVar, Final, Protocol, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, ParamSpec, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.fetching import Fetching, not_held
-from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer.questions import Questions, offsets_of_time
-from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
-from tubemq_spark.client.consumer.waiting import FetchingThreads
-from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader.records import Record
-from tubemq_spark.client.reader_names import check_consumer_group
-from tubemq_spark.client.reentry import called_from_inside
 from tubemq_spark.client.registry import process_registry
-from tubemq_spark.client.steps import run
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net import loop
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.offsets.units import require_aligned, rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.settings.fields import bad_setting
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S: Final = 0.1
-"""How often a wait for partitions looks whether the consumer was stopped."""
-
-
-class Keeping(Protocol):
-    """What goes on for a consumer beside its user's calls; see ``upkeep``."""
-
-    ended: "Future[None]"
-    """Done when the consumer has closed."""
-
-    def start(self) -> object:
-        """Begin."""
-
-    def close(self) -> object:
-        """Close the consumer in the background; returns at once, takes no lock, and may be repeated."""
-
-    def join(self, timeout: float | None) -> bool:
-        """Wait until the consumer has closed, so many seconds at most; return whether it has."""
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
 
 
 class ConsumerBase:
-    """What consumers of all forms show without waiting."""
+    """What consumers of all forms show at once, from anywhere."""
 
-    _state: ConsumerState
+    _core: ConsumerCore
 
     @property
     def closed(self) -> bool:
         """Whether the consumer is not open: not yet, or not any more."""
-        return self._state.life is not Life.OPEN
+        return self._core.state.life is not Life.OPEN
 
     @property
     def inherited(self) -> bool:
         """Whether this process is a fork of the one that the consumer belongs to."""
-        return os.getpid() != self._state.owner
+        return self._core.inherited
 
     def check_open(self) -> None:
         """Do nothing as long as the consumer can be used.
@@ -93,7 +58,7 @@ class ConsumerBase:
             ConsumeError: it is not open, or belongs to the process of which this one is a fork.
         """
         self.check_process()
-        self._state.check_open()
+        self._core.state.check_open()
 
     def stop(self) -> None:
         """Fetch nothing more; may be called in any line, of a signal handler too, and returns at once.
@@ -101,7 +66,7 @@ class ConsumerBase:
         Who waits for messages gets the error that the consumer is stopped, so ``run``, ``messages`` and
         iteration end. Batches that are out may be confirmed. Close it after that: a ``with`` block does so.
         """
-        self._state.stop()
+        self._core.stop()
 
     def check_process(self) -> None:
         """Do nothing in the process that the consumer belongs to.
@@ -109,13 +74,7 @@ class ConsumerBase:
         Raises:
             ConsumeError: this is another one.
         """
-        if self.inherited:
-            raise ConsumeError(
-                "TUBEMQ_CONSUMER_FORKED",
-                code=int(ErrCode.CLIENT_SHUTDOWN),
-                owner=self._state.owner,
-                process=os.getpid(),
-            )
+        self._core.check_process()
 
     def _pass_over(self, batch: Batch, error: TubeMQError, *, consumed: bool) -> None:
         """Log why a batch could not be confirmed or rolled back; raise a loss that was found with it.
@@ -130,33 +89,30 @@ class ConsumerBase:
     @property
     def client_id(self) -> str:
         """The name under which servers know this consumer."""
-        return self._state.client_id
+        return self._core.state.client_id
 
     @property
     def config(self) -> ClientConfig:
         """The settings."""
-        return self._state.config
+        return self._core.state.config
 
     @property
     def subscription(self) -> Subscription:
         """The topics, with the message types that are wanted."""
-        return self._state.subscription
+        return self._core.state.subscription
 
     def is_filtered(self, topic: str) -> bool:
         """Whether only some message types of a topic are wanted."""
-        return topic in self._state.subscription.filtered_topics
+        return topic in self.subscription.filtered_topics
 
     @property
     def connected(self) -> tuple[TopicPartition, ...]:
         """What is held now, sorted."""
-        self.check_process()
-        return self._state.held()
+        return self._call(self._core.state.held)
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
         """Return where the partitions that are held stand, as this consumer has heard; asks no server."""
-        self.check_process()
-        with self._state.changed:
-            return self._state.cache.positions()
+        return self._call(self._core.positions)
 
     def committed(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
@@ -171,25 +127,14 @@ class ConsumerBase:
             ConsumeError: a partition is not held.
             OptionError: something else than partitions was given.
         """
-        positions = self.positions()
-        names = positions if partitions is None else _several(partitions)
-        for partition in names:
-            if partition not in positions:
-                raise not_held(partition)
-        return {partition: positions[partition].offset for partition in names}
-
-    def _held(self, partitions: TopicPartition | Iterable[TopicPartition] | None) -> list[TopicPartition]:
-        """Return some of the partitions that are held; by default all."""
-        return list(self.committed(partitions))
+        return self._call(self._core.committed, partitions)
 
     def missed_heartbeats(self) -> dict[Endpoint, int]:
         """Return the brokers that do not renew leases now, each with how many heartbeats in a row it missed.
 
         A lease ends 30 s after the broker has heard of it last.
         """
-        self.check_process()
-        with self._state.changed:
-            return dict(self._state.missed)
+        return self._call(self._core.missed_heartbeats)
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
         """Fetch nothing of one or several partitions until they are resumed, also if they come only later.
@@ -200,10 +145,7 @@ class ConsumerBase:
             ConsumeError: the consumer is not open.
             OptionError: something else than partitions was given.
         """
-        self.check_open()
-        with self._state.changed:
-            self._state.cache.pause(_several(partitions))
-            self._state.changed.notify_all()
+        self._call(self._core.pause, partitions)
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
         """Fetch one or several partitions again; by default all that were paused.
@@ -212,50 +154,36 @@ class ConsumerBase:
             ConsumeError: the consumer is not open.
             OptionError: something else than partitions was given.
         """
-        self.check_open()
-        with self._state.changed:
-            self._state.cache.resume(None if partitions is None else _several(partitions))
-            self._state.changed.notify_all()
+        self._call(self._core.resume, partitions)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """What was paused, whether it is held or not."""
-        self.check_process()
-        with self._state.changed:
-            return self._state.cache.paused
+        return self._call(self._core.paused)
 
     @property
     def consume_status(self) -> ConsumeStatus:
         """Whether messages can be had now, and if not, why."""
+        return self._call(self._core.consume_status)
+
+    def _call(
+        self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Value:
+        """Return what a function of the core returns, which waits for nothing."""
         self.check_process()
-        with self._state.changed:
-            return self._state.cache.status()
+        return function(*arguments, **named)
 
 
-class Consumer(ConsumerBase, abc.ABC):
+class Consumer(ConsumerBase):
     """A consumer of either kind; threads may share it."""
 
     kind: ClassVar[str]
     closes_at_exit: ClassVar[bool] = True
-    _upkeep: Keeping
-    _questions: Questions
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        subscription: Subscription,
-        fetching: Callable[[ConsumerState], Fetching] = Fetching,
-    ) -> None:
-        check_consumer_group(config.group, config.reader_groups)
-        self._control = FlowControl()
-        self._state = ConsumerState(config, subscription, self._control)
+    def __init__(self, core: ConsumerCore) -> None:
+        """Take over a core that is not open; ``TubeMQClient`` makes consumers."""
+        self._core = core
         self._finalizer: weakref.finalize[..., Self] | None = None
-        self.fetching = fetching(self._state)
-        """What the asynchronous form shares; not for users."""
-        self._threads = FetchingThreads(self.fetching)
-        self._state.changed.listener = self._threads.turns.wake
-        self._life = threading.Lock()
-        """Held while the state changes."""
 
     def __enter__(self) -> Self:
         return self.open()
@@ -288,24 +216,26 @@ class Consumer(ConsumerBase, abc.ABC):
             ConsumeError: the consumer is open already, or closed.
         """
         self.check_process()
-        with self._life:
-            if self._state.life is not Life.NEW:
-                raise self._state.refusal()
-            self._start()
-            self._finalizer = weakref.finalize(
-                self, _close_forgotten, f"{self.kind} {self.client_id}", self._upkeep, self._state.owner
-            )
+        core = self._core
+        try:
+            loop.run(core.open())
+            name = f"{self.kind} {self.client_id}"
+            self._finalizer = weakref.finalize(self, _close_forgotten, name, core)
             self._finalizer.atexit = False
             process_registry().enter(self)
+            if self.closed:  # by a signal handler
+                process_registry().leave(self)
+        except BaseException:
+            if self._finalizer is None and not self.closed:  # a signal came when it was open
+                core.begin_to_close()
+            raise
         return self
 
     def close(self, timeout: float | None = None) -> bool:
         """Give everything up and leave the master; batches that are not confirmed count as ``rollback`` says.
 
         Other threads that fetch get the error that the consumer is closed. Errors of servers are only logged.
-
-        In a signal handler or a callback that runs on top of a call of this client, this returns at once: the
-        thread may hold what closing needs. The consumer stops, and closes in the background.
+        A callback of the consumer does not wait: it closes in the background.
 
         Args:
             timeout: how many seconds to wait for servers at most. The rest goes on in the background,
@@ -314,39 +244,18 @@ class Consumer(ConsumerBase, abc.ABC):
         Returns:
             Whether the consumer has closed.
         """
-        if self.inherited:
+        core = self._core
+        if core.inherited:
             return True
-        self._state.stop()
-        if called_from_inside():
-            self._upkeep.close()
-            return False
-        deadline = None if timeout is None else Deadline.after_ms(int(timeout * 1000))
-        if not self._life.acquire(timeout=-1 if deadline is None else deadline.remaining()):
-            return False
-        try:
-            self._begin_to_close()
-        finally:
-            self._life.release()
-        return self._upkeep.join(None if deadline is None else deadline.remaining())
-
-    def begin_to_close(self) -> "Future[None]":
-        """Close as ``close`` does, and return at once what is done when the consumer has closed.
-
-        For event loops; not while another thread opens it.
-        """
-        with self._life:
-            self._begin_to_close()
-            if self._upkeep.join(0) and not self._upkeep.ended.done():  # it was never open
-                self._upkeep.ended.set_result(None)
-        return self._upkeep.ended
-
-    def _begin_to_close(self) -> None:
-        """Refuse everything from now on, and begin to close; hold ``_life``."""
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._state.end()
         process_registry().leave(self)
-        self._upkeep.close()
+        core.begin_to_close()
+        if not core.is_used:
+            return True
+        if core.user_code.is_current():
+            return False
+        return loop.run(core.close(timeout))
 
     # Partitions.
 
@@ -356,16 +265,8 @@ class Consumer(ConsumerBase, abc.ABC):
         Raises:
             ConsumeError: the consumer is not open.
         """
-        self.check_open()
-        state = self._state
-        deadline = None if timeout_ms == WITHOUT_LIMIT else Deadline.after_ms(timeout_ms)
-        with state.changed:
-            while not state.connected and not (deadline and deadline.expired):
-                # A signal handler that stops the consumer cannot wake this.
-                state.changed.wait(min(_LOOK_S, deadline.remaining()) if deadline else _LOOK_S)
-                state.check_running()
-            state.check_running()
-            return bool(state.connected)
+        self.check_process()
+        return loop.run(self._core.wait_until_ready(timeout_ms))
 
     # Where it reads.
 
@@ -392,8 +293,8 @@ class Consumer(ConsumerBase, abc.ABC):
             DataLossError: the offset is not in the log, by ``on_loss``.
             TubeMQError: the broker does not answer, or refuses.
         """
-        require_aligned(offset, str(partition))
-        return self._seek(partition, offset)
+        self.check_process()
+        return loop.run(self._core.seek(partition, offset))
 
     def seek_to_beginning(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
@@ -406,13 +307,15 @@ class Consumer(ConsumerBase, abc.ABC):
             TubeMQError: as ``seek``.
             OptionError: something else than partitions was given.
         """
-        return self._seek_all(dict.fromkeys(self._held(partitions), Edge.EARLIEST))
+        self.check_process()
+        return loop.run(self._core.seek_to_edge(Edge.EARLIEST, partitions))
 
     def seek_to_end(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, ConsumedPosition]:
         """Go on behind the last messages; see ``seek_to_beginning``."""
-        return self._seek_all(dict.fromkeys(self._held(partitions), Edge.LATEST))
+        self.check_process()
+        return loop.run(self._core.seek_to_edge(Edge.LATEST, partitions))
 
     def seek_to_time(
         self,
@@ -433,17 +336,8 @@ class Consumer(ConsumerBase, abc.ABC):
             OptionError: the time is not one, or the messages of a partition carry none.
             TubeMQError: as ``seek_to_beginning``.
         """
-        return self._seek_all(self.offsets_of_time(time, partitions))
-
-    def offsets_of_time(
-        self,
-        time: datetime.datetime | int,
-        partitions: TopicPartition | Iterable[TopicPartition] | None = None,
-    ) -> dict[TopicPartition, int | Edge]:
-        """Return where ``seek_to_time`` goes; what the asynchronous form shares, not for users."""
-        self.check_open()
-        places = self._places(partitions)
-        return offsets_of_time(self._questions, places, time, self.config.message_time_zone)
+        self.check_process()
+        return loop.run(self._core.seek_to_time(time, partitions))
 
     def lag(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
@@ -459,35 +353,8 @@ class Consumer(ConsumerBase, abc.ABC):
             OptionError: something else than partitions was given.
             TubeMQError: no gateway answered.
         """
-        self.check_open()
-        places, positions = self._places(partitions), self.committed()
-        ends = self._questions.bounds(
-            {partition.store_id: endpoint for partition, endpoint in places.items()}
-        ).by_store
-        return {
-            partition: rows_between(
-                positions[partition], max(positions[partition], ends[partition.store_id].latest)
-            )
-            if partition in positions and partition.store_id in ends
-            else None
-            for partition in places
-        }
-
-    def _places(
-        self, partitions: TopicPartition | Iterable[TopicPartition] | None
-    ) -> dict[TopicPartition, Endpoint]:
-        """Return the brokers of partitions that are held."""
-        brokers = {partition: self._state.endpoint_of(partition) for partition in self._held(partitions)}
-        return {partition: endpoint for partition, endpoint in brokers.items() if endpoint is not None}
-
-    def _seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
-        self.check_open()
-        return run(self.fetching.seeking(partition, target))
-
-    def _seek_all(
-        self, targets: Mapping[TopicPartition, int | Edge]
-    ) -> dict[TopicPartition, ConsumedPosition]:
-        return {partition: self._seek(partition, target) for partition, target in targets.items()}
+        self.check_process()
+        return loop.run(self._core.lag(partitions))
 
     # Messages.
 
@@ -507,10 +374,15 @@ class Consumer(ConsumerBase, abc.ABC):
                 member of a group any more.
         """
         self.check_process()
-        self._state.check_fetch()
-        if timeout_ms is None:
-            timeout_ms = self.config.consumer.ready_wait_ms
-        return self._threads.fetch(timeout_ms)
+        core = self._core
+        fetching = loop.Submitted(core.fetch(timeout_ms, patient=True))
+        try:
+            return loop.finish(fetching)
+        except BaseException:
+            fetching.when_done(functools.partial(_put_back, core, fetching))
+            raise
+        finally:
+            del fetching
 
     def confirm(self, batch: Batch | str, *, consumed: bool = True) -> Confirmed:
         """Confirm a batch: the group's position moves behind it. Or roll it back, so that it comes again.
@@ -527,9 +399,9 @@ class Consumer(ConsumerBase, abc.ABC):
             TubeMQError: the broker did not confirm it, as far as is known. It comes again; to a member of a
                 group only if the broker has not carried the request out, of which just the answer was lost.
         """
-        self.check_open()
+        self.check_process()
         context = batch.context if isinstance(batch, Batch) else batch
-        return self.fetching.confirm(context, consumed=consumed)
+        return loop.run(self._core.confirm(context, consumed=consumed))
 
     def messages(self) -> Iterator[Record]:
         """Yield messages one by one, until the consumer is closed.
@@ -581,22 +453,26 @@ class Consumer(ConsumerBase, abc.ABC):
         except TubeMQError as error:
             self._pass_over(batch, error, consumed=consumed)
 
-    @abc.abstractmethod
-    def _start(self) -> None:
-        """Register, open the state, and start the threads; or raise, as if never called."""
+    def _call(
+        self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Value:
+        self.check_process()
+        return loop.run(_called(functools.partial(function, *arguments, **named)))
 
 
-def _several(partitions: TopicPartition | Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    # A partition is a tuple itself, and a text is something to iterate over.
-    several = (partitions,) if isinstance(partitions, TopicPartition | str) else tuple(partitions)
-    for one in several:
-        if not isinstance(one, TopicPartition):
-            raise bad_setting("partitions", repr(one), "partitions, each a TopicPartition")
-    return several
+async def _called(function: Callable[[], Value]) -> Value:
+    """Return what a function returns, in the loop."""
+    return function()
 
 
-def _close_forgotten(name: str, upkeep: Keeping, owner: int) -> None:
+def _put_back(core: ConsumerCore, fetching: loop.Submitted[Batch | None]) -> None:
+    """Take a batch back that did not reach its user, whose thread was interrupted."""
+    if (batch := fetching.returned) is not None:
+        loop.call_soon(core.put_back, batch)
+
+
+def _close_forgotten(name: str, core: ConsumerCore) -> None:
     """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
-    if os.getpid() == owner:
-        upkeep.close()
+    if not core.inherited:
+        core.begin_to_close()
         warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=2)

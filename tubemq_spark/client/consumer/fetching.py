@@ -1,15 +1,12 @@
-"""The rules of fetching and confirming batches; any number of threads, or of coroutines, may do both.
+"""The rules of fetching and confirming batches; any number of coroutines may do both.
 
 A partition's *turn* begins when it is booked (``select_now``): it is the one that has been idle longest. Then
-it is fetched outside of the lock (``take_turn``), and what that brought is handed out to the user
-(``hand_out``) or the partition rests. Until it is handed out no user has seen it: if the partition is given
-up or paused before that, it comes again.
+it is fetched (``take_turn``), and what that brought is handed out to the user (``hand_out``) or the partition
+rests. Until it is handed out no user has seen it: if the partition is given up or paused before that, it
+comes again. The requests of a partition follow each other: its lock is held from the first to the last one of
+a fetch, a confirmation and a move.
 
-``take_turn``, ``end_batch`` and ``seeking`` are ``Steps``: they do not say how to wait. ``turns`` says when
-they are carried out. A thread that confirms or seeks waits for its own broker only, and so carries that out
-itself.
-
-**Moving a partition** (``seeking``) may come at any time. What it meets:
+**Moving a partition** (``seek``) may come at any time. What it meets:
 
 - a fetch under way, or a batch that none has taken: forgotten, and its booking ends;
 - a batch that the user has: its booking ends, so that confirming it is refused (``TUBEMQ_CONFIRM_SOUGHT``);
@@ -30,7 +27,7 @@ What goes wrong with one partition holds up no other:
 - The broker refuses for good: the partition is given up, and ``fetch`` raises.
 """
 
-import functools
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -51,7 +48,6 @@ from tubemq_spark.client.consumer.values import (
     parse_context,
 )
 from tubemq_spark.client.reader.records import records_of
-from tubemq_spark.client.steps import Blocking, Steps, run, wait_for
 from tubemq_spark.errors import (
     ConsumeError,
     DataLossError,
@@ -62,8 +58,7 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS, Sleep
+from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -104,16 +99,6 @@ class Fetching:
         self.rest_at_end: Callable[[TopicPartition], int] = lambda _: state.config.consumer.not_found_wait_ms
         """Returns how long a partition rests in which nothing was found, in ms, unless the broker says it."""
 
-    def confirm(self, context: str, *, consumed: bool) -> Confirmed:
-        """Confirm a batch or roll it back; see ``Consumer.confirm``."""
-        booking = parse_context(context)
-        partition = self.state.connected.get(booking.partition)
-        try:
-            return run(self.end_batch(context, consumed=consumed))
-        finally:
-            if partition is not None:  # an exception of a signal may have come before this was done
-                partition.lock.release(booking)
-
     def select_now(self) -> Turn | None:
         """Book a partition, if there is one that can be fetched.
 
@@ -121,15 +106,14 @@ class Fetching:
             ConsumeError: the consumer is not open.
         """
         state = self.state
-        with state.guard:
-            state.check_open()
-            state.cache.expire()
-            state.cache.wake()
-            selection = state.cache.select()
-            if selection is None:
-                return None
-            booking, confirms = selection
-            return Turn(booking, confirms, state.connected[booking.partition])
+        state.check_open()
+        state.cache.expire()
+        state.cache.wake()
+        selection = state.cache.select()
+        if selection is None:
+            return None
+        booking, confirms = selection
+        return Turn(booking, confirms, state.connected[booking.partition])
 
     def fresh_until(self, turn: Turn, began: float) -> float:  # noqa: ARG002 (others look at the turn)
         """Return until when one that waits for messages counts on a turn that has begun then."""
@@ -137,35 +121,29 @@ class Fetching:
 
     def wait_s(self) -> float | None:
         """Return after how many seconds ``select_now`` may find something; None: not by itself."""
-        with self.state.guard:
-            return self.state.cache.wait_s()
+        return self.state.cache.wait_s()
 
-    def take_turn(self, turn: Turn) -> Steps[Booked | None]:
+    async def take_turn(self, turn: Turn) -> Booked | None:
         """Fetch from a partition that was booked; None when that brought nothing for the user.
 
         Raises:
             TubeMQError: as ``Consumer.fetch``; the partition was given up.
         """
-        booking, lock = turn.booking, turn.partition.lock
-        try:
-            yield from lock.take(booking)
-            return (yield from self._fetch_from(turn))
-        finally:
-            lock.release(booking)
+        async with turn.partition.lock:
+            return await self._fetch_from(turn)
 
     def hand_out(self, booked: Booked) -> Batch | None:
         """Return a batch to the user, who has to confirm it from now on; None: it must come again."""
         state, (booking, batch) = self.state, booked
-        with state.guard:
-            if not state.cache.is_current(booking):
-                return None
-            if state.cache.is_wanted(booking.partition):
-                state.cache.deliver(booking)
-                return batch
-            self._put_back(booking, Position(batch.offset, batch.latest))
+        if not state.cache.is_current(booking):
             return None
+        if state.cache.is_wanted(booking.partition):
+            state.cache.deliver(booking)
+            return batch
+        self._put_back(booking, Position(batch.offset, batch.latest))
+        return None
 
-    def end_batch(self, context: str, *, consumed: bool) -> Steps[Confirmed]:
+    async def end_batch(self, context: str, *, consumed: bool) -> Confirmed:
         """Confirm a batch or roll it back; see ``Consumer.confirm``."""
         booking = parse_context(context)
         partition = self.state.connected.get(booking.partition)
@@ -173,68 +151,52 @@ class Fetching:
             raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
         # Before the lock too: what has it then may wait for the partition's broker.
         self._check_in_use(booking, partition)
-        try:
-            yield from partition.lock.take(booking)
+        async with partition.lock:
             latest = self._check_in_use(booking, partition)
-            return (yield from self._end(booking, partition, latest, consumed=consumed))
-        finally:
-            partition.lock.release(booking)
+            return await self._end(booking, partition, latest, consumed=consumed)
 
-    def seeking(self, where: TopicPartition, target: int | Edge) -> Steps[ConsumedPosition]:
+    async def seek(self, where: TopicPartition, target: int | Edge) -> ConsumedPosition:
         """Move a partition that is held to an offset, or to an end of its log; see ``Consumer.seek``.
 
         One time-out is for both: who uses the partition before, and the broker's answer.
         """
-        state, mover = self.state, object()
-        deadline = Deadline.after_ms(state.config.rpc_timeout_ms)
-        with state.guard:
-            state.check_open()
-            partition = state.connected.get(where)
-            if partition is None:
-                raise not_held(where)
-            state.cache.begin_seek(where)
+        state = self.state
+        state.check_open()
+        partition = state.connected.get(where)
+        if partition is None:
+            raise not_held(where)
+        state.cache.begin_seek(where)
         position: Position | None = None
+        timeout_ms = state.config.rpc_timeout_ms
         try:
             state.abandon(where)
-            yield from partition.lock.take(mover)
-            if partition.standing is Standing.RELEASED:
-                raise not_held(where)
-            seek = functools.partial(partition.seek, target, self._until(deadline, partition))
-            position = yield from wait_for(Blocking(seek))
+            async with asyncio.timeout(timeout_ms / 1000) as limit, partition.lock:
+                if partition.standing is Standing.RELEASED:
+                    raise not_held(where)
+                position = await partition.seek(target, limit)
+        except TimeoutError:
+            during = f"moving {where}"
+            raise TubeMQTimeoutError(
+                "TUBEMQ_TIMEOUT", endpoint=partition.endpoint, timeout_ms=timeout_ms, during=during
+            ) from None
         finally:
-            with state.guard:
-                state.cache.end_seek(where, position)
-                state.changed.notify_all()
-            partition.lock.release(mover)
+            state.cache.end_seek(where, position)
+            state.changes.note()
         return ConsumedPosition(position.current, position.latest, time.time())
 
-    def _until(self, deadline: Deadline, partition: ConsumerPartition) -> Sleep:
-        """Return a wait for a partition's broker that ends with a deadline."""
-
-        def check() -> None:
-            if deadline.expired:
-                raise TubeMQTimeoutError(
-                    "TUBEMQ_TIMEOUT",
-                    endpoint=partition.endpoint,
-                    timeout_ms=self.state.config.rpc_timeout_ms,
-                    during=f"moving {partition.partition}",
-                )
-
-        return Sleep(check=check)
-
-    def _fetch_from(self, turn: Turn) -> Steps[Booked | None]:
+    async def _fetch_from(self, turn: Turn) -> Booked | None:
         booking, confirms, partition = turn
         if partition.standing is Standing.RELEASED:
             return None
         own_limits = self.state.control.own_limits
         try:
-            answer = yield from partition.fetch(confirms=confirms, own_limits=own_limits)
+            answer = await partition.fetch(confirms=confirms, own_limits=own_limits)
             batch = self._batch(booking, partition, answer) if isinstance(answer, Fetched) else None
             if isinstance(answer, Fetched) and batch is None:
                 # All of it was for others, and no user will confirm it.
-                yield from partition.confirm()
+                await partition.confirm()
         except TubeMQError as error:
-            yield from self._fail(booking, partition, error)
+            await self._fail(booking, partition, error)
             return None
         except BaseException:
             self._let_rest(booking, partition, FetchOutcome(code=0))
@@ -271,31 +233,36 @@ class Fetching:
     ) -> Booked | None:
         """Keep what a fetch brought; return the batch if there is one to hand out."""
         state, fetched = self.state, answer if isinstance(answer, Fetched) else answer.fetched
-        with state.guard:
-            state.cache.note_answer(booking.partition.broker_id)
-            if not state.cache.is_current(booking):
-                return None
-            latest = fetched.header.max_offset
-            if latest is None:
-                latest = state.cache.position(booking.partition).latest
-            # Without a batch everything before the position is confirmed, also after a refusal.
-            position = Position(partition.position, latest)
-            state.cache.record(booking, self._outcome(booking, answer), position)
-            if batch is not None:
-                return Booked(booking, batch)
-            self._put_back(booking, position)
+        state.cache.note_answer(booking.partition.broker_id)
+        if not state.cache.is_current(booking):
             return None
+        latest = fetched.header.max_offset
+        if latest is None:
+            latest = state.cache.position(booking.partition).latest
+        # Without a batch everything before the position is confirmed, also after a refusal.
+        position = Position(partition.position, latest)
+        state.cache.record(booking, self._outcome(booking, answer), position)
+        if batch is not None:
+            return Booked(booking, batch)
+        self._put_back(booking, position)
+        return None
+
+    def take_back(self, batch: Batch) -> None:
+        """End the booking of a batch that was handed out and has not reached its user."""
+        booking = parse_context(batch.context)
+        if self.state.cache.is_current(booking):
+            self.put_back(booking)
 
     def put_back(self, booking: Booking) -> None:
-        """End a booking of which the user gets nothing; hold the lock."""
+        """End a booking of which the user gets nothing."""
         self.state.cache.release(booking, consumed=False, rest_ms=0)
-        self.state.changed.notify_all()
+        self.state.changes.note()
 
     def _put_back(self, booking: Booking, position: Position) -> None:
-        """End a turn of which the user gets nothing; hold the lock."""
+        """End a turn of which the user gets nothing."""
         self.state.cache.book_position(booking, position)
         self.state.cache.release(booking, consumed=False)
-        self.state.changed.notify_all()
+        self.state.changes.note()
 
     def _outcome(self, booking: Booking, answer: Fetched | Step) -> FetchOutcome:
         if isinstance(answer, Fetched):
@@ -307,67 +274,60 @@ class Fetching:
         wait_ms = answer.pause_ms or self.rest_at_end(booking.partition)
         return FetchOutcome(answer.fetched.header.err_code, 0, wait_ms)
 
-    def _fail(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:
+    async def _fail(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> None:
         """Give a partition up or let it rest after an error; raise what the user must know."""
         if is_taken(error):
             logger.warning("%s is given up: %s", booking.partition, error)
-            yield from self._release(partition, error)
+            await self.state.release(partition, error)
         elif _may_pass(error):
             self.state.note_trouble(partition, error)
             self._rest_after(booking, partition, error)
         else:
-            yield from self._release(partition, error)
+            await self.state.release(partition, error)
             raise error
 
     def _rest_after(self, booking: Booking, partition: ConsumerPartition, error: TubeMQError) -> None:
         """Make a partition rest after an error; with all others of its broker, if the broker is away."""
         code = error.code if isinstance(error, RpcError) else 0
         is_away = code == ErrCode.SERVICE_UNAVAILABLE or isinstance(error, _NO_ANSWER)
-        with self.state.guard:
-            if is_away:
-                self.state.cache.note_failure(booking)
-            else:
-                self.state.cache.note_answer(booking.partition.broker_id)
+        if is_away:
+            self.state.cache.note_failure(booking)
+        else:
+            self.state.cache.note_answer(booking.partition.broker_id)
         # The pause of its broker counts.
         rest_ms = 0 if is_away else _RESTS_MS.get(code, ERROR_REST_MS)
         self._let_rest(booking, partition, FetchOutcome(code, 0, rest_ms))
 
-    def _release(self, partition: ConsumerPartition, error: TubeMQError) -> Steps[None]:
-        """Give a partition up, which its broker is told."""
-        yield from wait_for(Blocking(lambda: run(self.state.releasing(partition, error))))
-
     def _let_rest(self, booking: Booking, partition: ConsumerPartition, outcome: FetchOutcome) -> None:
         partition.unplace()
-        with self.state.guard:
-            if self.state.cache.is_current(booking):
-                self.state.cache.record(booking, outcome)
-                self.state.cache.release(booking, consumed=False, rest_ms=outcome.wait_ms)
-            self.state.changed.notify_all()
+        if self.state.cache.is_current(booking):
+            self.state.cache.record(booking, outcome)
+            self.state.cache.release(booking, consumed=False, rest_ms=outcome.wait_ms)
+        self.state.changes.note()
 
     def _check_in_use(self, booking: Booking, partition: ConsumerPartition) -> int | None:
         """Return where the store ended when that was heard last; raise if the user has no such batch."""
         cache = self.state.cache
-        with self.state.guard:
-            self.state.check_open()
-            cache.expire()
-            in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
-            if partition.standing is Standing.RELEASED or not in_use:
-                if cache.was_sought(booking):
-                    raise sought(booking)
-                what = "it was confirmed before, or not in time, or its partition was given up"
-                raise _late(booking, ErrCode.BAD_REQUEST, what)
-            return cache.position(booking.partition).latest
+        self.state.check_open()
+        cache.expire()
+        in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
+        if partition.standing is Standing.RELEASED or not in_use:
+            if cache.was_sought(booking):
+                raise sought(booking)
+            what = "it was confirmed before, or not in time, or its partition was given up"
+            raise _late(booking, ErrCode.BAD_REQUEST, what)
+        return cache.position(booking.partition).latest
 
-    def _end(
+    async def _end(
         self, booking: Booking, partition: ConsumerPartition, latest: int | None, *, consumed: bool
-    ) -> Steps[Confirmed]:
+    ) -> Confirmed:
         locally = consumed and self.state.config.consumer.confirm_locally
         loss: DataLossError | None = None
         try:
             if not consumed:
-                yield from partition.roll_back()
+                await partition.roll_back()
             elif not locally:
-                yield from partition.confirm()
+                await partition.confirm()
         except DataLossError as error:
             loss = error
         except BaseException as error:
@@ -377,11 +337,10 @@ class Fetching:
             else:
                 self._let_rest(booking, partition, FetchOutcome(code=0, wait_ms=ERROR_REST_MS))
             raise
-        with self.state.guard:
-            if not locally:
-                self.state.cache.book_position(booking, Position(partition.position, latest))
-            self.state.cache.release(booking, consumed=locally)
-            self.state.changed.notify_all()
+        if not locally:
+            self.state.cache.book_position(booking, Position(partition.position, latest))
+        self.state.cache.release(booking, consumed=locally)
+        self.state.changes.note()
         if loss is not None:
             raise loss
         offset = None if locally else partition.position

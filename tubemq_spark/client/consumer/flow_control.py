@@ -24,7 +24,7 @@ import time
 from typing import Final
 
 from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.flow_rules import NO_LIMIT, UNLIMITED, FlowRules, LagLimit, Pauses, time_of_day
@@ -62,7 +62,7 @@ class _RuleSet:
 class FlowControl:
     """The flow control rules of one consumer."""
 
-    def __init__(self, clock: Clock = time.monotonic, wall_clock: Clock = time.time) -> None:
+    def __init__(self, clock: Clock = monotonic, wall_clock: Clock = time.time) -> None:
         """Create it without rules.
 
         Args:
@@ -149,7 +149,7 @@ class FetchOutcome:
 class PartitionFlow:
     """What one partition's consumer fetched lately, and how long it waits now."""
 
-    def __init__(self, control: FlowControl, clock: Clock = time.monotonic) -> None:
+    def __init__(self, control: FlowControl, clock: Clock = monotonic) -> None:
         self._control = control
         self._clock = clock
         self._last = FetchOutcome(code=0)

@@ -16,22 +16,23 @@ RELEASED   given up, also at the broker unless another consumer has taken it: no
 Invariants:
 
 - Only the holder of the partition's ``lock`` asks anything or changes the state. So requests follow each
-  other, and a confirmation at the last moment comes either before the next fetch or too late. ``fetch``,
-  ``confirm`` and ``roll_back`` are ``Steps``: the lock is held from the first to the last of them.
+  other, and a confirmation at the last moment comes either before the next fetch or too late.
 - ``position`` is where the last confirmed batch ended. Only ``connect``, a confirmation, ``seek``, a reset
-  and a loss that ``on_loss`` tolerates move it. After any error the partition is registered there again, so
-  nothing is lost, and at most the batch that was not confirmed comes again.
+  and a loss that ``on_loss`` tolerates move it. After any error, and after a cancellation, the partition is
+  registered there again, so nothing is lost, and at most the batch that was not confirmed comes again.
+- ``_undecided`` is a loss that ``position`` has passed and ``on_loss`` has not decided on, since the task
+  that asked was cancelled. The next fetch asks again.
 - A lease keeps the consumer's name: the broker knows it again after a lost connection, and refuses others.
 - That an administrator wants the group to continue at the end (``reset``) is no state: it may be said at any
   time, without the lock, and counts once, with the next fetch.
 """
 
+import asyncio
 import contextlib
 import dataclasses
 import enum
-import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from tubemq_spark.client.broker.cursor import Cursor, Step
@@ -40,7 +41,6 @@ from tubemq_spark.client.broker.session import MEMORY_TOO, BrokerSession, Claim,
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.producers import is_token_refused
-from tubemq_spark.client.steps import Blocking, PartitionLock, Steps, run, wait_for
 from tubemq_spark.errors import (
     DataLossError,
     RemoteProtocolError,
@@ -49,10 +49,8 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net import loop
-from tubemq_spark.net.pool import ChannelPool, RpcChannel
-from tubemq_spark.net.retry import Wait
-from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
 from tubemq_spark.protocol.constants import ReadStatus
@@ -77,7 +75,7 @@ class ConsumerSession(Protocol):
     authorized_token: str
 
     def refresh_soon(self) -> None:
-        """Ask the master for a visit token that brokers accept, in the background; any thread may."""
+        """Ask the master for a visit token that brokers accept, in the background."""
 
     async def refresh_token(self) -> None:
         """Ask the master for a visit token that brokers accept, and wait for it.
@@ -87,7 +85,7 @@ class ConsumerSession(Protocol):
         """
 
     def stop_heartbeats(self) -> None:
-        """Send no more heartbeats; any thread may call it, and it waits for nothing."""
+        """Send no more heartbeats; return at once."""
 
     async def close(self) -> None:
         """Leave the master; errors are only logged."""
@@ -98,10 +96,11 @@ class Reader:
     """What the partitions of one consumer share."""
 
     config: ClientConfig
-    pool: ChannelPool
+    connections: Connections
     session: ConsumerSession
     control: FlowControl
-    on_loss: LossPolicy
+    on_loss: Callable[[LossRecord], Awaitable[None]]
+    """Asks what to do about records that are gone or damaged; raises if they are not to be passed over."""
     endpoint_of: Callable[[TopicPartition], Endpoint | None]
     """Returns a partition's broker, as the master said last."""
 
@@ -114,8 +113,6 @@ class OwnHolder(LeaseHolder):
     ) -> None:
         super().__init__(partition)
         self.endpoint = endpoint
-        self.wait: Wait | None = None
-        """What may end the wait for an answer before its time-out; None: nothing."""
         self._reader = reader
         self._claim = Claim(partition, reader.config.group, reader.session.client_id)
         self._types = tuple(sorted(types))
@@ -126,62 +123,65 @@ class OwnHolder(LeaseHolder):
         Raises:
             TubeMQError: as ``BrokerSession.start_register``.
         """
-        return await Blocking(lambda: self._register(lambda lease: run(lease.register(offset))))
+        return await self._register(lambda lease: lease.register(offset))
 
-    def resume(self, read_status: ReadStatus) -> Position:
+    async def resume(self, read_status: ReadStatus) -> Position:
         """Register the partition where the group stands; one without a position begins as the status says.
 
         Raises:
             TubeMQError: as ``BrokerSession.start_register``.
         """
-        return self._register(lambda lease: run(lease.register(None, read_status)))
+        return await self._register(lambda lease: lease.register(None, read_status))
 
-    def releasing(self, *, consumed: bool) -> Steps[None]:
+    async def release(self, *, consumed: bool) -> None:
         """Give the partition back, so that its next owner does not have to wait until the lease ends.
 
         What got lost with its connection is repeated once; other errors are logged only. A broker that could
         not be reached a moment ago is not asked: several partitions of it may be given up together.
         """
-        lease, pool = self._lease, self._reader.pool
-        if lease is None or pool.failed_lately(self.endpoint, self._reader.config.tls, _RELEASE_QUIET_S):
+        lease, connections = self._lease, self._reader.connections
+        if lease is None or connections.failed_lately(
+            self.endpoint, self._reader.config.tls, _RELEASE_QUIET_S
+        ):
             return
         error: TubeMQError | None = None
         for _ in range(_RELEASE_ATTEMPTS):
             try:
-                lease.session = yield from self._connecting(_RELEASE_CONNECT_MS)
+                lease.session = await self._connect(_RELEASE_CONNECT_MS)
             except TubeMQConnectionError as lost:
                 error = lost
                 break
-            error = yield from lease.release(consumed=consumed).__await__()
+            error = await lease.release(consumed=consumed)
             if not isinstance(error, TubeMQConnectionError):
                 self._lease = None
                 break
         if error is not None and not isinstance(error, RpcError):
             logger.info("%s may be held for 30 s more; its broker was not told: %s", self._partition, error)
 
-    def _register(self, register: Callable[[Lease], Position]) -> Position:
+    async def _register(self, register: Callable[[Lease], Awaitable[Position]]) -> Position:
         self.endpoint = self._reader.endpoint_of(self._partition) or self.endpoint
         try:
-            return self._register_once(register)
+            return await self._register_once(register)
         except TubeMQError as error:
             if not is_token_refused(error):
                 raise
-        loop.run(self._reader.session.refresh_token())
-        return self._register_once(register)
+        await self._reader.session.refresh_token()
+        return await self._register_once(register)
 
-    def _register_once(self, register: Callable[[Lease], Position]) -> Position:
+    async def _register_once(self, register: Callable[[Lease], Awaitable[Position]]) -> Position:
         try:
-            return register(self._make_lease())
+            return await register(await self._make_lease())
         except RpcError as error:
             if error.code == ErrCode.PARTITION_OCCUPIED:
                 self._lease = None
             raise
 
-    def _make_lease(self) -> Lease:
-        """Make the lease again: channel, token and priority may have changed since."""
+    async def _make_lease(self) -> Lease:
+        """Make the lease again: connection, token and priority may have changed since."""
+        session = await self._connect(self._reader.config.connect_timeout_ms)
         priority = self._reader.control.query_priority
         self._lease = Lease(
-            self._connect(self._reader.config.connect_timeout_ms),
+            session,
             self._claim,
             # With a filter, brokers show by default only what is flushed, up to half a minute late.
             query_priority=priority if priority >= 0 else MEMORY_TOO if self._types else None,
@@ -189,23 +189,13 @@ class OwnHolder(LeaseHolder):
         )
         return self._lease
 
-    def _connect(self, timeout_ms: int) -> BrokerSession:
-        config = self._reader.config
-        return self._session(
-            self._reader.pool.get(self.endpoint, min(timeout_ms, config.connect_timeout_ms), config.tls)
-        )
-
-    def _connecting(self, timeout_ms: int) -> Steps[BrokerSession]:
-        config = self._reader.config
-        started = self._reader.pool.start(
+    async def _connect(self, timeout_ms: int) -> BrokerSession:
+        config, session = self._reader.config, self._reader.session
+        connection = await self._reader.connections.get(
             self.endpoint, min(timeout_ms, config.connect_timeout_ms), config.tls
         )
-        return self._session((yield from wait_for(started)))
-
-    def _session(self, channel: RpcChannel) -> BrokerSession:
-        session = self._reader.session
         return BrokerSession(
-            channel, self._reader.config, session.visit_token, self.wait, session.authorized_token
+            connection, config, session.visit_token, authorized_token=session.authorized_token
         )
 
 
@@ -238,7 +228,7 @@ class ConsumerPartition:
             types: the message types that are wanted; none means all.
             own_store: whether every record of the store is wanted, so that offsets can be counted.
         """
-        self.lock = PartitionLock()
+        self.lock = asyncio.Lock()
         self.partition = partition
         self.types = types
         self.own_store = own_store and not types
@@ -247,6 +237,7 @@ class ConsumerPartition:
         self._holder = OwnHolder(reader, partition, endpoint, types)
         self._cursor = Cursor(self._holder, partition)
         self._reset_wanted = False
+        self._undecided: LossRecord | None = None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -258,7 +249,7 @@ class ConsumerPartition:
         """Where the next batch begins."""
         return self._cursor.position
 
-    def connect(self, offset: int | None, read_status: ReadStatus) -> Position:
+    async def connect(self, offset: int | None, read_status: ReadStatus) -> Position:
         """Register the partition for the first time.
 
         Args:
@@ -271,17 +262,17 @@ class ConsumerPartition:
         """
         if offset is not None:
             self._cursor.position = offset
-            return self._place_at_position()
-        return self._resume(read_status)
+            return await self._place_at_position()
+        return await self._resume(read_status)
 
-    def seek(self, target: int | Edge, wait: Wait) -> Position:
+    async def seek(self, target: int | Edge, limit: asyncio.Timeout) -> Position:
         """Register the partition elsewhere; the broker forgets what was fetched and not confirmed.
 
-        After an error the partition goes on where it stood.
+        After an error or a cancellation the partition goes on where it stood.
 
         Args:
             target: an offset, or an end of the store.
-            wait: its ``check`` ends the wait for the broker.
+            limit: ends the wait for the broker; ``on_loss`` may take its time.
 
         Returns:
             Where it stands.
@@ -291,22 +282,21 @@ class ConsumerPartition:
             TubeMQError: as ``BrokerSession.start_register``. A member of a group goes on where the group
                 stands, which the broker may have moved.
         """
-        before = self.position
+        before, undecided = self.position, self._undecided
         self.unplace()
-        self._holder.wait = wait
         try:
-            wait.check()
-            answer = self._place_at(target)
-        except DataLossError:
-            # The broker stands elsewhere now, by this call.
-            self._place_at_once(before)
+            answer = await self._cursor.seek(_EDGES[target] if isinstance(target, Edge) else target)
+            limit.reschedule(None)
+            if not isinstance(target, Edge):
+                await self._compare(target, answer.current)
+            self.standing = Standing.PLACED
+        except BaseException as error:
+            self._cursor.position, self._undecided = before, undecided
+            if isinstance(error, DataLossError):
+                # The broker stands elsewhere now, by this call.
+                await self._place_at_once()
             raise
-        except BaseException:
-            self._cursor.position = before
-            raise
-        finally:
-            self._holder.wait = None
-        self._reset_wanted = False
+        self._undecided, self._reset_wanted = None, False
         return answer
 
     def unplace(self) -> None:
@@ -314,7 +304,7 @@ class ConsumerPartition:
         if self.standing is Standing.PLACED:
             self.standing = Standing.UNPLACED
 
-    def fetch(self, *, confirms: bool, own_limits: bool) -> Steps[Fetched | Step]:
+    async def fetch(self, *, confirms: bool, own_limits: bool) -> Fetched | Step:
         """Fetch what comes next.
 
         Args:
@@ -329,22 +319,26 @@ class ConsumerPartition:
             TubeMQError: as ``Cursor.receive`` and ``Cursor.confirm``.
         """
         cursor = self._cursor
+        undecided, self._undecided = self._undecided, None
+        if undecided is not None:
+            await self._ask(undecided)
         if self._reset_wanted:
-            yield from wait_for(Blocking(self._follow_reset))
+            await self._follow_reset()
         elif self.standing is Standing.UNPLACED:
-            yield from wait_for(Blocking(self._place))
+            await self._place()
         elif confirms and cursor.unconfirmed is not None:
             confirming = cursor.start_fetch(confirm=True, own_limits=own_limits)
-            yield from self._accept((yield from cursor.confirm_by(confirming).__await__()))
+            await self._accept(await cursor.confirm_by(confirming))
         fetched = cursor.unconfirmed if confirms else None
         if fetched is None:
-            fetched = yield from cursor.receive(cursor.start_fetch(own_limits=own_limits)).__await__()
+            fetched = await cursor.receive(cursor.start_fetch(own_limits=own_limits))
         if fetched.refusal is not None:
-            return (yield from cursor.confirm().__await__())
-        yield from self._report_damage(fetched)
+            return await cursor.confirm()
+        if damaged := len(fetched.corrupt):
+            await self._report(Loss.CORRUPT, self.position, cursor.counted_end(fetched), damaged)
         return fetched
 
-    def confirm(self) -> Steps[Step]:
+    async def confirm(self) -> Step:
         """Confirm the last batch at the broker.
 
         Raises:
@@ -352,11 +346,11 @@ class ConsumerPartition:
                 is confirmed all the same.
             TubeMQError: as ``Cursor.confirm``.
         """
-        step = yield from self._cursor.confirm().__await__()
-        yield from self._accept(step)
+        step = await self._cursor.confirm()
+        await self._accept(step)
         return step
 
-    def roll_back(self) -> Steps[None]:
+    async def roll_back(self) -> None:
         """Make the broker forget the last batch, which then comes again.
 
         Raises:
@@ -364,7 +358,7 @@ class ConsumerPartition:
         """
         lease = self._holder.lease
         self._cursor.unconfirmed = None
-        answer = yield from wait_for(lease.session.start_commit(lease.claim, consumed=False))
+        answer = await lease.session.start_commit(lease.claim, consumed=False)
         if answer.current != self.position:
             raise RemoteProtocolError(
                 "TUBEMQ_POSITION_MOVED",
@@ -377,56 +371,51 @@ class ConsumerPartition:
         """Continue behind the last message of the store, from the next fetch on; needs no lock."""
         self._reset_wanted = True
 
-    def releasing(self, *, consumed: bool) -> Steps[None]:
+    async def release(self, *, consumed: bool) -> None:
         """Give the partition up; errors are logged only."""
         self.standing = Standing.RELEASED
-        yield from self._holder.releasing(consumed=consumed)
+        await self._holder.release(consumed=consumed)
 
     def abandon(self) -> None:
         """Give the partition up, which another consumer has taken."""
         self.standing = Standing.RELEASED
 
-    def _place(self) -> Position:
+    async def _place(self) -> Position:
         """Register again after an error."""
-        return self._place_at_position()
+        return await self._place_at_position()
 
-    def _place_at_position(self) -> Position:
+    async def _place_at_position(self) -> Position:
         """Register at the position and see whether it is still there."""
         start = self._cursor.position
-        answer = run(self._cursor.seek(start))
-        if answer.current > start:
-            self._report(Loss.EXPIRED, start, answer.current, self._rows(start, answer.current))
-        elif answer.current < start:
-            self._report(Loss.MOVED_BACK, answer.current, start, self._rows(answer.current, start))
+        answer = await self._cursor.seek(start)
+        await self._compare(start, answer.current)
         self.standing = Standing.PLACED
         return answer
 
-    def _resume(self, read_status: ReadStatus) -> Position:
+    async def _resume(self, read_status: ReadStatus) -> Position:
         """Register where the group stands."""
-        answer = self._holder.resume(read_status)
+        answer = await self._holder.resume(read_status)
         self._cursor.position, self._cursor.unconfirmed = answer.current, None
         self.standing = Standing.PLACED
         return answer
 
-    def _place_at(self, target: int | Edge) -> Position:
-        if not isinstance(target, Edge):
-            self._cursor.position = target
-            return self._place_at_position()
-        answer = run(self._cursor.seek(_EDGES[target]))
-        self.standing = Standing.PLACED
-        return answer
+    async def _compare(self, start: int, actual: int) -> None:
+        """Report what is missing where the broker does not stand at the offset that was asked for."""
+        if actual > start:
+            await self._report(Loss.EXPIRED, start, actual, self._rows(start, actual))
+        elif actual < start:
+            await self._report(Loss.MOVED_BACK, actual, start, self._rows(actual, start))
 
-    def _place_at_once(self, offset: int) -> None:
-        """Register at an offset where the partition stood; if that fails, the next fetch does."""
-        self._cursor.position = offset
+    async def _place_at_once(self) -> None:
+        """Register at the position, which the partition had before; if that fails, the next fetch does."""
         with contextlib.suppress(TubeMQError):
-            run(self._cursor.seek(offset))
+            await self._cursor.seek(self._cursor.position)
             self.standing = Standing.PLACED
 
-    def _follow_reset(self) -> None:
+    async def _follow_reset(self) -> None:
         before = self._cursor.position
-        self._place_at(Edge.LATEST)
-        self._reset_wanted = False
+        await self._cursor.seek(_EDGES[Edge.LATEST])
+        self.standing, self._reset_wanted = Standing.PLACED, False
         logger.warning(
             "%s continues at offset %d, not at %d, as an administrator wants",
             self.partition,
@@ -434,24 +423,23 @@ class ConsumerPartition:
             before,
         )
 
-    def _accept(self, step: Step) -> Steps[None]:
+    async def _accept(self, step: Step) -> None:
         if self.own_store and not step.dense:
             # The broker passed over records without a word (MsgFileStore.getMessages).
             missing = rows_between(step.start, step.next) - step.fetched.count
-            yield from self._reporting(Loss.SKIPPED, step.start, step.next, missing)
-
-    def _report_damage(self, fetched: Fetched) -> Steps[None]:
-        if damaged := len(fetched.corrupt):
-            yield from self._reporting(
-                Loss.CORRUPT, self.position, self._cursor.counted_end(fetched), damaged
-            )
+            await self._report(Loss.SKIPPED, step.start, step.next, missing)
 
     def _rows(self, start: int, end: int) -> int | None:
         return rows_between(start, end) if self.own_store else None
 
-    def _reporting(self, loss: Loss, start: int, end: int, rows: int | None) -> Steps[None]:
-        """Tell ``on_loss``, which may take its time, as a step."""
-        yield from wait_for(Blocking(functools.partial(self._report, loss, start, end, rows)))
+    async def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
+        await self._ask(LossRecord(loss, self.partition, start, end, rows))
 
-    def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
-        self._reader.on_loss(LossRecord(loss, self.partition, start, end, rows))
+    async def _ask(self, loss: LossRecord) -> None:
+        """Ask ``on_loss``, which may take its time."""
+        try:
+            await self._reader.on_loss(loss)
+        except asyncio.CancelledError:
+            if loss.loss is not Loss.CORRUPT:  # otherwise the batch comes again, and is reported then
+                self._undecided = loss
+            raise

@@ -2,15 +2,15 @@
 
 import contextlib
 import datetime
+import functools
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.reader.blocking import read_in_thread
-from tubemq_spark.client.reader.times import times_of
+from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.times import search_in_loop, times_of
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import (
     Endpoint,
@@ -21,58 +21,60 @@ from tubemq_spark.model import (
     StoreId,
     TopicPartition,
 )
-from tubemq_spark.net import loop
-from tubemq_spark.net.pool import ChannelPool
-from tubemq_spark.net.side_by_side import all_of
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.side_by_side import each_of
 from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.settings.fields import bad_setting
 
 _A_MINUTE_MS: Final = 60_000
+_MOST_SEARCHES: Final = 16
+"""How many partitions are searched at once."""
 
 
 class Questions(Protocol):
     """A way to ask."""
 
-    def bounds(self, stores: Mapping[StoreId, Endpoint]) -> StoreBounds:
+    async def bounds(self, stores: Mapping[StoreId, Endpoint]) -> StoreBounds:
         """Return where stores begin and end now; brokers that do not answer are part of it."""
 
-    def peek(
-        self, endpoint: Endpoint, records: OffsetRange
-    ) -> AbstractContextManager[Iterator[FetchedBatch]]:
-        """Read a range within a ``with`` block, and pass over records that are gone."""
+    def peek(self, endpoint: Endpoint, records: OffsetRange) -> AsyncGenerator[FetchedBatch, None]:
+        """Yield the records of a range, and pass over those that are gone."""
 
 
 class BrokerQuestions:
     """Asks brokers."""
 
-    def __init__(self, config: ClientConfig, pool: ChannelPool, visit_token: Callable[[], int]) -> None:
+    def __init__(
+        self, config: ClientConfig, connections: Connections, visit_token: Callable[[], int]
+    ) -> None:
         """Ask nothing.
 
         Args:
             config: the settings.
-            pool: the channels.
+            connections: the connections.
             visit_token: returns the one that the consumer's session has now.
         """
         self._config = config
-        self._pool = pool
+        self._connections = connections
         self._visit_token = visit_token
 
-    def bounds(self, stores: Mapping[StoreId, Endpoint]) -> StoreBounds:
+    async def bounds(self, stores: Mapping[StoreId, Endpoint]) -> StoreBounds:
         """See ``Questions``."""
-        return loop.run(store_bounds(self._config, self._pool.connections, stores, self._visit_token()))
+        return await store_bounds(self._config, self._connections, stores, self._visit_token())
 
-    def peek(
-        self, endpoint: Endpoint, records: OffsetRange
-    ) -> AbstractContextManager[Iterator[FetchedBatch]]:
+    async def peek(self, endpoint: Endpoint, records: OffsetRange) -> AsyncGenerator[FetchedBatch, None]:
         """See ``Questions``."""
         # A member is not told which other partitions are in the store.
         request = RangeRequest(records, Route(endpoint, self._visit_token()), own_store=False)
-        return contextlib.closing(read_in_thread(self._config, self._pool.connections, request, pass_over))
+        async with contextlib.aclosing(read_range(self._config, self._connections, request)) as items:
+            async for item in items:
+                if not isinstance(item, LossRecord):
+                    yield item
 
 
-def offsets_of_time(
+async def offsets_of_time(
     questions: Questions,
     places: Mapping[TopicPartition, Endpoint],
     time: datetime.datetime | int,
@@ -91,21 +93,18 @@ def offsets_of_time(
         TubeMQError: a broker does not answer, or refuses.
     """
     minute, zone = _milliseconds(time) // _A_MINUTE_MS, zoneinfo.ZoneInfo(time_zone)
-    bounds = questions.bounds(
-        {partition.store_id: endpoint for partition, endpoint in places.items()}
-    ).complete()
+    asked = await questions.bounds({partition.store_id: endpoint for partition, endpoint in places.items()})
+    bounds = asked.complete()
 
-    def place(partition: TopicPartition) -> int | Edge:
-        def peek(records: OffsetRange) -> AbstractContextManager[Iterator[FetchedBatch]]:
-            return questions.peek(places[partition], records)
-
-        search = times_of(partition, bounds[partition.store_id], peek, zone)
-        offset = search.first_of(minute)
+    async def place(partition: TopicPartition) -> int | Edge:
+        peek = functools.partial(questions.peek, places[partition])
+        search = times_of(partition, bounds[partition.store_id], zone)
+        offset = await search_in_loop(search.first_of(minute), peek)
         if search.has_records and not search.has_times:
             raise OptionError("TUBEMQ_NO_MESSAGE_TIME", option="time", partition=partition)
         return Edge.LATEST if offset is None else offset
 
-    return all_of(place, places)
+    return await each_of(place, places, _MOST_SEARCHES)
 
 
 def _milliseconds(time: datetime.datetime | int) -> int:
@@ -114,7 +113,3 @@ def _milliseconds(time: datetime.datetime | int) -> int:
     if isinstance(time, int) and 0 <= time <= LATEST_MS:
         return time
     raise bad_setting("time", repr(time), "a datetime with a time zone, or milliseconds since 1970")
-
-
-def pass_over(_: LossRecord) -> None:
-    """Look behind records that are gone."""

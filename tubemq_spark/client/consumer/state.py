@@ -1,37 +1,34 @@
-"""What the threads of one consumer share: its partitions, and what each of them is doing.
+"""What the coroutines of one consumer share: its partitions, and what each of them is doing.
+
+All of it is used in the consumer's event loop only, but for ``stop``.
 
 Invariants:
 
-- ``guard`` guards everything here; it is never held for longer than a moment, and never during a request,
-  so that an event loop may take it too. A partition's own lock is taken before it, never after.
 - ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
-  the holder of the partition's own lock calls.
+  the holder of the partition's lock calls.
 - ``troubles`` has the last error of a partition, until it is read again.
 - ``life`` only goes on, and when it ends, all that wait are woken and refused.
-- ``stopped`` is set without the lock, by a signal handler perhaps, and never reset. Nothing is fetched then;
+- ``stopped`` is set from anywhere, by a signal handler perhaps, and never reset. Nothing is fetched then;
   what is out may be confirmed.
-- Threads of a consumer hold this object and never the consumer, which is collected when its user drops it.
+- The tasks of a consumer hold this object and never its faces, which are collected when users drop them.
 """
 
+import asyncio
 import enum
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
-from typing import Final, cast
+from typing import Final
 
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
-from tubemq_spark.client.steps import AtMost, Steps, wait_for
 from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.deadline import Clock, Deadline
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 
@@ -39,13 +36,11 @@ logger = logging.getLogger(__name__)
 
 _SILENCE_S: Final = 1.0
 """A broker that takes so long to answer is not asked again while several partitions are given up."""
-_LOOK_S: Final = 0.1
-"""How often who waits for a partition looks whether the one that uses it is still there."""
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
 
 
 class Life(enum.Enum):
-    """What becomes of a consumer; see ``consumer``."""
+    """What becomes of a consumer; see ``core``."""
 
     NEW = "not open yet"
     OPEN = "open"
@@ -58,27 +53,28 @@ _ADVICE: Final = {
 }
 
 
-class Changed(threading.Condition):
-    """A condition that also tells an event loop when to look again."""
+class Changes:
+    """Wakes the coroutines that wait for something to change."""
 
-    def __init__(self, guard: threading.RLock) -> None:
-        super().__init__(guard)
+    def __init__(self) -> None:
         self.listener: Callable[[], object] = _nothing
-        """Called with every ``notify_all``; the lock is held, so it must only note that."""
-        self._next: Future[None] | None = None
+        """Called with every change; it must return at once."""
+        self._waiting: list[asyncio.Future[None]] = []
 
-    def next(self) -> "Future[None]":
-        """Return what is done with the next ``notify_all``; hold the lock."""
-        self._next = self._next or Future()
-        return self._next
-
-    def notify_all(self) -> None:
-        """Wake all threads and rules that wait, and tell the listener."""
-        super().notify_all()
+    def note(self) -> None:
+        """Make those who wait look again."""
         self.listener()
-        following, self._next = self._next, None
-        if following is not None:
-            following.set_result(None)
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when a condition holds; what it raises is passed on."""
+        while not holds():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            await waiter
 
 
 class ConsumerState:
@@ -92,9 +88,8 @@ class ConsumerState:
         """The name under which servers know the consumer."""
         self.owner = os.getpid()
         """The process that it belongs to."""
-        self.guard = threading.RLock()
-        """The lock of ``changed``; taken itself, it is given back also when a signal raises just then."""
-        self.changed = Changed(self.guard)
+        self.changes = Changes()
+        """Noted when something here has changed."""
         self.cache = PartitionCache(
             control,
             filtered_topics=subscription.filtered_topics,
@@ -103,31 +98,29 @@ class ConsumerState:
         )
         self.connected: dict[TopicPartition, ConsumerPartition] = {}
         self.troubles: dict[TopicPartition, TubeMQError] = {}
+        self.releases = OwnedTasks()
+        """They tell brokers of partitions that were given up; none of them is cancelled."""
         self.missed: dict[Endpoint, int] = {}
         """The brokers that missed their last heartbeat, each with how many in a row."""
         self.life = Life.NEW
         self.stopped = False
         """Whether nothing is to be fetched any more."""
-        self.abandon: Callable[[TopicPartition], object]
-        """Ends a fetch of a partition that is under way; ``Turns`` sets this and the next."""
-        self.abandon_orphans: Callable[[], object]
-        """Ends what an event loop was carrying out that has ended."""
+        self.abandon: Callable[[TopicPartition], object] = _ignore
+        """Cancels a fetch of a partition that is under way; ``FetchLine`` sets this."""
+        self.tell: Callable[[TubeMQError], object] = _ignore
+        """Makes a fetch raise an error; ``FetchLine`` sets this too."""
         self.refused: Callable[[], RpcError | None] = _nothing
         """Returns why the master does not take this member of a group any more, if it does not."""
-        self.tell: Callable[[TubeMQError], object]
-        """Makes a fetch raise an error; ``Turns`` sets this too."""
-        self.on_loss: Callable[[TopicPartition], object] = lambda _: None
-        """Called when a partition was given up for an error; ``changed`` is not held then."""
+        self.on_loss: Callable[[TopicPartition], object] = _ignore
+        """Called when a partition was given up for an error."""
 
     def held(self) -> tuple[TopicPartition, ...]:
         """Return what is connected, sorted."""
-        with self.guard:
-            return tuple(sorted(self.connected))
+        return tuple(sorted(self.connected))
 
     def infos(self) -> tuple[PartitionInfo, ...]:
         """Return what is connected, in the order of its arrival, as the master knows it."""
-        with self.guard:
-            return self.cache.infos()
+        return self.cache.infos()
 
     def endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
         """Return the broker of a partition that is connected."""
@@ -178,77 +171,69 @@ class ConsumerState:
             advice="close it" if is_stopped else _ADVICE[self.life],
         )
 
-    def stop(self) -> None:
-        """Fetch nothing more, and wake those that wait for batches; takes no lock, any code may call it."""
-        self.stopped = True
-        self.changed.listener()
-
-    def end(self) -> bool:
-        """Refuse everything from now on, and wake those that wait; return whether the consumer was open."""
-        with self.guard:
-            was_open, self.life = self.life is Life.OPEN, Life.CLOSED
-            self.changed.notify_all()
-        return was_open
+    def end(self) -> None:
+        """Refuse everything from now on, and wake those that wait."""
+        self.life = Life.CLOSED
+        self.changes.note()
 
     def add(self, partition: ConsumerPartition, position: Position, *, held: bool = False) -> None:
-        """Add a partition that is registered at its broker; ``held``: as by ``cache.hold``."""
+        """Add a partition that is registered at its broker; ``held``: as by ``cache.hold``.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
-        with self.guard:
-            self.check_open()
-            if held:
-                self.cache.hold(name)
-            self.connected[name] = partition
-            self.cache.add(info, position)
-            self.troubles.pop(name, None)
-            self.changed.notify_all()
+        self.check_open()
+        if held:
+            self.cache.hold(name)
+        self.connected[name] = partition
+        self.cache.add(info, position)
+        self.troubles.pop(name, None)
+        self.changes.note()
 
     def remove(self, partition: ConsumerPartition) -> bool:
         """Remove a partition; return whether its broker has to commit what was fetched last."""
-        with self.guard:
-            consumed = self.cache.remove(partition.partition)
-            self.connected.pop(partition.partition, None)
-            self.changed.notify_all()
+        consumed = self.cache.remove(partition.partition)
+        self.connected.pop(partition.partition, None)
+        self.changes.note()
         return consumed
 
-    def releasing(
+    async def release(
         self, partition: ConsumerPartition, reason: TubeMQError | None = None, *, tells_broker: bool = True
-    ) -> Steps[None]:
+    ) -> None:
         """Give a partition up, at its broker too, unless another consumer has taken it.
 
-        Hold its lock.
+        Hold its lock. The broker is told also when this is cancelled.
         """
         if partition.standing is Standing.RELEASED:
             return
-        with self.guard:
-            if reason is not None:  # first: who is told that it has gone asks why
-                self.troubles[partition.partition] = reason
-            consumed = self.remove(partition)
-        if not tells_broker or (reason is not None and is_taken(reason)):
-            partition.abandon()
-        else:
-            yield from partition.releasing(consumed=consumed)
-        if reason is not None:
-            self.on_loss(partition.partition)
+        name = partition.partition
+        if reason is not None:  # first: who is told that it has gone asks why
+            self.troubles[name] = reason
+        consumed = self.remove(partition)
+        partition.abandon()
+        try:
+            if tells_broker and not (reason is not None and is_taken(reason)):
+                await self.releases.carry_out(partition.release(consumed=consumed), f"giving {name} back")
+        finally:
+            if reason is not None:
+                self.on_loss(name)
 
-    def releasing_all(
-        self,
-        partitions: Collection[TopicPartition] | None = None,
-        reason: TubeMQError | None = None,
-        clock: Clock = time.monotonic,
-    ) -> Steps[None]:
+    async def release_all(
+        self, partitions: Collection[TopicPartition] | None = None, reason: TubeMQError | None = None
+    ) -> None:
         """Give partitions up, by default all; a broker that does not answer costs one time-out at most."""
+        loop = asyncio.get_running_loop()
         silent: set[Endpoint] = set()
-        with self.guard:
-            names = list(self.connected) if partitions is None else partitions
-            leaving = [self.connected[name] for name in names if name in self.connected]
-        for partition in leaving:
-            yield from self.taking(partition)
+        names = list(self.connected) if partitions is None else partitions
+        for partition in [self.connected[name] for name in names if name in self.connected]:
+            await self.take(partition)
             try:
-                began = clock()
+                began = loop.time()
                 tells_broker = partition.endpoint not in silent
-                yield from self.releasing(partition, reason, tells_broker=tells_broker)
-                if clock() - began >= _SILENCE_S:
+                await self.release(partition, reason, tells_broker=tells_broker)
+                if loop.time() - began >= _SILENCE_S:
                     silent.add(partition.endpoint)
             except Exception:
                 # The others are to be given up all the same.
@@ -256,72 +241,63 @@ class ConsumerState:
             finally:
                 partition.lock.release()
 
-    def taking(self, partition: ConsumerPartition) -> Steps[None]:
+    async def take(self, partition: ConsumerPartition) -> None:
         """Take the lock of a partition that is given up: a fetch that is under way is abandoned.
 
-        What confirms its batch is waited for, since that ends by itself, unless its event loop has ended.
+        What confirms its batch is waited for, since that ends by itself.
         """
-        with self.guard:
-            self.cache.hold_back([partition.partition])
+        self.cache.hold_back([partition.partition])
         self.abandon(partition.partition)
-        for turn in partition.lock.take():
-            while not (yield from wait_for(AtMost(cast("Future[None]", turn), _LOOK_S))):
-                self.abandon_orphans()
+        await partition.lock.acquire()
 
-    def waiting_for_batches(self, partitions: Collection[TopicPartition]) -> Steps[None]:
+    async def wait_for_batches(self, partitions: Collection[TopicPartition]) -> None:
         """Hand out nothing more of some partitions, and wait until what was handed out is confirmed.
 
         That takes ``rebalance_wait_ms`` at most, and ends when the consumer closes: none can confirm then.
         """
-        deadline = Deadline.after_ms(self.config.consumer.rebalance_wait_ms)
-        while not deadline.expired:
-            with self.guard:
-                self.cache.expire()
-                if self.life is not Life.OPEN or not set(self.cache.hold_back(partitions)) & set(partitions):
-                    return
-                change = self.changed.next()
-            yield from wait_for(AtMost(change, deadline.remaining()))
-        with self.guard:
+
+        def none_is_out() -> bool:
+            self.cache.expire()
+            return self.life is not Life.OPEN or not set(self.cache.hold_back(partitions)) & set(partitions)
+
+        try:
+            async with asyncio.timeout(self.config.consumer.rebalance_wait_ms / 1000):
+                await self.changes.until(none_is_out)
+        except TimeoutError:
             self.cache.hold_back(partitions)
 
     def note_trouble(self, partition: ConsumerPartition, error: TubeMQError) -> None:
         """Remember why a partition cannot be read; warn of the first of several errors."""
-        with self.guard:
-            first = self.troubles.get(partition.partition) is None
-            self.troubles[partition.partition] = error
-        if first:
+        if self.troubles.get(partition.partition) is None:
             logger.warning("%s cannot be read; it is tried again: %s", partition.partition, error)
+        self.troubles[partition.partition] = error
 
     def note_success(self, partition: ConsumerPartition) -> None:
         """Forget the trouble of a partition that answers."""
-        if not self.troubles:  # as a rule, and then without the lock
-            return
-        with self.guard:
-            trouble = self.troubles.pop(partition.partition, None)
-        if trouble is not None:
+        if self.troubles and self.troubles.pop(partition.partition, None) is not None:
             logger.info("%s can be read again", partition.partition)
 
     def note_missed(self, broker: Endpoint, error: Exception) -> None:
         """Count a heartbeat that a broker missed; warn of the first one in a row."""
-        with self.guard:
-            self.missed[broker] = count = self.missed.get(broker, 0) + 1
+        self.missed[broker] = count = self.missed.get(broker, 0) + 1
         if count == 1:
             logger.warning("no lease at %s could be renewed; it is tried again: %s", broker, error)
 
     def note_answer(self, broker: Endpoint) -> None:
         """Count missed heartbeats of a broker from 0; log how many there were."""
-        with self.guard:
-            count = self.missed.pop(broker, 0)
-            here = {
-                one.broker_id for one, partition in self.connected.items() if partition.endpoint == broker
-            }
-            if {self.cache.note_answer(broker_id) for broker_id in here} & {True}:
-                self.changed.notify_all()
+        count = self.missed.pop(broker, 0)
+        here = {name.broker_id for name, held in self.connected.items() if held.endpoint == broker}
+        if True in {self.cache.note_answer(broker_id) for broker_id in here}:
+            self.changes.note()
         if count:
             logger.info("leases at %s are renewed again, after %d missed heartbeats", broker, count)
 
 
 def _nothing() -> None:
+    pass
+
+
+def _ignore(_: object) -> None:
     pass
 
 

@@ -15,11 +15,10 @@ import dataclasses
 import random
 from collections.abc import Mapping
 
-from tubemq_spark.client.broker.session import FLUSHED_ONLY, BrokerSession, Claim, Position
+from tubemq_spark.client.broker.session import FLUSHED_ONLY, BrokerSession, Claim, Position, Started
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token, is_token_refused
-from tubemq_spark.client.steps import Started
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import (
     PARTITIONS_PER_STORE,

@@ -9,11 +9,10 @@ import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from tubemq_spark.client.broker.session import BrokerSession, Claim, Position
+from tubemq_spark.client.broker.session import BrokerSession, Claim, Position, Started
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import fresh_visit_token, is_token_refused
-from tubemq_spark.client.steps import Started
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout
 from tubemq_spark.net.connections import Connections

@@ -50,12 +50,13 @@ def read_in_thread(
         wait=wait,
         idle=FetchedBatch.empty(request.range.partition, request.range.start) if tells_idle else None,
     )
-    return _batches(items, on_loss)
+    return batches_of(items, on_loss)
 
 
-def _batches(
+def batches_of(
     items: Generator[FetchedBatch | LossRecord, None, None], on_loss: LossPolicy
 ) -> Generator[FetchedBatch, None, None]:
+    """Yield the batches among what a reader yields, and tell the losses; at the end the reader is closed."""
     with contextlib.closing(items):
         for item in items:
             if isinstance(item, LossRecord):

@@ -21,8 +21,14 @@ other gateway is asked.
 **Connections.** They are made when they are first needed, from what is in the files of TLS then. When these
 have changed, new calls get a new connection, and calls that are under way keep the old one. A forked child
 has none of its parent's.
+
+**Threads and loops.** Coroutines of several event loops may share a ``Gateways``, and threads, which call by
+the process's loop. gRPC makes the calls in threads of its own and tells the loop of their ends. The lock is
+held for some lines only, and never while anything is waited for. Streams have a thread each that reads them,
+since gRPC has no other way.
 """
 
+import asyncio
 import atexit
 import functools
 import importlib
@@ -32,7 +38,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait as wait_for_all
 from types import ModuleType
 from typing import Any, Final, TypeAlias, TypeVar
@@ -44,12 +50,11 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import RUNTIME, consumer_id
 from tubemq_spark.client.remote import credentials, wire
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
-from tubemq_spark.client.steps import Blocking, Pause, Steps, run, wait_for
 from tubemq_spark.errors import GatewayError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
 from tubemq_spark.net.deadline import Clock
-from tubemq_spark.net.retry import LEAVE_MS, SLEEP, Wait
-from tubemq_spark.net.scheduler import Task, process_scheduler
+from tubemq_spark.net.retry import LEAVE_MS
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
@@ -69,6 +74,8 @@ _LONGEST_RECONNECT_MS: Final = 1_000
 _SECRET_BYTES: Final = 32
 _MARGIN_MS: Final = 5_000
 """What a call may take beyond what TubeMQ may."""
+_AHEAD: Final = 2
+"""How many messages of a stream are read before they are asked for."""
 
 shuffle: Callable[[list[Endpoint]], object] = random.shuffle
 """Puts the gateways into the order of this process; a test may replace it."""
@@ -103,7 +110,9 @@ class _Use:
     """How the session is used at one gateway."""
 
     def __init__(self) -> None:
-        self.opened: Future[pb.OpenSessionResponse] = Future()
+        self.opened: Future[pb.OpenSessionResponse | None] = Future()
+        """What the gateway has answered; None: who opened the session was cancelled."""
+        self.opened.set_running_or_notify_cancel()  # one that waits no more does not cancel it
         self.calls = 0
         """How many are under way."""
         self.at = 0.0
@@ -111,13 +120,18 @@ class _Use:
 
     def is_idle(self, now: float) -> bool:
         """Whether no call was made for half of its lease."""
-        if self.calls or not self.opened.done() or self.opened.exception() is not None:
+        if self.calls or not self.is_open or (answer := self.opened.result()) is None:
             return False
-        return now - self.at > self.opened.result().lease_ms / 2000
+        return now - self.at > answer.lease_ms / 2000
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the gateway has opened the session."""
+        return self.opened.done() and self.opened.exception() is None and self.opened.result() is not None
 
 
 class Gateways:
-    """The gateways of one set of settings, and a session with them; threads may share it."""
+    """The gateways of one set of settings, and a session with them; threads and coroutines may share it."""
 
     def __init__(
         self,
@@ -161,7 +175,8 @@ class Gateways:
         self._current_index = 0
         self._connections: dict[int, _Connection] = {}
         self._opened: dict[int, _Use] = {}
-        self._sweeping: Task | None = None
+        self._sweeping_in: asyncio.AbstractEventLoop | None = None
+        """The loop with a timer that closes the session where it is idle."""
         # A client of its own, also in a forked child: two must never share an id.
         self.session = pb.SessionRef(
             client_id=consumer_id(self.config.group, self._kind),
@@ -175,32 +190,41 @@ class Gateways:
         self._start()
 
     def close(self, timeout_s: float = LEAVE_MS / 1000) -> None:
+        """As ``closing``, for threads; needs no event loop, so also when the process exits."""
+        ended, connections = self._leave(timeout_s)
+        wait_for_all(ended, timeout_s)
+        for connection in connections:
+            connection.channel.close()
+
+    async def closing(self, timeout_s: float = LEAVE_MS / 1000) -> None:
         """Close the session and the connections; later calls make new ones.
 
         Args:
             timeout_s: how long to wait for gateways that do not answer, in seconds.
         """
+        ended, connections = self._leave(timeout_s)
+        try:
+            if ended:
+                await asyncio.wait(map(asyncio.wrap_future, ended), timeout=timeout_s)
+        finally:
+            for connection in connections:
+                connection.channel.close()
+
+    def refuse_calls(self) -> None:
+        """Refuse all later calls."""
+        self._ended = True
+
+    def _leave(self, timeout_s: float) -> "tuple[list[Future[None]], list[_Connection]]":
+        """Begin to close the session everywhere; return what is done then, and what is to be closed."""
         with self._lock:
             connections, self._connections = self._connections, {}
             uses, self._opened = self._opened, {}
-            sweeping, self._sweeping = self._sweeping, None
-        if sweeping is not None:
-            sweeping.cancel()
-        wait_for_all(
-            [
-                self._begin_to_close(connections[gateway].channel, timeout_s)
-                for gateway, use in uses.items()
-                if use.opened.done() and use.opened.exception() is None and gateway in connections
-            ],
-            timeout_s,
-        )
-        for connection in connections.values():
-            connection.channel.close()
-
-    def end(self, timeout_s: float = LEAVE_MS / 1000) -> None:
-        """Close, and refuse all later calls."""
-        self._ended = True
-        self.close(timeout_s)
+        ended = [
+            self._begin_to_close(connections[gateway].channel, timeout_s)
+            for gateway, use in uses.items()
+            if use.is_open and gateway in connections
+        ]
+        return ended, list(connections.values())
 
     @property
     def several(self) -> bool:
@@ -226,22 +250,22 @@ class Gateways:
             GatewayError: all are busy, and were for as long as the call may take.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        return run(self.calling(name, request, answer, during, extra_ms))
+        return loop.run(self.calling(name, request, answer, during, extra_ms))
 
-    def calling(
+    async def calling(
         self, name: str, request: Message, answer: type[Answer], during: str, extra_ms: int = 0
-    ) -> Steps[Answer]:
-        """As ``call``."""
+    ) -> Answer:
+        """As ``call``, for coroutines."""
         timeout_s = (self._patience_ms() + extra_ms) / 1000
 
-        def ask(gateway: int) -> Steps[Answer]:
+        def ask(gateway: int) -> Awaitable[Answer]:
             return self.asking(gateway, name, request, answer, timeout_s)
 
-        return self.with_any(ask, during, timeout_s)
+        return await self.with_any(ask, during, timeout_s)
 
-    def with_any(
-        self, attempt: Callable[[int], Steps[Result]], during: str, patience_s: float, wait: Wait = SLEEP
-    ) -> Steps[Result]:
+    async def with_any(
+        self, attempt: Callable[[int], Awaitable[Result]], during: str, patience_s: float
+    ) -> Result:
         """Return what an attempt returns at the first gateway that can serve it.
 
         Raises:
@@ -253,13 +277,13 @@ class Gateways:
         while True:
             gateway = self._current_index
             try:
-                return (yield from attempt(gateway))
+                return await attempt(gateway)
             except AwayError as error:
                 pause_s = attempts.failed(gateway, error)
                 if pause_s is None:
                     raise attempts.error(during, self.tried) from error
             if pause_s > 0:
-                yield from wait_for(Pause(pause_s, wait))
+                await asyncio.sleep(pause_s)
 
     def attempts(self, patience_s: float | None, rounds: int | None) -> Attempts:
         """Return what says where a call goes on that a gateway cannot serve; see ``Attempts``."""
@@ -272,56 +296,71 @@ class Gateways:
             clock=self._clock,
         )
 
-    def asking(
+    async def asking(
         self, gateway: int, name: str, request: Message, answer: type[Answer], timeout_s: float
-    ) -> Steps[Answer]:
+    ) -> Answer:
         """Call one gateway, in the session.
 
         Raises:
             AwayError: another gateway may serve the call.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        return self._in_session(gateway, lambda: self.ask_at(gateway, name, request, answer, timeout_s))
+        return await self.in_session(gateway, lambda: self.ask_at(gateway, name, request, answer, timeout_s))
 
-    def _in_session(self, gateway: int, attempt: Callable[[], Steps[Result]]) -> Steps[Result]:
-        use = yield from self.opening(gateway)
+    async def in_session(self, gateway: int, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Make an attempt at one gateway, in the session; repeat it when the gateway does not know that.
+
+        Raises:
+            AwayError: another gateway may serve the call.
+            TubeMQError: that of the attempt.
+        """
+        use = await self.opening(gateway)
         try:
-            return (yield from attempt())
+            return await attempt()
         except GatewayError as error:
             if error.condition != "TUBEMQ_SESSION_UNKNOWN":
                 raise
         self._forget(gateway, use)
-        yield from self.opening(gateway)
-        return (yield from attempt())
+        await self.opening(gateway)
+        return await attempt()
 
-    def opening(self, gateway: int) -> Steps[_Use]:
+    async def opening(self, gateway: int) -> _Use:
         """Return when the session is open at a gateway.
 
         Raises:
             AwayError: another gateway may take it.
             TubeMQError: that of the gateway.
         """
-        with self._lock:
-            use = self._opened.get(gateway)
-            mine = use is None
-            if use is None:
-                use = self._opened[gateway] = _Use()
-        if not mine:
-            yield from wait_for(use.opened)
-            return use
+        while True:
+            with self._lock:
+                use = self._opened.get(gateway)
+                begins = use is None
+                if use is None:
+                    use = self._opened[gateway] = _Use()
+            if begins:
+                await self._open(gateway, use)
+                return use
+            if not use.opened.done():
+                await asyncio.wrap_future(use.opened)
+            if use.opened.result() is not None:
+                return use
+
+    async def _open(self, gateway: int, use: _Use) -> None:
         try:
-            answer = yield from self._open_session(gateway)
-        except BaseException as error:
+            answer = await self._open_session(gateway)
+        except Exception as error:
             self._forget(gateway, use)
-            is_told = isinstance(error, Exception)
-            use.opened.set_exception(error if is_told else AwayError("opening the session was given up"))
+            use.opened.set_exception(error)
+            raise
+        except BaseException:
+            self._forget(gateway, use)
+            use.opened.set_result(None)
             raise
         use.at = self._clock()
         use.opened.set_result(answer)
         self._sweep_every(answer.lease_ms)
-        return use
 
-    def _open_session(self, gateway: int) -> Steps[pb.OpenSessionResponse]:
+    async def _open_session(self, gateway: int) -> pb.OpenSessionResponse:
         request = pb.OpenSessionRequest(
             client_id=self.session.client_id,
             epoch=self.session.epoch,
@@ -331,30 +370,36 @@ class Gateways:
             version=__version__,
         )
         timeout_s = self.config.rpc_timeout_ms / 1000
-        return self.ask_at(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
+        return await self.ask_at(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
 
-    def ask_at(
+    async def ask_at(
         self, gateway: int, name: str, request: Message, answer: type[Answer], timeout_s: float
-    ) -> Steps[Answer]:
-        """Call one gateway, whether it knows the session or not; as ``asking``."""
-        connection = self._connection(gateway)
+    ) -> Answer:
+        """Call one gateway, whether it knows the session or not; as ``asking``.
+
+        When its caller is cancelled, the call is.
+        """
+        if self.config.tls is None:
+            connection = self._connection(gateway)
+        else:  # which reads files
+            connection = await _in_thread(functools.partial(self._connection, gateway), "tubemq-tls-gateway")
         call, ended = self._begin(connection.channel, name, request, answer, timeout_s)
         self._count(gateway, ended)
         try:
-            yield from wait_for(ended)
+            await asyncio.wrap_future(ended)
         finally:
             call.cancel()  # no harm when it has ended
         try:
             result: Answer = call.result()
         except self._grpc.RpcError as error:
-            raise (yield from self._why(gateway, connection, error)) from None
+            raise (await self._why(gateway, connection, error)) from None
         connection.served = True
         return result
 
     def _begin(
         self, channel: Call, name: str, request: Message, answer: type[Message], timeout_s: float
     ) -> tuple[Call, "Future[None]"]:
-        """Begin a call; the future is done when it has ended."""
+        """Begin a call; the future is done when it has ended, and cannot be cancelled."""
         begin = channel.unary_unary(
             METHODS[name].path,
             request_serializer=type(request).SerializeToString,
@@ -372,14 +417,24 @@ class Gateways:
 
     # Streams.
 
-    def in_session(self, gateway: int, attempt: Callable[[], Result]) -> Result:
-        """Make an attempt at one gateway, in the session; repeat it when the gateway does not know that.
+    async def messages(
+        self, gateway: int, name: str, requests: Message | Iterator[Message], *, parsed: bool = True
+    ) -> AsyncGenerator[Answered, None]:
+        """Yield the messages of a stream, which a thread reads a few ahead; to close it cancels the call.
+
+        The arguments are those of ``stream``.
 
         Raises:
-            AwayError: another gateway may serve the call.
-            TubeMQError: that of the attempt.
+            TubeMQConnectionError: no thread is left.
+            AwayError: as ``next_of``.
+            TubeMQError: as ``next_of``.
         """
-        return run(self._in_session(gateway, lambda: _at_once(attempt)))
+        reader = _Reader(self, functools.partial(self.stream, gateway, name, requests, parsed=parsed))
+        try:
+            while (message := await reader.next()) is not None:
+                yield message
+        finally:
+            reader.cancel()
 
     def stream(
         self, gateway: int, name: str, requests: Message | Iterator[Message], *, parsed: bool = True
@@ -423,7 +478,7 @@ class Gateways:
 
     # Errors.
 
-    def _why(self, gateway: int, connection: _Connection, error: Call) -> Steps[Exception]:
+    async def _why(self, gateway: int, connection: _Connection, error: Call) -> Exception:
         """Return why a call failed; when the connection did, find out whether TLS is the reason."""
         failure = self._error_of(error)
         if isinstance(failure, AwayError) and failure.failure is None:
@@ -437,7 +492,7 @@ class Gateways:
                     self.config.tls,
                     self.config.connect_timeout_ms,
                 )
-                fault = yield from wait_for(Blocking(look))
+                fault = await _in_thread(look, "tubemq-tls-gateway")
                 if fault is not None:
                     return AwayError(fault)
         return failure
@@ -459,7 +514,7 @@ class Gateways:
     # The list of gateways.
 
     def leave(self, gateway: int) -> None:
-        """Go on to the next gateway, unless another thread has done so."""
+        """Go on to the next gateway, unless another caller has done so."""
         with self._lock:
             if self._current_index == gateway:
                 self._current_index = (gateway + 1) % len(self._addresses)
@@ -524,17 +579,18 @@ class Gateways:
             use.at = self._clock()
 
     def _sweep_every(self, lease_ms: int) -> None:
-        name = f"session {self.session.client_id}"
+        """Look in this loop for what is idle while a session is open, unless another loop does."""
+        running = asyncio.get_running_loop()
         with self._lock:
-            if self._sweeping is None:
-                # The scheduler must not keep a session that none uses any more.
-                sweep = functools.partial(_close_idle, weakref.ref(self))
-                self._sweeping = process_scheduler().every(max(1, lease_ms) / 8, sweep, name)
-                # Nor look after one that was dropped unclosed. To cancel takes no lock: it may come anywhere.
-                weakref.finalize(self, self._sweeping.cancel).atexit = False
+            if self._sweeping_in is not None and not self._sweeping_in.is_closed():
+                return
+            self._sweeping_in = running
+        # The loop must not keep a session that none uses any more.
+        period_s = max(1, lease_ms) / 8000
+        running.call_later(period_s, _close_idle, weakref.ref(self), running, period_s)
 
-    def close_idle(self) -> None:
-        """Close the session where it is not used; the scheduler calls this."""
+    def close_idle(self) -> bool:
+        """Close the session where it is not used; return whether it is open elsewhere."""
         now = self._clock()
         with self._lock:
             idle = [gateway for gateway, use in self._opened.items() if use.is_idle(now)]
@@ -543,11 +599,12 @@ class Gateways:
             channels = [
                 self._connections[gateway].channel for gateway in idle if gateway in self._connections
             ]
-            if not self._opened and self._sweeping is not None:
-                self._sweeping.cancel()
-                self._sweeping = None
+            is_open = bool(self._opened)
+            if not is_open:
+                self._sweeping_in = None
         for channel in channels:
             self._begin_to_close(channel)
+        return is_open
 
     def _begin_to_close(self, channel: Call, timeout_s: float = LEAVE_MS / 1000) -> "Future[None]":
         request = pb.CloseSessionRequest()
@@ -592,15 +649,85 @@ class Gateways:
         return self._grpc.secure_channel(str(address), shown, options=options)
 
 
-def _at_once(attempt: Callable[[], Result]) -> Steps[Result]:
-    """Return what a function returns, as a rule that waits for nothing."""
-    yield from ()
-    return attempt()
+class _Reader:
+    """Reads a stream in a daemon thread, for coroutines of the loop that runs; up to a few messages ahead.
+
+    The thread ends when the stream does. ``_is_cancelled`` is set before the call is looked for, and looked
+    at after the call was made: so one of the two threads cancels it.
+    """
+
+    def __init__(self, gateways: Gateways, begin: Callable[[], Call]) -> None:
+        """Begin the call in the thread, which may read files.
+
+        Raises:
+            TubeMQConnectionError: no thread is left.
+        """
+        self._gateways = gateways
+        self._begin = begin
+        self._call: Call = None
+        self._loop = asyncio.get_running_loop()
+        self._arrived: asyncio.Queue[Answered | Exception | None] = asyncio.Queue()
+        """Messages, and behind them why there are no more; None: the gateway has ended the stream."""
+        self._room = threading.Semaphore(_AHEAD)
+        self._is_cancelled = False
+        try:
+            threading.Thread(target=self._run, name="tubemq-answers", daemon=True).start()
+        except RuntimeError as error:
+            raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
+
+    async def next(self) -> Answered | None:
+        """Return the next message; None at the end. What ends the stream otherwise is raised."""
+        message = await self._arrived.get()
+        if isinstance(message, Exception):
+            raise message
+        self._room.release()
+        return message
+
+    def cancel(self) -> None:
+        """End the call, if it has not ended; returns at once."""
+        self._is_cancelled = True
+        if self._call is not None:
+            self._call.cancel()
+        self._room.release()
+
+    def _run(self) -> None:
+        message: Answered | Exception | None = None
+        try:
+            self._call = self._begin()
+            while not self._is_cancelled and (message := self._gateways.next_of(self._call)) is not None:
+                self._hand_over(message)
+                self._room.acquire()
+        except Exception as error:  # noqa: BLE001 (who waits for messages gets it)
+            message = error
+        if self._is_cancelled and self._call is not None:
+            self._call.cancel()
+        else:
+            self._hand_over(message)
+
+    def _hand_over(self, message: Answered | Exception | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._arrived.put_nowait, message)
+        except RuntimeError:  # the loop has ended
+            self.cancel()
 
 
-def _close_idle(gateways: "weakref.ref[Gateways]") -> None:
-    if (used := gateways()) is not None:
-        used.close_idle()
+async def _in_thread(call: Callable[[], Result], name: str) -> Result:
+    """Return what a function returns that reads files, or connects, in a thread of its own.
+
+    Raises:
+        TubeMQConnectionError: no thread is left.
+    """
+    try:
+        return await loop.in_thread(call, name)
+    except RuntimeError as error:
+        raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
+
+
+def _close_idle(
+    gateways: "weakref.ref[Gateways]", running: asyncio.AbstractEventLoop, period_s: float
+) -> None:
+    if (used := gateways()) is not None and used.close_idle():
+        running.call_later(period_s, _close_idle, gateways, running, period_s)
 
 
 _NOT_REACHED: Final = "Failed to connect to remote host"

@@ -11,10 +11,9 @@ So does everything that was not confirmed when a stay at a gateway is over (``li
 import collections
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
-from tubemq_spark.client.background import InBackground
 from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.fetching import Booked, Fetching, Turn, not_held, sought
 from tubemq_spark.client.consumer.state import ConsumerState, Life
@@ -29,7 +28,7 @@ from tubemq_spark.client.consumer.values import (
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.link import Link
-from tubemq_spark.client.steps import PartitionLock, Steps, run
+from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, RemoteProtocolError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Clock
@@ -51,13 +50,11 @@ _EVER: Final = float("inf")
 """How long a call counts for the one that waits here."""
 
 
-class RemotePartition:
+class RemotePartition(NamedTuple):
     """A partition that a gateway holds for this consumer."""
 
-    def __init__(self, partition: TopicPartition, endpoint: Endpoint) -> None:
-        self.partition = partition
-        self.endpoint = endpoint
-        self.lock = PartitionLock()
+    partition: TopicPartition
+    endpoint: Endpoint
 
 
 class _Out(NamedTuple):
@@ -73,13 +70,15 @@ class RemoteFetching(Fetching):
     def __init__(self, state: ConsumerState, clock: Clock = time.monotonic) -> None:
         super().__init__(state)
         self.link: Link
+        self.tasks: OwnedTasks
+        """Those of the consumer."""
         self.on_news: Callable[[], object] = lambda: None
         """Called when the gateway may have more to tell."""
         self.on_lost: Callable[[TopicPartition, TubeMQError], object] = lambda _partition, _error: None
         """Called when a fetch has failed since a partition was given up."""
         self.refused: TubeMQError | None = None
         """Why a fetch failed while nothing was held."""
-        self.move: Callable[[TopicPartition, int | Edge], Steps[int]] = self._refuse_to_move
+        self.move: Callable[[TopicPartition, int | Edge], Awaitable[int]] = self._refuse_to_move
         """Moves a partition at the gateway, of which nothing is out, and returns where it stands."""
         self.commits = 0
         """How many batches are being confirmed or rolled back; they are not in ``_out`` any more."""
@@ -95,13 +94,13 @@ class RemoteFetching(Fetching):
         self._moves: collections.Counter[TopicPartition] = collections.Counter()
         """How many moves of partitions have begun."""
 
-    # What turns ask.
+    # What the line asks.
 
-    def fresh_until(self, turn: Turn, began: float) -> float:
+    def fresh_until(self, turn: Turn, began: float) -> float:  # noqa: ARG002 (as long as the call waits)
         """Return until when a turn counts: as long as it asks for all that is wanted now."""
         paused = self._paused.get(turn.booking.number)
         is_current = paused is None or paused <= self.state.cache.unwanted
-        return began + _EVER if is_current else -_EVER
+        return _EVER if is_current else -_EVER
 
     def select_now(self) -> Turn | None:
         """Return a turn, if the gateway may have messages.
@@ -110,32 +109,29 @@ class RemoteFetching(Fetching):
             ConsumeError: the consumer is not open.
         """
         state = self.state
-        with state.guard:
-            state.check_open()
-            for booking in state.cache.expire():
-                self.take_back(booking)
-            if self._clock() < self._rest_until() or self.link.is_draining:
-                return None
-            if self.link.gateway is not None and not state.cache.at_rest and not self._looks:
-                if self.refused is not None and not state.connected:
-                    raise self.refused
-                return None
-            self._looks = False
-            self._numbers += 1
-            return Turn(Booking(_ANY, self._numbers), False, self._place)  # type: ignore[arg-type]
+        state.check_open()
+        self.expire()
+        if self._clock() < self._rest_until() or self.link.is_draining:
+            return None
+        if self.link.gateway is not None and not state.cache.at_rest and not self._looks:
+            if self.refused is not None and not state.connected:
+                raise self.refused
+            return None
+        self._looks = False
+        self._numbers += 1
+        return Turn(Booking(_ANY, self._numbers), False, self._place)  # type: ignore[arg-type]
 
     def wait_s(self) -> float | None:
         """Return after how many seconds ``select_now`` may find something; None: not by itself."""
-        with self.state.guard:
-            waits = [self.state.cache.wait_s()]
-            if (rest := self._rest_until() - self._clock()) > 0:
-                waits.append(rest)
+        waits = [self.state.cache.wait_s()]
+        if (rest := self._rest_until() - self._clock()) > 0:
+            waits.append(rest)
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _rest_until(self) -> float:
         return max(self.link.rest_until, self._nothing_until)
 
-    def take_turn(self, turn: Turn) -> Steps[Booked | None]:
+    async def take_turn(self, turn: Turn) -> Booked | None:
         """Wait for messages at the gateway; None when there were none for the user.
 
         Raises:
@@ -143,13 +139,12 @@ class RemoteFetching(Fetching):
         """
         number = turn.booking.number
         try:
-            yield from self.link.joined()
+            await self.link.joined()
             stay = self.link.stay
-            with self.state.guard:
-                paused = self._paused[number] = self.state.cache.unwanted
-                moves = dict(self._moves)
+            paused = self._paused[number] = self.state.cache.unwanted
+            moves = dict(self._moves)
             request = pb.FetchRequest(wait_ms=_WAIT_MS, paused=map(values.partition_to_proto, sorted(paused)))
-            answer = yield from self.link.ask("Fetch", request, pb.FetchResponse, _WAIT_MS / 1000, stay)
+            answer = await self.link.ask("Fetch", request, pb.FetchResponse, _WAIT_MS / 1000, stay)
         except AwayError as error:
             logger.debug("%s waits: %s", self.state.client_id, error)
             return None
@@ -163,8 +158,7 @@ class RemoteFetching(Fetching):
     def look(self) -> None:
         """Ask once whether the gateway refuses: everything was taken from this consumer."""
         self._looks = True
-        with self.state.guard:
-            self.state.changed.notify_all()
+        self.state.changes.note()
 
     def _note_failure(self, error: TubeMQError) -> None:
         """Give the partition up that an error is about; the gateway has done so."""
@@ -189,22 +183,21 @@ class RemoteFetching(Fetching):
         partition = values.partition_from_proto(answer.partition)
         out = _Out(stay, answer.batch)
         cache = self.state.cache
-        with self.state.guard:
-            if self.link.stay != stay or self.link.gateway is None:
-                return None  # it comes again, at the next gateway
-            # What was fetched before a move may come behind it.
-            is_moved = self._moves[partition] != moves.get(partition, 0)
-            if partition not in cache or self.state.life is not Life.OPEN or is_moved:
-                self._roll_back(out)
-                return None
-            booking, replaced = cache.book(partition)
-            if replaced is not None:
-                self._out.pop(replaced, None)
-            self.refused = None
-            self._out[booking] = out
-            latest = answer.latest if answer.HasField("latest") else None
-            cache.book_position(booking, Position(answer.records.start, latest))
-            broker = self.state.connected[partition].endpoint
+        if self.link.stay != stay or self.link.gateway is None:
+            return None  # it comes again, at the next gateway
+        # What was fetched before a move may come behind it.
+        is_moved = self._moves[partition] != moves.get(partition, 0)
+        if partition not in cache or self.state.life is not Life.OPEN or is_moved:
+            self._roll_back(out)
+            return None
+        booking, replaced = cache.book(partition)
+        if replaced is not None:
+            self._out.pop(replaced, None)
+        self.refused = None
+        self._out[booking] = out
+        latest = answer.latest if answer.HasField("latest") else None
+        cache.book_position(booking, Position(answer.records.start, latest))
+        broker = self.state.connected[partition].endpoint
         return Booked(booking, self._batch_of(answer, partition, booking, broker))
 
     def _batch_of(
@@ -225,57 +218,46 @@ class RemoteFetching(Fetching):
             slow=answer.slow,
         )
 
+    def expire(self) -> None:
+        """Give back the batches that were not confirmed in time."""
+        for booking in self.state.cache.expire():
+            self._give_back(booking)
+
     def put_back(self, booking: Booking) -> None:
-        """Give back a batch of which the user gets nothing; hold the lock."""
+        """Give back a batch of which the user gets nothing."""
         super().put_back(booking)
-        self.take_back(booking)
+        self._give_back(booking)
 
     def _put_back(self, booking: Booking, position: Position) -> None:
         super()._put_back(booking, position)
-        self.take_back(booking)
+        self._give_back(booking)
 
-    def take_back(self, booking: Booking) -> None:
-        """Give the batch of a booking that has ended back to the gateway; hold the lock."""
+    def _give_back(self, booking: Booking) -> None:
+        """Give the batch of a booking that has ended back to the gateway."""
         if (out := self._out.pop(booking, None)) is not None:
             self._roll_back(out)
 
     def _roll_back(self, out: _Out) -> None:
-        """Tell the gateway in the background that a batch is to come again; hold the lock."""
+        """Tell the gateway in the background that a batch is to come again."""
         self.commits += 1
-        InBackground(self._rolling_back(out), f"rolling back for {self.state.client_id}").start()
+        self.tasks.start(self._rolling_back(out), f"rolling back for {self.state.client_id}", alone=True)
 
-    def _rolling_back(self, out: _Out) -> Steps[None]:
+    async def _rolling_back(self, out: _Out) -> None:
         try:
-            yield from self._commit(out, consumed=False)
+            await self._commit(out, consumed=False)
         except (AwayError, TubeMQError) as error:
             logger.debug("%s comes again later: %s", out.name, error)
 
     # Confirming.
 
-    def end_batch(self, context: str, *, consumed: bool) -> Steps[Confirmed]:
+    async def end_batch(self, context: str, *, consumed: bool) -> Confirmed:
         """Confirm a batch or roll it back; see ``Consumer.confirm``."""
         booking = parse_context(context)
-        state = self.state
-        with state.guard:
-            state.check_open()
-            for expired in state.cache.expire():
-                self.take_back(expired)
-            if booking in self._lost:
-                raise _late(booking, ErrCode.BAD_REQUEST, "its gateway was lost, so it comes again")
-            if booking.partition not in state.cache:
-                raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
-            in_use = state.cache.is_current(booking) and (
-                state.cache.state(booking.partition) is PartitionState.IN_USE
-            )
-            if not in_use and state.cache.was_sought(booking):
-                raise sought(booking)
-            out = self._out.pop(booking, None) if in_use else None
-            if out is None:
-                raise _late(booking, ErrCode.BAD_REQUEST, "it was confirmed before, or not in time")
-            self.commits += 1
-            latest = state.cache.position(booking.partition).latest
+        cache = self.state.cache
+        out = self._take_out(booking)
+        latest = cache.position(booking.partition).latest
         try:
-            answer = yield from self._commit(out, consumed=consumed)
+            answer = await self._commit(out, consumed=consumed)
         except AwayError as error:
             self._free(booking)
             raise TubeMQConnectionError(
@@ -290,54 +272,74 @@ class RemoteFetching(Fetching):
         offset = answer.offset if answer.HasField("offset") else None
         if answer.HasField("latest"):
             latest = answer.latest
-        with state.guard:
-            if offset is not None:
-                state.cache.book_position(booking, Position(offset, latest))
-            state.cache.release(booking, consumed=False, rest_ms=0)
-            state.changed.notify_all()
+        if offset is not None:
+            cache.book_position(booking, Position(offset, latest))
+        self._free(booking)
         return Confirmed(booking.partition, context, offset, latest)
 
-    def _commit(self, out: _Out, *, consumed: bool) -> Steps[pb.CommitResponse]:
+    def _take_out(self, booking: Booking) -> _Out:
+        """Return the batch of a booking, which is ended by nothing else from now on.
+
+        Raises:
+            ConsumeError: the user has no such batch, or the consumer is not open.
+        """
+        state = self.state
+        state.check_open()
+        self.expire()
+        if booking in self._lost:
+            raise _late(booking, ErrCode.BAD_REQUEST, "its gateway was lost, so it comes again")
+        if booking.partition not in state.cache:
+            raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
+        in_use = state.cache.is_current(booking) and (
+            state.cache.state(booking.partition) is PartitionState.IN_USE
+        )
+        if not in_use and state.cache.was_sought(booking):
+            raise sought(booking)
+        out = self._out.pop(booking, None) if in_use else None
+        if out is None:
+            raise _late(booking, ErrCode.BAD_REQUEST, "it was confirmed before, or not in time")
+        self.commits += 1
+        return out
+
+    async def _commit(self, out: _Out, *, consumed: bool) -> pb.CommitResponse:
         """Commit at the gateway that gave a batch; ``commits`` counts it already."""
         request = pb.CommitRequest(batch=out.name, roll_back=not consumed)
         timeout_s = self.state.config.rpc_timeout_ms / 1000
         try:
-            return (yield from self.link.ask("Commit", request, pb.CommitResponse, timeout_s, out.stay))
+            return await self.link.ask("Commit", request, pb.CommitResponse, timeout_s, out.stay)
         finally:
-            with self.state.guard:
-                self.commits -= 1
+            self.commits -= 1
+            self.state.changes.note()
 
     def _free(self, booking: Booking) -> None:
-        with self.state.guard:
-            self.state.cache.release(booking, consumed=False, rest_ms=0)
-            self.state.changed.notify_all()
+        self.state.cache.release(booking, consumed=False, rest_ms=0)
+        self.state.changes.note()
 
-    def confirm_out(self, partition: TopicPartition) -> None:
+    async def confirm_out(self, partition: TopicPartition) -> None:
         """Confirm the batch of a partition that is given up, if there is one; errors are logged."""
         for booking in [booking for booking in self._out if booking.partition == partition]:
             try:
-                run(self.end_batch(booking.context, consumed=True))
+                await self.end_batch(booking.context, consumed=True)
             except TubeMQError as error:
                 logger.warning("a batch of %s comes again: %s", partition, error)
 
     # Moving.
 
-    def seeking(self, where: TopicPartition, target: int | Edge) -> Steps[ConsumedPosition]:
+    async def seek(self, where: TopicPartition, target: int | Edge) -> ConsumedPosition:
         """Move a partition that is held; see ``Consumer.seek``."""
         state = self.state
-        with state.guard:
-            state.check_open()
-            if where not in state.cache:
-                raise not_held(where)
-            state.cache.begin_seek(where)
-            self._moves[where] += 1
-            outs = [self._out.pop(booking) for booking in list(self._out) if booking.partition == where]
-            self.commits += len(outs)
+        state.check_open()
+        if where not in state.cache:
+            raise not_held(where)
+        state.cache.begin_seek(where)
+        self._moves[where] += 1
+        outs = [self._out.pop(booking) for booking in list(self._out) if booking.partition == where]
+        self.commits += len(outs)
         position: Position | None = None
         try:
             for out in outs:  # which the gateway would wait for
-                yield from self._rolling_back(out)
-            position = Position((yield from self.move(where, target)), None)
+                await self._rolling_back(out)
+            position = Position(await self.move(where, target), None)
         except AwayError as error:
             raise TubeMQConnectionError(
                 "TUBEMQ_GATEWAY_AWAY",
@@ -346,28 +348,24 @@ class RemoteFetching(Fetching):
                 cause=str(error).rstrip("."),
             ) from error
         finally:
-            with state.guard:
-                state.cache.end_seek(where, position)
-                state.changed.notify_all()
+            state.cache.end_seek(where, position)
+            state.changes.note()
         return ConsumedPosition(position.current, None, time.time())
 
-    def _refuse_to_move(self, where: TopicPartition, _: int | Edge) -> Steps[int]:
-        yield from ()
+    async def _refuse_to_move(self, where: TopicPartition, _: int | Edge) -> int:
         raise ConsumeError("TUBEMQ_SEEK_UNSUPPORTED", code=int(ErrCode.BAD_REQUEST), partition=where)
 
     # What the link tells.
 
     def forget_batches(self) -> None:
         """Note that what was handed out cannot be confirmed any more, since its gateway was lost."""
-        state = self.state
-        with state.guard:
-            for booking in self._out:
-                self._lost[booking] = None
-                state.cache.release(booking, consumed=False, rest_ms=0)
-            self._out.clear()
-            while len(self._lost) > _REMEMBERED:
-                self._lost.popitem(last=False)
-            state.changed.notify_all()
+        for booking in self._out:
+            self._lost[booking] = None
+            self.state.cache.release(booking, consumed=False, rest_ms=0)
+        self._out.clear()
+        while len(self._lost) > _REMEMBERED:
+            self._lost.popitem(last=False)
+        self.state.changes.note()
 
     @property
     def found_nothing(self) -> bool:

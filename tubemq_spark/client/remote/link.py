@@ -4,7 +4,7 @@
 
 - *nowhere*: ``gateway`` is None. The next that needs a gateway opens the session at the current one, and
   *joins* there: subscribes, or attaches the partitions where they were confirmed;
-- *joining*: one rule does that, and all others wait for it;
+- *joining*: one task does that, and all others wait for it;
 - *joined*: ``gateway`` is where. Batches that come now are of this ``stay``;
 - *nowhere* again, when the gateway was lost, does not know the session any more, or is about to stop.
 
@@ -13,18 +13,17 @@ was not confirmed, and it comes again. Each stay has an epoch of its own, so tha
 ends the one before. While ``clock`` is before ``rest_until`` no gateway is asked.
 """
 
+import asyncio
 import logging
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.connections import Gateways
-from tubemq_spark.client.steps import Steps, wait_for
+from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Clock
@@ -39,12 +38,13 @@ _UNKNOWN: Final = "TUBEMQ_SESSION_UNKNOWN"
 
 
 class Link:
-    """Where a consumer's session is; any thread may use it."""
+    """Where a consumer's session is."""
 
     def __init__(
         self,
         gateways: Gateways,
-        join: Callable[[int], Steps[None]],
+        tasks: OwnedTasks,
+        join: Callable[[int], Awaitable[None]],
         on_lost: Callable[[], object],
         clock: Clock = time.monotonic,
     ) -> None:
@@ -52,8 +52,9 @@ class Link:
 
         Args:
             gateways: those of this consumer alone.
+            tasks: those of the consumer.
             join: subscribes, or attaches partitions, at a gateway where the session is open.
-            on_lost: called when a stay is over; no lock of this is held then.
+            on_lost: called when a stay is over.
             clock: returns the time.
         """
         self.gateways = gateways
@@ -65,11 +66,11 @@ class Link:
         """Whether the gateway has said that it is about to stop."""
         self.left = False
         """Whether the consumer has closed: it joins nowhere any more."""
+        self._tasks = tasks
         self._join = join
         self._on_lost = on_lost
         self._clock = clock
-        self._lock = threading.Lock()
-        self._joining: Future[int] | None = None
+        self._joining: asyncio.Task[int] | None = None
         self._attempts = self._new_attempts()
 
     @property
@@ -87,36 +88,20 @@ class Link:
         """Ask no gateway for as long as masters would not be asked again."""
         self.rest_until = self._clock() + self.gateways.config.register_retry_ms / 1000
 
-    def joined(self) -> Steps[int]:
+    async def joined(self) -> int:
         """Return the gateway where the consumer is; join at the current one if it is nowhere.
 
         Raises:
             AwayError: that cannot be joined; ``rest_until`` says when to try again.
             TubeMQError: that of TubeMQ.
         """
-        with self._lock:
-            if self.gateway is not None:
-                return self.gateway
-            joining = self._joining
-            mine = joining is None
-            if joining is None:
-                joining = self._joining = Future()
-        if not mine:
-            return (yield from wait_for(joining))
-        gateway = self.gateways.current_index
-        try:
-            yield from self.join_at(gateway)
-        except BaseException as error:
-            with self._lock:
-                self._joining = None
-            joining.set_exception(error if isinstance(error, Exception) else AwayError("it was given up"))
-            if isinstance(error, AwayError):
-                self._failed(gateway, error)
-            raise
-        joining.set_result(gateway)
-        return gateway
+        if self.gateway is not None:
+            return self.gateway
+        if self._joining is None or self._joining.done():
+            self._joining = self._tasks.start(self._join_current(), "joining a gateway")
+        return await asyncio.shield(self._joining)
 
-    def join_at(self, gateway: int) -> Steps[None]:
+    async def join_at(self, gateway: int) -> None:
         """Open the session at a gateway, and join there.
 
         Raises:
@@ -125,24 +110,22 @@ class Link:
         """
         if self.left:
             raise AwayError("the consumer is closed")
-        yield from self.gateways.opening(gateway)
+        await self.gateways.opening(gateway)
         try:
-            yield from self._join(gateway)
+            await self._join(gateway)
         except GatewayError as error:
             if error.condition != _UNKNOWN:
                 raise
             self.gateways.begin_epoch(gateway)
             raise AwayError(error) from error
-        with self._lock:
-            self.gateway = gateway
-            self.stay += 1
-            self.is_draining = False
-            self._joining = None
-            self._attempts = self._new_attempts()
+        self.gateway = gateway
+        self.stay += 1
+        self.is_draining = False
+        self._attempts = self._new_attempts()
 
-    def ask(
+    async def ask(
         self, name: str, request: Message, answer: type[Answer], timeout_s: float, stay: int | None = None
-    ) -> Steps[Answer]:
+    ) -> Answer:
         """Call the gateway where the consumer is; join first if it is nowhere.
 
         Args:
@@ -156,13 +139,13 @@ class Link:
             AwayError: the stay is over; ``rest_until`` says when to try again.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        gateway = yield from self.joined()
+        gateway = await self.joined()
         if stay is None:
             stay = self.stay
         elif stay != self.stay:
             raise AwayError("its gateway was left")
         try:
-            return (yield from self.gateways.ask_at(gateway, name, request, answer, timeout_s + _MARGIN_S))
+            return await self.gateways.ask_at(gateway, name, request, answer, timeout_s + _MARGIN_S)
         except AwayError as error:
             if error.busy:
                 self._rest(error)
@@ -178,15 +161,23 @@ class Link:
 
     def lost(self, stay: int, error: AwayError) -> None:
         """End a stay, if it is not over already."""
-        with self._lock:
-            if self.stay != stay or self.gateway is None:
-                return
-            gateway, self.gateway = self.gateway, None
+        if self.stay != stay or self.gateway is None:
+            return
+        gateway, self.gateway = self.gateway, None
         if not self.left:
             logger.info("the gateway %s was left: %s", self.gateways.name(gateway), error)
         self.gateways.begin_epoch(gateway)
         self._failed(gateway, error)
         self._on_lost()
+
+    async def _join_current(self) -> int:
+        gateway = self.gateways.current_index
+        try:
+            await self.join_at(gateway)
+        except AwayError as error:
+            self._failed(gateway, error)
+            raise
+        return gateway
 
     def _failed(self, gateway: int, error: AwayError) -> None:
         if error.failure is not None and error.failure.condition == _UNKNOWN:

@@ -23,10 +23,10 @@ from tubemq_spark.client.producer.pipeline import Obstacle, Pipeline, Question, 
 from tubemq_spark.client.producer.statistics import BrokerCounts, ProducerStatistics
 from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.publish_window import Parcel, PublishWindow
+from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, values
 from tubemq_spark.protocol.gateway.failures import from_proto
@@ -83,6 +83,8 @@ class GatewayPipeline(Pipeline):
         self._receipts: list[Receipt] = []
         self._counts: dict[int, BrokerCounts] = {}
         self._room_wait_s = 0.0
+        self._tasks = OwnedTasks()
+        """Those of the windows."""
         self._window = self._new_window()
 
     @property
@@ -182,8 +184,9 @@ class GatewayPipeline(Pipeline):
         await self._questions.close(self._error or closed)
         if receipts := self.receipts():
             self.log.summary(f"{summarise(receipts)}; {self.statistics(room_wait_s)}")
+        await self._tasks.cancel()
         if self._own:
-            await in_thread(self._gateways.close, "tubemq-close-gateways")
+            await self._gateways.closing()
 
     def abandon(self, error: ProduceError) -> None:
         """Drop the stream without closing it for another process that shares it; fail for good."""
@@ -194,6 +197,7 @@ class GatewayPipeline(Pipeline):
         return PublishWindow(
             self._gateways,
             self.log.sender,
+            self._tasks,
             per_message=self._per_message,
             on_answer=self._answered,
             on_failure=self._failed,
@@ -364,11 +368,7 @@ class GatewayPipeline(Pipeline):
         if partition is not None:
             request.partition.broker_id, request.partition.partition_id = partition
         during = f"asking for topic {topic}"
-        call = functools.partial(self._gateways.call, "CheckTopic", request, pb.CheckTopicResponse, during)
-        try:
-            return await in_thread(call, "tubemq-check-topic")
-        except RuntimeError as error:  # no thread is left
-            raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
+        return await self._gateways.calling("CheckTopic", request, pb.CheckTopicResponse, during)
 
 
 def _receipts(answer: pb.PublishStreamResponse, parcel: Parcel) -> list[Receipt]:

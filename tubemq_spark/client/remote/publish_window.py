@@ -20,21 +20,22 @@ sent.
 than its deadline, or ``_GRACE_S`` longer when a gateway has it, which keeps the same deadline itself. A
 gateway that is busy is asked again; one that is away is left for the next.
 
-**Who changes what.** Everything happens in the thread of one event loop. A thread for each stream opens it
-and reads its answers, and hands them to the loop.
+**Who changes what.** Everything happens in the thread of one event loop. A task for each stream opens it and
+takes its answers; the owner of the window owns these tasks.
 """
 
 import asyncio
 import collections
+import contextlib
 import queue
-import threading
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Callable
+from typing import Final
 
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.connections import Gateways
-from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
+from tubemq_spark.client.tasks import OwnedTasks
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.limits import PART_BYTES
 from tubemq_spark.protocol.send_batch import SendBatch
@@ -95,8 +96,9 @@ class _Stream:
         gateway: int,
         begin: pb.PublishStreamRequest.Begin,
         on_arrival: "Callable[[_Stream, _Arrival], object]",
+        tasks: OwnedTasks,
     ) -> None:
-        """Begin to open it, in a thread."""
+        """Begin to open it, in a task."""
         self.gateway = gateway
         self.is_open = False
         """Whether the gateway has taken it."""
@@ -107,15 +109,10 @@ class _Stream:
         self._gateways = gateways
         self._begin = pb.PublishStreamRequest(begin=begin)
         self._on_arrival = on_arrival
-        self._loop = asyncio.get_running_loop()
         self._numbers = 0
         self._requests: queue.SimpleQueue[pb.PublishStreamRequest | None] = queue.SimpleQueue()
-        self._call: Any = None
-        self._is_broken_off = False
-        try:
-            threading.Thread(target=self._run, name="tubemq-answers", daemon=True).start()
-        except RuntimeError as error:
-            raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
+        """What gRPC sends, from a thread of its own; None ends that."""
+        self._task = tasks.start(self._run(), f"answers of {gateways.name(gateway)}")
 
     def push(self, parcel: Parcel) -> None:
         """Send a parcel."""
@@ -137,49 +134,37 @@ class _Stream:
         self._requests.put(None)
 
     def break_off(self) -> None:
-        """End it at once; any thread may call this."""
-        self._is_broken_off = True
-        if self._call is not None:
-            self._call.cancel()
-        self._requests.put(None)
+        """End it at once; nothing of it arrives any more."""
+        self._task.cancel()
 
-    # In its thread.
-
-    def _run(self) -> None:
-        """Open it, and hand over what comes."""
-        arrival: _Arrival
+    async def _run(self) -> None:
+        """Open it, and tell what comes."""
+        arrival: _Arrival = None
         try:
-            arrival = self._gateways.in_session(self.gateway, self._open)
-            while arrival is not None:
-                self._hand_over(arrival)
-                arrival = self._gateways.next_of(self._call)
+            answers, first = await self._gateways.in_session(self.gateway, self._open)
+            async with contextlib.aclosing(answers):
+                self._on_arrival(self, first)
+                async for answer in answers:
+                    self._on_arrival(self, answer)
         except Exception as error:  # noqa: BLE001 (the window decides)
             arrival = error
-        self._hand_over(arrival)
+        finally:
+            self.finish()
+        self._on_arrival(self, arrival)
 
-    def _open(self) -> pb.PublishStreamResponse:
-        """Begin the call, and return the answer to that."""
-        requests: queue.SimpleQueue[pb.PublishStreamRequest | None] = queue.SimpleQueue()
-        self._requests = requests
-        requests.put(self._begin)
-        self._call = self._gateways.stream(self.gateway, "PublishStream", iter(requests.get, None))
-        try:
-            if self._is_broken_off:  # maybe before the call was there
-                raise AwayError("the stream was given up")
-            answer: pb.PublishStreamResponse | None = self._gateways.next_of(self._call)
-            if answer is None:
-                raise AwayError("it ended the stream")
-        except BaseException:
-            self._call.cancel()
-            requests.put(None)
-            raise
-        return answer
-
-    def _hand_over(self, arrival: _Arrival) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._on_arrival, self, arrival)
-        except RuntimeError:  # the loop has ended
-            self.break_off()
+    async def _open(
+        self,
+    ) -> tuple[AsyncGenerator[pb.PublishStreamResponse, None], pb.PublishStreamResponse]:
+        """Begin the call, and return its answers, and the one to that."""
+        self.finish()  # of a call before
+        self._requests = queue.SimpleQueue()
+        self._requests.put(self._begin)
+        requests = iter(self._requests.get, None)
+        answers = self._gateways.messages(self.gateway, "PublishStream", requests)
+        first = await anext(answers, None)
+        if first is None:
+            raise AwayError("it ended the stream")
+        return answers, first
 
 
 class PublishWindow:
@@ -189,14 +174,16 @@ class PublishWindow:
         self,
         gateways: Gateways,
         name: str,
+        tasks: OwnedTasks,
         *,
         per_message: bool,
         on_answer: Callable[[Parcel, pb.PublishStreamResponse], object],
         on_failure: Callable[[Parcel, str], object],
         on_error: Callable[[Exception], object],
     ) -> None:
-        """Call no gateway; nothing is sent after ``on_error``."""
+        """Call no gateway; nothing is sent after ``on_error``. Its tasks are among ``tasks``."""
         self._gateways = gateways
+        self._tasks = tasks
         self._name = name
         self._begin = pb.PublishStreamRequest.Begin(name=name, per_message=per_message)
         self._on_answer = on_answer
@@ -265,7 +252,7 @@ class PublishWindow:
                 stream.finish()
             if self._stream is None and self._unsent and self._pause is None:
                 gateway = self._gateways.current_index
-                self._stream = _Stream(self._gateways, gateway, self._begin, self._receive)
+                self._stream = _Stream(self._gateways, gateway, self._begin, self._receive, self._tasks)
             if self._stream is not None and self._stream.is_open and not self._stream.left:
                 while self._unsent:
                     self._stream.push(self._unsent.popleft())
@@ -298,7 +285,6 @@ class PublishWindow:
     def _lose(self, stream: _Stream, error: Exception | None) -> None:
         """Go on without a stream that has ended, or raise why there is no going on."""
         self._stream = None
-        stream.finish()  # for gRPC's thread that waits for requests
         parcels = list(stream.parcels.values())
         self._unsent.extendleft(reversed(parcels))
         is_forgotten = stream.is_open and isinstance(error, TubeMQError) and error.condition in _LOST_SESSIONS

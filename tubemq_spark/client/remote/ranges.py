@@ -4,24 +4,24 @@
 and is what the next gateway is asked for when one is lost. So no record comes twice, and none is left out. A
 loss that a gateway reports again, because the reading began again before it, is passed over.
 
-A gateway goes on behind a loss. Whether the reading does is decided here, by the policy: when that raises,
-the call is cancelled, and what came behind the loss was not looked at.
+A gateway goes on behind a loss. Whether the reading does is decided by its user: when it is closed, the call
+is cancelled, and what came behind the loss was not looked at.
 """
 
+import asyncio
 import contextlib
-import queue
-import threading
-from collections.abc import Generator
-from concurrent.futures import Future
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Generator
+from typing import Final
 
+from tubemq_spark.client.reader.blocking import batches_of
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.connections import AwayError, Gateways
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
-from tubemq_spark.net.retry import CHECK_S, Interruptible, Wait
+from tubemq_spark.net import loop
+from tubemq_spark.net.retry import Wait
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, range_events, values
@@ -29,8 +29,6 @@ from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 _OF_THE_END: Final = frozenset({Loss.TRUNCATED, Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 """Losses of all that is left from an offset on."""
-_AHEAD: Final = 2
-"""How many batches a thread reads before they are asked for."""
 
 
 class RestOfRange:
@@ -70,93 +68,64 @@ class RestOfRange:
         return new
 
 
-def read_remote_range(
-    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
+def read_remote_range_in_thread(
+    gateways: Gateways,
+    request: RangeRequest,
+    on_loss: LossPolicy,
+    wait: Wait,
+    *,
+    ahead: int = 0,
+    tells_idle: bool = False,
 ) -> Generator[FetchedBatch, None, None]:
-    """Yield the records of a range; see ``Cluster.read_range``."""
-    require_sound(request.range)
-    return _read(gateways, request, on_loss, wait)
+    """Yield the records of a range, for a thread; the arguments are those of ``read_in_thread``.
 
-
-def read_remote_range_ahead(
-    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
-) -> Generator[FetchedBatch, None, None]:
-    """Yield the records of a range, which a thread reads a few batches ahead; see ``Cluster.read_range``.
-
-    An empty batch is yielded when none has come for a tenth of a second. Closing it waits for the thread.
+    Raises:
+        TubeMQError: as ``read_in_thread``.
     """
     require_sound(request.range)
-    return _taken(gateways, request, on_loss, wait)
+    items = loop.iterate(
+        read_remote_range(gateways, request),
+        ahead=ahead,
+        wait=wait,
+        idle=FetchedBatch.empty(request.range.partition, request.range.start) if tells_idle else None,
+    )
+    return _checked(batches_of(items, on_loss), wait)
 
 
-class _StoppedError(Exception):
-    """Ends the thread of a range that is not read any further."""
-
-
-def _taken(
-    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
-) -> Generator[FetchedBatch, None, None]:
-    items: queue.Queue[FetchedBatch | LossRecord | None] = queue.Queue(_AHEAD)
-    stop = Interruptible(_StoppedError)
-    outcome: Future[None] = Future()
-
-    def put(item: FetchedBatch | LossRecord | None) -> None:
-        while True:
-            stop.check()
-            with contextlib.suppress(queue.Full):
-                items.put(item, timeout=CHECK_S)
-                return
-
-    def read() -> None:
+def _checked(batches: Generator[FetchedBatch, None, None], wait: Wait) -> Generator[FetchedBatch, None, None]:
+    with contextlib.closing(batches):
         try:
-            with contextlib.closing(_read(gateways, request, put, stop)) as batches:
-                for batch in batches:
-                    put(batch)
-            outcome.set_result(None)
-        except BaseException as error:  # noqa: BLE001 (who takes the batches gets it)
-            outcome.set_exception(error)
-        with contextlib.suppress(_StoppedError):
-            put(None)
-
-    thread = threading.Thread(target=read, name=f"tubemq-read-{request.range.partition}", daemon=True)
-    thread.start()
-    try:
-        while True:
-            try:
-                item = items.get(timeout=CHECK_S)
-            except queue.Empty:
+            for batch in batches:
                 wait.check()
-                yield FetchedBatch.empty(request.range.partition, request.range.start)
-                continue
-            if item is None:
-                outcome.result()
-                return
-            if isinstance(item, LossRecord):
-                on_loss(item)
-            else:
-                yield item
-    finally:
-        stop.end()
-        thread.join()
+                yield batch
+        except TubeMQError:
+            wait.check()  # a client that closes ends its session, which a read under way may be told of first
+            raise
 
 
-def _read(
-    gateways: Gateways, request: RangeRequest, on_loss: LossPolicy, wait: Wait
-) -> Generator[FetchedBatch, None, None]:
+async def read_remote_range(
+    gateways: Gateways, request: RangeRequest
+) -> AsyncGenerator[FetchedBatch | LossRecord, None]:
+    """Yield the records of a range in offset order, and losses before what lies behind them.
+
+    Raises:
+        TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``.
+        TubeMQError: that of the gateway, or of TubeMQ.
+    """
     rest = RestOfRange(request.range)
     patience = Patience(request.range, gateways.config.fetch_timeout_ms)
     attempts = gateways.attempts(None, None)
     while not rest.is_empty():
         gateway = gateways.current_index
         try:
-            with contextlib.closing(_events(gateways, gateway, request, rest)) as events:
-                for event in events:
-                    wait.check()
-                    batch = _take(event, rest, request, on_loss)
-                    if batch is not None:
+            async with contextlib.aclosing(_events(gateways, gateway, request, rest)) as events:
+                async for event in events:
+                    item = _take(event, rest, request)
+                    if isinstance(item, FetchedBatch):
                         patience.progress()
                         attempts = gateways.attempts(None, None)
-                        yield batch
+                    if item is not None:
+                        yield item
                         patience.restart()
         except AwayError as error:
             pause_s = attempts.failed(gateway, error)
@@ -165,15 +134,14 @@ def _read(
             if pause_s is None:  # all have other ideas of TLS
                 raise attempts.error("reading", gateways.tried) from error
             what = f"the gateway {gateways.name(gateway)} is {'busy' if error.busy else 'away'} ({error})"
-            wait.pause(patience.next_pause_s(what, rest.start, pause_s if error.busy else 0.0))
-        except TubeMQError:
-            wait.check()  # a client that closes ends its session, which a read under way may be told of first
-            raise
+            await asyncio.sleep(patience.next_pause_s(what, rest.start, pause_s if error.busy else 0.0))
         else:
             return
 
 
-def _events(gateways: Gateways, gateway: int, request: RangeRequest, rest: RestOfRange) -> Generator[bytes]:
+async def _events(
+    gateways: Gateways, gateway: int, request: RangeRequest, rest: RestOfRange
+) -> AsyncGenerator[bytes, None]:
     """Yield what a gateway tells of what is left of a range, not parsed.
 
     Raises:
@@ -187,22 +155,21 @@ def _events(gateways: Gateways, gateway: int, request: RangeRequest, rest: RestO
         own_store=request.own_store,
     )
 
-    def begin() -> tuple[Any, bytes | None]:
-        call = gateways.stream(gateway, "ReadRange", read_request, parsed=False)
-        return call, gateways.next_of(call)
+    async def begin() -> tuple[AsyncGenerator[bytes, None], bytes | None]:
+        events = gateways.messages(gateway, "ReadRange", read_request, parsed=False)
+        return events, await anext(events, None)
 
-    call, first = gateways.in_session(gateway, begin)
-    event: bytes | None = first
-    try:
-        while event is not None:
+    # When it is closed early, the gateway gives back what it holds at a broker.
+    events, first = await gateways.in_session(gateway, begin)
+    async with contextlib.aclosing(events):
+        if first is not None:
+            yield first
+        async for event in events:
             yield event
-            event = gateways.next_of(call)
-    finally:
-        # No harm when it is over; otherwise the gateway gives back what it holds at a broker.
-        call.cancel()
 
 
-def _take(data: bytes, rest: RestOfRange, request: RangeRequest, on_loss: LossPolicy) -> FetchedBatch | None:
+def _take(data: bytes, rest: RestOfRange, request: RangeRequest) -> FetchedBatch | LossRecord | None:
+    """Return what an event tells; None if that is nothing new."""
     partition = request.range.partition
     try:
         event, bodies = range_events.parse(data)
@@ -213,8 +180,7 @@ def _take(data: bytes, rest: RestOfRange, request: RangeRequest, on_loss: LossPo
             return batch
         if which == "loss":
             loss = wire.loss_from_proto(event.loss, partition)
-            if rest.lost(loss):
-                on_loss(loss)
+            return loss if rest.lost(loss) else None
     except MalformedMessageError as error:
         raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
     return None

@@ -9,8 +9,8 @@ from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.dispatch import Dispatcher
 from tubemq_spark.embedded.failure_log import FailureLog
 from tubemq_spark.embedded.rpc_server import RpcServer
+from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.net.listener import Answer
-from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, ServiceType
 

@@ -11,9 +11,9 @@ from tubemq_spark.embedded.master.producer_handlers import ProducerHandlers
 from tubemq_spark.embedded.master.server_balance_handlers import ServerBalanceHandlers
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.rpc_server import RpcServer
+from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Answer
-from tubemq_spark.net.scheduler import Scheduler
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import ServiceType
 

@@ -38,12 +38,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.consumer.assigned.core import AssignedCore
+from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.values import Batch, ConsumeStatus, parse_context
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Owner, Room, Turns, busy
+from tubemq_spark.gateway.admission import Owner, Room, busy
 from tubemq_spark.gateway.data.fetching import Arrivals, SessionConsumer
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
@@ -77,7 +77,7 @@ _REASONS: Final[Mapping[ConsumeStatus, pb.FetchResponse.Reason]] = {
 }
 _NOTHING_NAMED: Final = pb.ConsumeRequest()
 
-AnyConsumer = AssignedConsumer | GroupConsumer
+AnyCore = AssignedCore | GroupCore
 
 
 class Consuming:
@@ -88,7 +88,6 @@ class Consuming:
         settings: GatewaySettings,
         sessions: Sessions,
         upstream: Upstream,
-        workers: Turns,
         metrics: Metrics,
         calls: Calls,
         events: Events,
@@ -99,7 +98,6 @@ class Consuming:
         self._places = Room(settings.fetches)
         """Of fetches that wait for messages."""
         self._upstream = upstream
-        self._workers = workers
         self._metrics = metrics
         self._calls = calls
         self._events = events
@@ -149,7 +147,7 @@ class Consuming:
             session, lambda: self._upstream.member(session.access, subscription, session.client_id, on_loss)
         )
         session.attached.update(subscription.topics)
-        return pb.SubscribeResponse(partitions=_positions(member.consumer))
+        return pb.SubscribeResponse(partitions=_positions(member.core))
 
     async def attach_partitions(
         self, request: pb.AttachPartitionsRequest, call: Call
@@ -185,7 +183,7 @@ class Consuming:
             TubeMQError: as ``AssignedConsumer.connect``.
         """
         consumer = _assigned(attached)
-        stands = await self._workers.run(lambda: consumer.connect(partition, offset), attached.session.who)
+        stands = await consumer.carry_out(consumer.connect(partition, offset), f"attaching {partition}")
         attached.attached.add(partition)
         attached.session.attached.add(partition.topic)
         self._changed(attached)
@@ -333,7 +331,7 @@ class Consuming:
                     session.access, subscription, session.client_id, on_loss, node
                 ),
             )
-        if missing := topics - set(attached.consumer.subscription.topics):
+        if missing := topics - set(attached.core.state.subscription.topics):
             raise _refusal(f"the session reads other topics than {', '.join(sorted(missing))}")
         return attached
 
@@ -349,7 +347,7 @@ class Consuming:
         types |= {item.topic: tuple(item.message_types) for item in filters}
         return Subscription.of(topics, types, start)
 
-    async def _opened(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
+    async def _opened(self, session: Session, make: Callable[[], AnyCore]) -> SessionConsumer:
         """Return the consumer of a session, which is opened once, and to its end."""
         if (known := self._consumers.get(session)) is not None:
             return known
@@ -364,12 +362,12 @@ class Consuming:
         if (ended.cancelled() or ended.exception() is not None) and session not in self._consumers:
             self._subscribed.pop(session, None)
 
-    async def _open(self, session: Session, make: Callable[[], AnyConsumer]) -> SessionConsumer:
+    async def _open(self, session: Session, make: Callable[[], AnyCore]) -> SessionConsumer:
         await self._admit(session)
         await self._await_older(session)
-        consumer = make()
-        await self._workers.run(consumer.open, session.who)
-        attached = SessionConsumer(session, consumer, self._arrivals, self._changed)
+        core = make()
+        await core.open()
+        attached = SessionConsumer(session, core, self._arrivals, self._changed)
         if session.ended or self._closing:
             self._begin_to_end(attached)
             raise _refusal("its session has ended")
@@ -390,7 +388,7 @@ class Consuming:
         def tell(loss: LossRecord) -> None:
             self._metrics.lost(loss.loss.value)
             logger.warning("%s of the session %s: %s", loss.partition, session.client_id, loss)
-            self._events.from_thread(lambda: self._events.offset_corrected(session, loss))
+            self._events.offset_corrected(session, loss)
             if not accept:
                 fail_on_loss(loss)
 
@@ -398,13 +396,13 @@ class Consuming:
 
     def _changed(self, attached: SessionConsumer) -> None:
         """Tell the client of partitions that have come or gone, and not by it."""
-        session, consumer = attached.session, attached.consumer
-        if self._consumers.get(session) is not attached or consumer.closed:
+        session, core = attached.session, attached.core
+        if self._consumers.get(session) is not attached or attached.closed:
             return
-        if isinstance(consumer, GroupConsumer):
-            self._events.partitions_changed(session, _positions(consumer))
-        elif lost := attached.attached - set(consumer.connected):
-            status = consumer.status()
+        if isinstance(core, GroupCore):
+            self._events.partitions_changed(session, _positions(core))
+        elif lost := attached.attached.difference(core.state.connected):
+            status = core.status()
             for partition in sorted(lost):
                 attached.attached.discard(partition)
                 trouble = status[partition].trouble if partition in status else None
@@ -554,12 +552,13 @@ class _Stream:
         return answer
 
     def _pause(self, command: pb.ConsumeRequest) -> pb.ConsumeResponse.Paused:
-        consumer = self._attached.consumer
+        core = self._attached.core
         if command.HasField("pause"):
-            consumer.pause(list(map(values.partition_from_proto, command.pause.partitions)))
+            core.pause(list(map(values.partition_from_proto, command.pause.partitions)))
         else:
-            consumer.resume(list(map(values.partition_from_proto, command.resume.partitions)))
-        return pb.ConsumeResponse.Paused(partitions=map(values.partition_to_proto, sorted(consumer.paused)))
+            core.resume(list(map(values.partition_from_proto, command.resume.partitions)))
+        paused = sorted(core.paused())
+        return pb.ConsumeResponse.Paused(partitions=map(values.partition_to_proto, paused))
 
 
 @contextlib.contextmanager
@@ -576,16 +575,16 @@ async def _commit(attached: SessionConsumer, request: pb.CommitRequest) -> pb.Co
     return pb.CommitResponse(offset=confirmed.offset, latest=confirmed.latest)
 
 
-def _assigned(attached: SessionConsumer) -> AssignedConsumer:
-    if not isinstance(attached.consumer, AssignedConsumer):
+def _assigned(attached: SessionConsumer) -> AssignedCore:
+    if not isinstance(attached.core, AssignedCore):
         raise _refusal("the session has subscribed: the master gives it partitions")
-    return attached.consumer
+    return attached.core
 
 
-def _positions(consumer: AnyConsumer) -> list[pb.PartitionOffset]:
+def _positions(core: AnyCore) -> list[pb.PartitionOffset]:
     return [
         pb.PartitionOffset(partition=values.partition_to_proto(partition), offset=position.offset)
-        for partition, position in sorted(consumer.positions().items())
+        for partition, position in sorted(core.positions().items())
     ]
 
 

@@ -1,8 +1,7 @@
 """The consumer of one session: fetched and committed in the gateway's event loop, by the engine of consumers.
 
-Fetches that wait are seats of that engine (``client/consumer/turns.py``), which is at home in the event loop
-here, as for coroutines. So no thread waits for messages, and none for a broker; and what was fetched for a
-client that has gone goes to the next fetch.
+Fetches wait in the line of that engine (``client/consumer/line.py``). So no thread waits for messages, and
+none for a broker; and what was fetched for a client that has gone goes to the next fetch.
 
 **Invariants.**
 
@@ -11,6 +10,7 @@ client that has gone goes to the next fetch.
 - What became of the last ``_RESULTS`` batches is kept: a commit that is repeated is answered as the first
   one. One that failed, so that it may be tried again, is not kept.
 - A partition that waits at its end is asked for by the first of those that wait for it (``Arrivals``).
+- The tasks here commit, give partitions up, and see which have come or gone; ``close`` waits for all.
 """
 
 import asyncio
@@ -19,15 +19,14 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol, TypeAlias
 
-from tubemq_spark.client.aio.home import Changes, HomeLoop
-from tubemq_spark.client.aio.turns import FetchingCoroutines
-from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.consumer.assigned.core import AssignedCore
+from tubemq_spark.client.consumer.group.core import GroupCore
+from tubemq_spark.client.consumer.state import Life
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumeStatus, parse_context
+from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.gateway.session.sessions import Session
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.errcodes import ErrCode
 
 Filter: TypeAlias = frozenset[str]
 
@@ -104,7 +103,6 @@ class Arrivals:
 UNWOKEN_MS: Final = 2_000
 """How often a consumer asks that waits for another one to see messages first."""
 _RESULTS: Final = 1_000
-_LOOK_S: Final = 0.02
 
 
 class SessionConsumer:
@@ -113,7 +111,7 @@ class SessionConsumer:
     def __init__(
         self,
         session: Session,
-        consumer: AssignedConsumer | GroupConsumer,
+        core: AssignedCore | GroupCore,
         arrivals: Arrivals,
         on_change: Callable[["SessionConsumer"], object],
     ) -> None:
@@ -121,49 +119,46 @@ class SessionConsumer:
 
         Args:
             session: whose consumer it is.
-            consumer: the consumer; nothing else fetches with it.
+            core: the consumer; nothing else fetches with it.
             arrivals: the consumers that wait.
-            on_change: called in the event loop after partitions have come or gone.
+            on_change: called after partitions have come or gone.
         """
         self.session = session
-        self.consumer = consumer
+        self.core = core
         self.out: dict[TopicPartition, str] = {}
         """The batch of each partition that the client may still commit."""
         self.attached: set[TopicPartition] = set()
         """The partitions that the client has attached, without those that it was told to have lost."""
-        self.filter: Filter = frozenset().union(*consumer.subscription.message_types.values())
+        self.filter: Filter = frozenset().union(*core.state.subscription.message_types.values())
         self._arrivals = arrivals
         self._on_change = on_change
         self._closed = False
-        self._looks = False
-        """Whether a look at the partitions is arranged."""
-        self._connected: tuple[TopicPartition, ...] = ()
-        self._results: collections.OrderedDict[tuple[str, bool], asyncio.Future[Confirmed]] = (
+        self._tasks = OwnedTasks()
+        self._results: collections.OrderedDict[tuple[str, bool], asyncio.Task[Confirmed]] = (
             collections.OrderedDict()
         )
-        self._home = home = HomeLoop(
-            lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=session.group)
-        )
-        home.enter()
-        fetching, self._state = consumer.fetching, consumer.fetching.state
-        self._poll_ms = self._state.config.consumer.not_found_wait_ms
-        fetching.as_columns = True
-        fetching.rest_at_end = self._rest_at_end
-        self._coroutines = FetchingCoroutines(home, fetching, patient=True)
-        self.changes = Changes(home)
+        self._poll_ms = core.state.config.consumer.not_found_wait_ms
+        core.fetching.as_columns = True
+        core.fetching.rest_at_end = self._rest_at_end
+        core.line.has_nothing = lambda: self.has_nothing
+        self.changes = core.state.changes
         """Noted when a stream should look again what it may do."""
-        self._state.changed.listener = self._note
-        self._look()
+        self._tasks.start(self._watch(core.state.held()), f"partitions of {session.client_id}")
 
     @property
     def has_nothing(self) -> bool:
         """Whether there is nothing to wait for, until the client attaches a partition."""
-        return isinstance(self.consumer, AssignedConsumer) and not self._state.connected
+        return isinstance(self.core, AssignedCore) and not self.core.state.connected
+
+    @property
+    def closed(self) -> bool:
+        """Whether the consumer has closed, or begun to."""
+        return self._closed or self.core.state.life is not Life.OPEN
 
     @property
     def status(self) -> ConsumeStatus:
         """Whether messages can be had now."""
-        return self.consumer.consume_status
+        return self.core.consume_status()
 
     # Messages.
 
@@ -173,16 +168,14 @@ class SessionConsumer:
         Raises:
             TubeMQError: as ``Consumer.fetch``.
         """
-        if self._closed or (self.has_nothing and self._coroutines.turns.at_rest):
-            return None
         try:
-            batch = await self._coroutines.fetch(wait_s)
+            batch = await self.core.fetch(round(wait_s * 1000), patient=True)
         except ConsumeError:
-            if self.consumer.closed:
+            if self.closed:
                 return None
             raise
         finally:
-            if not self._coroutines.waiting:
+            if not self.core.line.waiting:
                 self._arrivals.leave(self)
         if batch is not None:
             self.out[batch.partition] = batch.context
@@ -201,18 +194,18 @@ class SessionConsumer:
         if ending is None:
             partition = parse_context(context).partition
             confirming = self._confirm(partition, context, consumed=consumed)
-            ending = self._results[key] = asyncio.ensure_future(confirming)
+            ending = self._results[key] = self._tasks.start(confirming, f"commit of {context}")
             ending.add_done_callback(lambda ended: self._keep(key, ended))
         return await asyncio.shield(ending)
 
     async def _confirm(self, partition: TopicPartition, context: str, *, consumed: bool) -> Confirmed:
         try:
-            return await self._coroutines.confirm(context, consumed=consumed)
+            return await self.core.confirm(context, consumed=consumed)
         finally:
             if self.out.get(partition) == context:
                 del self.out[partition]
 
-    def _keep(self, key: tuple[str, bool], ended: "asyncio.Future[Confirmed]") -> None:
+    def _keep(self, key: tuple[str, bool], ended: "asyncio.Task[Confirmed]") -> None:
         """Keep what became of a batch, unless it may be tried again."""
         failure = None if ended.cancelled() else ended.exception()
         if ended.cancelled() or (failure is not None and not isinstance(failure, DataLossError)):
@@ -235,76 +228,56 @@ class SessionConsumer:
         Raises:
             ConsumeError: the session has ended.
         """
-        if set(partitions) != self.consumer.paused:
-            self.consumer.resume()
-            self.consumer.pause(partitions)
+        if set(partitions) != self.core.paused():
+            self.core.resume()
+            self.core.pause(partitions)
 
     async def detach(self, partition: TopicPartition) -> bool:
         """Give a partition up, and take its batch back; return whether it was attached.
 
+        That is carried out also when its caller waits no more.
+
         Raises:
             TubeMQError: as ``AssignedConsumer.disconnect``.
         """
-        if not isinstance(self.consumer, AssignedConsumer):
+        if not isinstance(self.core, AssignedCore):
             return False
         self.attached.discard(partition)
         # First: what is taken back must not be handed out again.
-        giving_up = asyncio.wrap_future(self.consumer.begin_to_disconnect(partition))
+        giving_up = self._tasks.start(self.core.disconnect(partition), f"giving {partition} up")
         if (context := self.out.get(partition)) is not None:
             await self.take_back([context])
         return await asyncio.shield(giving_up)
 
     def wake(self, partition: TopicPartition) -> None:
         """Ask for a partition at once, if it waits at its end."""
-        self._home.post(lambda: self._hasten(partition))
-
-    def _hasten(self, partition: TopicPartition) -> None:
-        with self._state.changed:
-            if self._state.cache.hasten(partition):
-                self._state.changed.notify_all()
+        if self.core.state.cache.hasten(partition):
+            self.changes.note()
 
     def _rest_at_end(self, partition: TopicPartition) -> int:
-        if not self._coroutines.waiting or self._arrivals.wait(self, partition):
+        if not self.core.line.waiting or self._arrivals.wait(self, partition):
             return self._poll_ms
         return max(self._poll_ms, UNWOKEN_MS)
 
-    def _note(self) -> None:
-        """Look again; any thread may call this, with the consumer's lock."""
-        self._coroutines.turns.wake()
-        self.changes.note()
-        if not self._looks:
-            self._looks = True
-            self._home.post(self._look)
-
-    def _look(self) -> None:
-        """See which partitions have come or gone."""
-        self._looks = False
-        before, self._connected = self._connected, self._state.held()
-        if self._connected != before:
-            self._arrivals.leave(self, set(before).difference(self._connected))
+    async def _watch(self, before: tuple[TopicPartition, ...]) -> None:
+        """Tell of partitions that have come or gone, until the consumer closes."""
+        state = self.core.state
+        while not self.closed:
+            await self.changes.until(lambda: self.closed or state.held() != before)  # noqa: B023 (awaited here)
+            gone, before = set(before).difference(state.held()), state.held()
+            self._arrivals.leave(self, gone)
             self._on_change(self)
-        if self.has_nothing and self._coroutines.waiting:
-            self._release_when_told()
-
-    def _release_when_told(self) -> None:
-        """Answer all that wait for nothing, once what was given up for an error has told that."""
-        if not self.has_nothing:
-            return
-        if self._coroutines.turns.at_rest:
-            self._coroutines.release()
-        else:
-            asyncio.get_running_loop().call_later(_LOOK_S, self._release_when_told)
 
     # Life.
 
     def release(self) -> None:
         """Answer all fetches that wait, and make streams look again, for a gateway that drains."""
-        self._coroutines.release()
+        self.core.line.release()
         self.changes.note()
 
     async def close(self) -> None:
         """Give everything up; for a session that has ended."""
         self._closed = True
-        ending = self.consumer.begin_to_close()
         self.release()
-        await asyncio.shield(asyncio.wrap_future(ending))
+        await self.core.close()
+        await self._tasks.ended()

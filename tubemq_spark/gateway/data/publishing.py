@@ -169,11 +169,10 @@ class Pipelines:
         await self._connections.close()
 
     def abandon(self) -> None:
-        """Drop all connections without closing them: in a forked child they belong to the parent."""
+        """Drop connections to brokers without closing them: in a forked child they belong to the parent."""
         error = ProduceError("TUBEMQ_PRODUCER_FORKED", owner=os.getppid(), process=os.getpid())
         for entry in self._entries.values():
             entry.pipeline.abandon(error)
-        self._connections.abandon()
 
     def _close(self, entry: _Entry) -> None:
         if entry.closing is not None:

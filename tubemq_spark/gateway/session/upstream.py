@@ -1,6 +1,7 @@
-"""TubeMQ, as sessions see it: by the client package, over one pool of connections for the whole gateway.
+"""TubeMQ, as sessions see it: by the client package.
 
-Sessions with equal settings share routes. Producers have connections of their own (``data/publishing``).
+Sessions with equal settings share routes. All questions of threads go over the same connections, and all
+consumers over others, in the gateway's event loop. Producers have their own (``data/publishing``).
 
 **Where the masters are** is looked up every ``master_discovery_ms``, if the settings say so. The list of the
 settings counts until the first answer. An answer that does not come, or names no master, changes nothing: the
@@ -20,8 +21,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.consumer.assigned.core import AssignedCore
+from tubemq_spark.client.consumer.group.core import GroupCore
+from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.subscription import Node, Subscription
@@ -31,8 +33,9 @@ from tubemq_spark.gateway.admission import Turns
 from tubemq_spark.gateway.session.routes import Routes
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import http_client
-from tubemq_spark.net.pool import ChannelPool
+from tubemq_spark.net import http_client, loop
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.process_connections import close_connections
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -65,8 +68,10 @@ class Upstream:
         base = settings.client_config()
         waits = dataclasses.replace(base.consumer, not_found_wait_ms=settings.poll_ms)
         self._base = dataclasses.replace(base, consumer=waits)
-        self.pool = ChannelPool(self._base.connect_timeout_ms)
-        """Channels to masters and brokers, but for those of producers to brokers."""
+        self._of_threads = Connections(self._base.connect_timeout_ms)
+        """Those to masters and brokers for threads, in the process's loop."""
+        self._connections = Connections(self._base.connect_timeout_ms)
+        """Of consumers, in the gateway's event loop."""
         self._lock = threading.Lock()
         self._accesses: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
         self.on_route_change: Callable[[Access, str, int], object] = lambda _access, _topic, _partitions: None
@@ -84,7 +89,7 @@ class Upstream:
             if access is None:
                 settings = self._settings
                 # A client may not know of the topics that it has no right to.
-                cluster = DirectCluster(config, self.pool, web=settings.web_servers, suggests=False)
+                cluster = DirectCluster(config, self._of_threads, web=settings.web_servers, suggests=False)
                 routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
                 access = self._accesses[config] = Access(config, cluster, routes)
                 routes.on_change = self._telling(access)
@@ -98,7 +103,7 @@ class Upstream:
     @property
     def connections(self) -> int:
         """How many connections all sessions share; those of producers are not among them."""
-        return self.pool.open_count
+        return len(self._of_threads.shared()) + len(self._connections.shared())
 
     @property
     def degraded(self) -> bool:
@@ -112,17 +117,33 @@ class Upstream:
         client_id: str,
         on_loss: LossPolicy,
         node: Node | None = None,
-    ) -> AssignedConsumer:
-        """Return a new consumer under the settings and the client id of a session; asks no server."""
-        return AssignedConsumer(
-            access.config, self.pool, subscription, node=node, client_id=client_id, on_loss=on_loss
+    ) -> AssignedCore:
+        """Return a new consumer under the settings and the client id of a session; asks no server.
+
+        It lives in the gateway's event loop, where ``on_loss`` is called.
+        """
+        return AssignedCore(
+            access.config,
+            self._connections,
+            subscription,
+            UserLoop(),
+            node=node,
+            client_id=client_id,
+            on_loss=on_loss,
         )
 
     def member(
         self, access: Access, subscription: Subscription, client_id: str, on_loss: LossPolicy
-    ) -> GroupConsumer:
+    ) -> GroupCore:
         """Return a new member of a session's group, as ``consumer`` does."""
-        return GroupConsumer(access.config, self.pool, subscription, client_id=client_id, on_loss=on_loss)
+        return GroupCore(
+            access.config,
+            self._connections,
+            subscription,
+            UserLoop(),
+            client_id=client_id,
+            on_loss=on_loss,
+        )
 
     def _telling(self, access: Access) -> Callable[[str, int], None]:
         # Not a reference that would keep it: the access has the routes.
@@ -139,16 +160,17 @@ class Upstream:
         failure = None
         for master in identity.current_masters(self._base.masters):
             try:
-                self.pool.get(master, _FIRST_CONTACT_MS, self._base.tls)
+                loop.run(self._of_threads.get(master, _FIRST_CONTACT_MS, self._base.tls))
             except TubeMQConnectionError as error:
                 failure = error
             else:
                 return None
         return failure
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close all connections."""
-        self.pool.close()
+        await self._connections.close()
+        await asyncio.get_running_loop().run_in_executor(None, close_connections, self._of_threads)
 
 
 class RouteRefresh:

@@ -199,8 +199,6 @@ def test_a_forked_child_is_refused_and_disturbs_nobody(server):
         def check():
             text = refused(420, consumer.fetch)
             assert "[TUBEMQ_CONSUMER_FORKED]" in text
-            # A thread of the parent may have held the lock of all these for ever.
-            consumer._state.changed._lock = None
             for look in (
                 consumer.positions,
                 consumer.status,
@@ -240,14 +238,14 @@ def test_one_partition_can_be_paused_without_a_list(server):
 def test_waiting_for_partitions_without_a_limit(server):
     with consumer_of(server) as consumer, concurrent.futures.ThreadPoolExecutor(1) as threads:
         ready = threads.submit(consumer.wait_until_ready, -1)
-        wait_until(lambda: consumer._state.changed._waiters)
+        wait_until(lambda: consumer._core.state.changes._waiting)
         consumer.connect(partition())
         assert ready.result(5) is True
 
 
 def test_what_goes_on_in_the_background_has_the_consumers_name(server):
     with consumer_of(server) as consumer:
-        assert consumer._upkeep._task.name == f"upkeep of {consumer.client_id}"
+        assert consumer._core._upkeep.get_name() == f"upkeep of {consumer.client_id}"
     assert consumer.client_id.startswith("etl_")
     assert "-Balance-" in consumer.client_id
 
@@ -412,7 +410,7 @@ def test_another_consumer_of_the_group_is_not_pushed_away(server):
         # Not so soon: the broker is spared.
         text = refused(421, second.connect, partition())
         assert "410" in text
-        second._connecting._refused.clear()
+        second._core._connecting._refused.clear()
         second.connect(partition())
         assert second.connected == (partition(),)
 
@@ -437,7 +435,7 @@ def test_a_batch_that_is_out_is_waited_for(server):
         batch = consumer.fetch()
         thread = threading.Thread(target=consumer.disconnect, args=[partition()])
         thread.start()
-        wait_until(lambda: partition() in consumer._state.cache._leaving)
+        wait_until(lambda: partition() in consumer._core.state.cache._leaving)
         assert thread.is_alive()
         assert consumer.confirm(batch).offset == 5 * ROW
         thread.join(5)
@@ -757,7 +755,7 @@ def test_flow_control_of_the_group_makes_partitions_rest(server):
         **TOKEN,
     )
     with consumer_of(server, heartbeat_period_ms=20) as consumer:
-        wait_until(lambda: consumer._control.pause_after_empty(1, 0) == 3_600_000)
+        wait_until(lambda: consumer._core.control.pause_after_empty(1, 0) == 3_600_000)
         consumer.connect(partition())
         assert consumer.fetch(100) is None
         produce(server, numbered(1), where=partition())
@@ -773,7 +771,7 @@ def test_a_group_with_limits_of_its_own_asks_brokers_to_leave_theirs_out(server)
         own = server.faults.delay(Method.GET_MESSAGE, 0, only=lambda request: request.escFlowCtrl)
         assert consumer.fetch(0) is None
         assert own.hits == 0
-        consumer._control.update_group(5, json.dumps([{"type": 0, "rule": [limit]}]))
+        consumer._core.control.update_group(5, json.dumps([{"type": 0, "rule": [limit]}]))
         wait_until(lambda: consumer.fetch(0) is None and own.hits > 0)
 
 
@@ -790,7 +788,7 @@ def test_a_broker_that_asks_to_wait_is_waited_for(server):
 
 
 def let_consume_from_max(server, consumer):
-    wait_until(lambda: consumer._session._settled)
+    wait_until(lambda: consumer._core._session._settled)
     method = "admin_set_client_balance_group_consume_from_max"
     assert ask(server.master_web, method=method, groupName="etl", **TOKEN)["result"]
 
@@ -802,7 +800,7 @@ def test_an_administrators_reset_is_followed(server):
         consumer.connect(partition(), 0)
         batch = consumer.fetch()
         let_consume_from_max(server, consumer)
-        wait_until(lambda: consumer._state.connected[partition()]._reset_wanted)
+        wait_until(lambda: consumer._core.state.connected[partition()]._reset_wanted)
         # A batch that is out is not disturbed.
         consumer.confirm(batch, consumed=False)
         assert consumer.fetch(50) is None

@@ -21,12 +21,11 @@ from hypothesis.stateful import (
 
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
-from tubemq_spark.client.consumer import fetching, waiting
+from tubemq_spark.client.consumer import fetching, line, registering
 from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -48,7 +47,8 @@ def server():
 def test_the_law(server, locally, monkeypatch):
     # Each fetch waits for the answer that it has asked for, or examples would depend on time.
     monkeypatch.setattr(fetching, "PATIENCE_S", 30.0)
-    monkeypatch.setattr(waiting, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(line, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(registering, "REGISTER_MS", 1)
 
     class Machine(AssignedMachine):
         running = server
@@ -80,10 +80,9 @@ class AssignedMachine(RuleBasedStateMachine):
         )
         self.producer = self.client.producer()
         self.consumer = self.client.assigned_consumer(TOPIC).open()
-        self.consumer._connecting._wait = Sleep(lambda seconds: None)
         # Rests and pauses are over with the next fetch, however fast this machine is; bookings do not end.
         self.fetches = 0
-        cache = self.consumer._state.cache
+        cache = self.consumer._core.state.cache
         cache._clock = lambda: self.fetches * 60.0
         cache._brokers = Brokers(cache._clock, lambda: 0.0)
         self.sent = {one: [] for one in PARTITIONS}
@@ -259,7 +258,7 @@ class AssignedMachine(RuleBasedStateMachine):
         self.batches.clear()
         for where in PARTITIONS:
             if where not in self.connected:
-                self.consumer._connecting._refused.clear()
+                self.consumer._core._connecting._refused.clear()
                 self.connect_at_least(where)
         missing = {where for where in PARTITIONS if self.most[where] < len(self.sent[where])}
         for _ in range(2_000):

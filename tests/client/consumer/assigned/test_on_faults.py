@@ -16,6 +16,7 @@ from tests.client.assigned import (
     TOPIC,
     client_of,
     consumer_of,
+    in_loop,
     keep_leases,
     numbered,
     partition,
@@ -195,8 +196,8 @@ def test_partitions_of_a_broker_that_the_master_gave_up_are_given_up_all_at_once
             assert len({batch.partition for batch in out}) == 12
             server.faults.stop_broker(2)
             waits = []
-            wait = consumer._state.waiting_for_batches
-            consumer._state.waiting_for_batches = lambda partitions: (
+            wait = consumer._core.state.wait_for_batches
+            consumer._core.state.wait_for_batches = lambda partitions: (
                 waits.append(partitions) or wait(partitions)
             )
             upkeep(consumer)
@@ -234,16 +235,16 @@ def hang_at_masters(dense, *methods):
 
 
 def leave_without_waiting(consumer):
-    consumer._session._config = dataclasses.replace(consumer.config, rpc_timeout_ms=1)
+    consumer._core._session._config = dataclasses.replace(consumer.config, rpc_timeout_ms=1)
 
 
 def test_a_master_that_is_silent_costs_no_lease(dense):
     settings = {"heartbeat_period_ms": 20, "rpc_timeout_ms": NEVER_MS}
     with consumer_of(dense, **settings) as consumer:
         connect_all(consumer)
-        wait_until(lambda: not consumer._session._lock.locked())
+        wait_until(lambda: not consumer._core._session._lock.locked())
         hang_at_masters(dense, Method.BALANCE_HEARTBEAT, Method.BALANCE_PARTITION_META)
-        wait_until(consumer._session._lock.locked)
+        wait_until(consumer._core._session._lock.locked)
         heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
         wait_until(lambda: heard.hits >= 9)
         leave_without_waiting(consumer)
@@ -258,7 +259,7 @@ def test_a_batch_that_is_out_costs_no_lease_of_other_partitions(dense):
         connect_all(consumer)
         out = {batch.partition: batch for batch in (consumer.fetch() for _ in range(3))}
         close_broker_for_reading(dense, 2)
-        wait_until(lambda: consumer._connecting._giving_up is not None)
+        wait_until(lambda: consumer._core._connecting._giving_up is not None)
         heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
         wait_until(lambda: heard.hits >= 9)
         assert len(consumer.connected) == 3
@@ -274,8 +275,8 @@ def test_a_batch_that_is_never_confirmed_does_not_keep_a_consumer_from_closing(d
         connect_all(consumer)
         assert all(consumer.fetch() for _ in range(3))
         close_broker_for_reading(dense, 2)
-        wait_until(lambda: consumer._connecting._giving_up is not None)
-    consumer._connecting._giving_up.ended.result(5)
+        wait_until(lambda: consumer._core._connecting._giving_up is not None)
+    wait_until(consumer._core._connecting._giving_up.done)
 
 
 def test_a_token_that_one_broker_refuses_is_renewed_and_nothing_waits_for_that(dense):
@@ -300,7 +301,7 @@ def test_a_broker_that_cannot_be_connected_to_costs_the_others_no_lease(dense, m
     resolve = addresses.addresses_of
     with consumer_of(dense, connect_timeout_ms=NEVER_MS) as consumer:
         connect_all(consumer)
-        away = consumer._state.connected[partition(2)].endpoint
+        away = consumer._core.state.connected[partition(2)].endpoint
 
         def hang(endpoint):
             if endpoint == away:
@@ -309,14 +310,15 @@ def test_a_broker_that_cannot_be_connected_to_costs_the_others_no_lease(dense, m
 
         monkeypatch.setattr(addresses, "is_address", lambda host: False)
         monkeypatch.setattr(addresses, "addresses_of", hang)
-        loop.call_soon(consumer._upkeep._reader.pool.connections.connected(away).close)
+        leases = consumer._core._leases
+        loop.call_soon(leases._reader.connections.connected(away).close)
         heard = dense.faults.delay(Method.PARTITION_HEARTBEAT, 0)
         for hits in (2, 4, 6):
-            consumer._upkeep.run_once()
-            wait_until(lambda: consumer._upkeep._under_way == {away})
+            in_loop(leases.run_once)
+            wait_until(lambda: len(leases._heartbeats) == 1)
             assert heard.hits == hits
         answer.set()
-        wait_until(lambda: not consumer._upkeep._under_way)
+        wait_until(lambda: not len(leases._heartbeats))
         assert len(consumer.connected) == 3
 
 
@@ -337,7 +339,8 @@ def test_missed_heartbeats_are_counted_by_broker_and_told_once(dense, caplog):
     caplog.set_level(logging.INFO)
     with consumer_of(dense, rpc_timeout_ms=1_000) as consumer:
         connect_all(consumer)
-        (first, _, third) = (consumer._state.connected[partition(broker)].endpoint for broker in (1, 2, 3))
+        brokers = consumer._core.state.connected
+        first, third = (brokers[partition(broker)].endpoint for broker in (1, 3))
         dense.faults.stop_broker(1)
         for _ in range(2):
             upkeep(consumer)
@@ -454,7 +457,7 @@ def test_a_batch_that_is_not_confirmed_in_time_comes_again(dense):
         consumer.connect(partition())
         first = consumer.fetch()
         assert consumer.consume_status is ConsumeStatus.ALL_IN_USE
-        wait_until(lambda: consumer._upkeep.run_once() or consumer.consume_status is ConsumeStatus.READY)
+        wait_until(lambda: keep_leases(consumer) or consumer.consume_status is ConsumeStatus.READY)
         again = consumer.fetch(5_000)
         assert again.records == first.records
         with pytest.raises(ConsumeError, match="in time") as late:
@@ -474,7 +477,7 @@ def test_a_batch_that_is_not_confirmed_in_time_may_count_as_consumed(dense):
 
 def first_heartbeat_is_over(consumer):
     """Return when nothing asks for the layout by itself any more."""
-    wait_until(lambda: consumer._session._settled and not consumer._session._lock.locked())
+    wait_until(lambda: consumer._core._session._settled and not consumer._core._session._lock.locked())
 
 
 def test_an_error_of_the_layout_is_told_and_hides_behind_no_cache(dense):
@@ -482,7 +485,7 @@ def test_an_error_of_the_layout_is_told_and_hides_behind_no_cache(dense):
     with consumer_of(dense, layout_period_ms=3_600_000) as consumer:
         before = consumer.partitions()
         first_heartbeat_is_over(consumer)
-        consumer._session._layout_at -= 3_600
+        consumer._core._session._layout_at -= 3_600
         dense.faults.answer(Method.BALANCE_PARTITION_META, ErrCode.BAD_REQUEST, times=2)
         for _ in range(2):
             with pytest.raises(RpcError, match="400"):
@@ -496,7 +499,7 @@ def test_the_master_is_not_asked_for_the_layout_all_the_time(dense):
         assert consumer.partitions()
         assert asked.hits == 0
         first_heartbeat_is_over(consumer)
-        consumer._session._layout_at -= 3_600
+        consumer._core._session._layout_at -= 3_600
         threads = [threading.Thread(target=consumer.partitions) for _ in range(4)]
         for thread in threads:
             thread.start()
@@ -519,7 +522,7 @@ def test_a_register_that_fails_once_still_begins_where_it_should(dense):
     """With Java's client the second attempt begins with the first message instead of the last."""
     produce(dense, numbered(5), where=partition())
     with consumer_of(dense, consume_position=ConsumePosition.LATEST) as consumer:
-        consumer._connecting._wait = Sleep(lambda seconds: None)
+        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         failed = dense.faults.answer(Method.PARTITION_REGISTER, 503, times=1)
         assert consumer.connect(partition()).offset == 5 * ROW
         assert failed.hits == 1
@@ -529,7 +532,7 @@ def test_a_register_that_fails_once_still_begins_where_it_should(dense):
 def test_a_register_is_repeated_only_if_that_may_help(dense, code, tries):
     """With Java's client it is always repeated."""
     with consumer_of(dense) as consumer:
-        consumer._connecting._wait = Sleep(lambda seconds: None)
+        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         refused = dense.faults.answer(
             Method.PARTITION_REGISTER, code, only=lambda request: request.opType == OpType.REGISTER
         )
@@ -541,7 +544,7 @@ def test_a_register_is_repeated_only_if_that_may_help(dense, code, tries):
 
 def test_a_register_whose_answer_is_lost_keeps_no_other_consumer_away(dense):
     with consumer_of(dense) as consumer, consumer_of(dense) as other:
-        consumer._connecting._wait = Sleep(lambda seconds: None)
+        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         dense.faults.drop_connection(Method.PARTITION_REGISTER, times=2, carried_out=True)
         with pytest.raises(TubeMQConnectionError):
             consumer.connect(partition())
@@ -671,7 +674,7 @@ def test_a_partition_rests_after_an_error_for_the_time_that_fits_the_code(dense)
     produce(dense, numbered(3), where=partition())
     with consumer_of(dense) as consumer:
         consumer.connect(partition())
-        cache = consumer._state.cache
+        cache = consumer._core.state.cache
         now = 0.0
         cache._clock = lambda: now
 
@@ -700,7 +703,7 @@ def test_a_refusal_for_good_gives_the_partition_up_and_is_told(dense):
 
 def test_a_broker_that_is_away_is_told_when_connecting(dense):
     with consumer_of(dense) as consumer:
-        consumer._connecting._wait = Sleep(lambda seconds: None)
+        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         dense.faults.stop_broker(2)
         with pytest.raises(TubeMQConnectionError):
             consumer.connect(partition(2))

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tests.client.scripted_master import (
     FIRST,
@@ -21,7 +22,6 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import master_pb2
 
@@ -30,8 +30,8 @@ EMPTY_FETCHES = '[{"type": 1, "rule": [{"zeroCnt": 2, "freqInMs": 700}]}]'
 
 @pytest.fixture
 def connections():
-    with ChannelPool(1_000) as pool:
-        yield pool.connections
+    with opened_connections(1_000) as connections:
+        yield connections
 
 
 class Consumer:

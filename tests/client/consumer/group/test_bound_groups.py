@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from tests.client.assigned import ROW, TOPIC, numbered, produce
+from tests.client.assigned import ROW, TOPIC, in_loop, numbered, produce
 from tests.client.members import member
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart
@@ -71,9 +71,9 @@ def test_what_comes_after_the_first_round_begins_where_the_group_stands(server):
             RebalanceEvent(number, EventType.ONLY_CONNECT, (info(server, where),))
             for number, where in enumerate(PARTITIONS[:2], 1)
         ]
-        consumer._rebalancing.put(events[0])
-        consumer._session.first_round = False
-        consumer._rebalancing.put(events[1])
+        in_loop(consumer._core._rebalancing.put, events[0])
+        consumer._core._session.first_round = False
+        in_loop(consumer._core._rebalancing.put, events[1])
         wait_until(lambda: len(consumer.connected) == 2)
         found = [consumer.positions()[where].offset for where in PARTITIONS[:2]]
         assert found == [START, 0]

@@ -117,7 +117,7 @@ def test_a_partition_is_given_up_only_when_that_was_told(server):
         with consumer:
             wait_until(lambda: log.here == PLACES, 20)
             with member(server) as other:
-                wait_until(lambda: consumer._rebalancing._under_way and not log.calls[1:], 20)
+                wait_until(lambda: consumer._core._rebalancing._under_way and not log.calls[1:], 20)
                 assert not other.wait_until_ready(500)
                 goes_on.set()
                 assert other.wait_until_ready(20_000)
@@ -194,12 +194,26 @@ def test_a_callback_that_exits_stops_no_heartbeats_of_others(server):
 
 @only_direct
 def test_a_callback_for_which_no_thread_starts_is_told_and_called_when_they_come_again(server, monkeypatch):
-    refused = refuse_threads(monkeypatch, "tubemq-background-callbacks", times=1)
+    refused = refuse_threads(monkeypatch, "tubemq-callbacks-", times=1)
     log = Log()
     with client_of(server) as client, client.group_consumer(TOPIC, on_assigned=log.assigned) as consumer:
         assert "can't start new thread" in str(failed(consumer))
         wait_until(lambda: log.here == PLACES, 20)
     assert len(refused) == 1
+
+
+@pytest.mark.parametrize("name", ["on_assigned", "on_revoked"])
+def test_a_callback_may_close_its_consumer_which_it_does_not_wait_for(server, name):
+    said = []
+    with client_of(server) as client:
+        consumer = client.group_consumer(TOPIC, **{name: lambda _: said.append(consumer.close())})
+        consumer.open()
+        wait_until(lambda: said or (name == "on_revoked" and len(consumer.connected) == len(PLACES)), 20)
+        assert consumer.close(20) is True
+        assert said[0] is False
+        assert consumer.closed
+        with member(server) as other:
+            wait_until(lambda: set(other.connected) == PLACES, 20)
 
 
 def failed(consumer):

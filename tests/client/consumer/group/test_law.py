@@ -22,13 +22,12 @@ from hypothesis.stateful import (
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, keep_leases, partition
 from tubemq_spark.client import ConsumePosition
-from tubemq_spark.client.consumer import fetching, waiting
+from tubemq_spark.client.consumer import fetching, line, registering
 from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.partition import Standing
-from tubemq_spark.client.steps import run
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, TubeMQError
-from tubemq_spark.net.retry import Sleep
+from tubemq_spark.net.loop import run
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.partition_strings import PartitionInfo
@@ -55,7 +54,8 @@ def server():
 def test_the_law(server, monkeypatch):
     # Each fetch waits for the answer that it has asked for, or examples would depend on time.
     monkeypatch.setattr(fetching, "PATIENCE_S", 30.0)
-    monkeypatch.setattr(waiting, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(line, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(registering, "REGISTER_MS", 1)
     with client_of(server, "other") as client:
         layout = client.layout(TOPIC).partitions
 
@@ -113,9 +113,8 @@ class GroupMachine(RuleBasedStateMachine):
 
     def member(self):
         member = self.client.group_consumer(TOPIC).open()
-        member._rebalancing._wait = Sleep(lambda seconds: None)
-        member._state.cache._clock = self.clock
-        member._state.cache._brokers = Brokers(self.clock, lambda: 0.0)
+        member._core.state.cache._clock = self.clock
+        member._core.state.cache._brokers = Brokers(self.clock, lambda: 0.0)
         return member
 
     def place(self, where):
@@ -129,8 +128,8 @@ class GroupMachine(RuleBasedStateMachine):
         infos = tuple(
             PartitionInfo(one.broker_id, self.endpoints[one], one.topic, one.partition_id) for one in places
         )
-        rebalancing = self.members[number]._rebalancing
-        run(rebalancing.carrying_out(RebalanceEvent(next(self.events), kind, infos)))
+        rebalancing = self.members[number]._core._rebalancing
+        run(rebalancing._carry_out(RebalanceEvent(next(self.events), kind, infos)))
 
     def teardown(self):
         if not hasattr(self, "begin"):
@@ -309,11 +308,11 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_in_two_states(self):
         for member in getattr(self, "members", []):
-            cache = member._state.cache
+            cache = member._core.state.cache
             held = set(member.connected)
             assert held == set(cache.positions())
             assert sum(len(partitions) for partitions in cache._sets.values()) == len(held)
-            standings = {member._state.connected[place].standing for place in held}
+            standings = {member._core.state.connected[place].standing for place in held}
             assert Standing.RELEASED not in standings
 
     def drain(self):

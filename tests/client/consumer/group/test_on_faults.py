@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from tests.client.assigned import keep_leases
+from tests.client.assigned import in_loop, keep_leases
 from tests.client.members import PARTITIONS, client_of, member, shares
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -320,8 +320,8 @@ def test_a_member_that_was_away_cannot_confirm_what_others_have_read(server, mon
         sent = fill(server)
         batch = away.fetch()
         # As if its process had been suspended: nothing of it reaches a server.
-        monkeypatch.setattr(away._upkeep, "run_once", lambda: None)
-        away._session.stop_heartbeats()
+        monkeypatch.setattr(away._core._leases, "run_once", lambda: None)
+        in_loop(away._core._session.stop_heartbeats)
         with member(server) as other:
             wait_until(lambda: len(other.connected) == PARTITIONS, seconds=20)
             with Readers(other) as readers:
@@ -344,10 +344,10 @@ def test_a_token_that_brokers_refuse_costs_no_partition(caplog):
         EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as server,
         member(server, heartbeat_period_ms=29_000) as consumer,  # so that nothing renews the token by itself
     ):
-        session = consumer._session
-        wait_until(lambda: len(consumer.connected) == PARTITIONS or session.refresh_soon(), seconds=20)
+        session = consumer._core._session
+        wait_until(lambda: len(consumer.connected) == PARTITIONS or in_loop(session.refresh_soon), seconds=20)
         # No heartbeat is to come any more that would bring a new token: the event's answer has gone out.
-        wait_until(consumer._rebalancing._under_way.ended.done)
+        wait_until(consumer._core._rebalancing._under_way.done)
         wait_until(lambda: run(is_idle(session)))
         server.faults.expire_visit_tokens()
         registers = server.faults.delay(Method.PARTITION_REGISTER, 0)

@@ -1,21 +1,18 @@
 """Events that a master sends to a member of a group, on a master that says what a test wants."""
 
 import collections
-import threading
 
 import pytest
 
-from tests.client.assigned import TOPIC, produce, take
+from tests.client.assigned import TOPIC, in_loop, produce, take
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.consumer.group import rebalancing
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.net.loop import in_thread
-from tubemq_spark.net.scheduler import process_scheduler
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent, format_event
@@ -99,11 +96,11 @@ def test_an_event_is_answered_only_when_it_was_carried_out(brokers):
 
 
 def test_an_event_that_fails_is_answered_and_the_next_one_is_carried_out(brokers, monkeypatch):
-    def no_workers():
-        raise RuntimeError("can't start new thread")
+    def fail(*_, **__):
+        raise RuntimeError("no memory is left")
 
     script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))])
-    monkeypatch.setattr(rebalancing, "process_workers", no_workers)
+    monkeypatch.setattr(rebalancing, "register", fail)
     with ScriptedMaster(consumer_heartbeat=script) as master:
         config = config_for(master, heartbeat_period_ms=10)
         with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
@@ -117,11 +114,8 @@ def test_an_event_that_fails_is_answered_and_the_next_one_is_carried_out(brokers
 def test_an_event_that_comes_before_the_consumer_is_open_waits_for_that(brokers):
     with ScriptedMaster() as master, TubeMQClient(config_for(master)) as client:
         consumer = client.group_consumer(TOPIC)
-        consumer._rebalancing.put(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))
-        later = threading.Event()
-        process_scheduler().after(0, later.set, "what comes later")
-        assert later.wait(5)
-        assert consumer._rebalancing._under_way is None
+        in_loop(consumer._core._rebalancing.put, event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))
+        assert consumer._core._rebalancing._under_way is None
         with consumer:
             wait_until(lambda: consumer.connected == tuple(PARTITIONS))
 
@@ -132,16 +126,7 @@ def test_an_event_that_comes_while_the_consumer_opens_is_carried_out_when_it_is_
 
     async def open_slowly(session):
         await open_session(session)
-        await in_thread(carry_out, "tests-slowly")
-
-    def carry_out():
-        rebalancing = consumer._rebalancing
-        wait_until(lambda: rebalancing._events or rebalancing._under_way)
-        later = threading.Event()
-        process_scheduler().after(0, later.set, "what comes later")
-        assert later.wait(5)
-        if rebalancing._under_way is not None:
-            rebalancing._under_way.ended.result(5)
+        await until(lambda: consumer._core._rebalancing._events)
 
     monkeypatch.setattr(GroupSession, "open", open_slowly)
     script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))])
@@ -164,7 +149,7 @@ def test_a_partition_stays_until_its_batch_is_confirmed(brokers):
         with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
             batch = consumer.fetch()
             script.append(beat_with(event_of(brokers, 2, EventType.ONLY_DISCONNECT, where)))
-            wait_until(lambda: consumer._state.cache._leaving)
+            wait_until(lambda: consumer._core.state.cache._leaving)
             wait_for_heartbeats(master, 3)
             assert not answers(master, 2)
             assert consumer.confirm(batch).offset == 28
@@ -175,13 +160,13 @@ def test_a_partition_stays_until_its_batch_is_confirmed(brokers):
 def test_nobody_polls_for_events(monkeypatch):
     """TubeMQ's Go client keeps a processor busy with that."""
     begun = []
-    begin = Rebalancing._begin
+    begin = Rebalancing.begin
 
     def counted(rebalancing):
         begun.append(rebalancing)
         begin(rebalancing)
 
-    monkeypatch.setattr(Rebalancing, "_begin", counted)
+    monkeypatch.setattr(Rebalancing, "begin", counted)
     with ScriptedMaster() as master, TubeMQClient(config_for(master, heartbeat_period_ms=10)) as client:
         with client.group_consumer(TOPIC):
             master.wait_for(Method.CONSUMER_HEARTBEAT, 20)

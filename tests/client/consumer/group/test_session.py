@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from testkit.connections import opened_connections
 from testkit.sessions import opened
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat, member_registered, token
 from tests.protocol.vectors import build, named
@@ -16,8 +17,8 @@ from tubemq_spark.client.master import identity
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.loop import run
-from tubemq_spark.net.pool import ChannelPool
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.partition_strings import PartitionInfo
 from tubemq_spark.protocol.pb import master_pb2
@@ -30,8 +31,8 @@ EVENT = RebalanceEvent(47, EventType.ONLY_CONNECT, (HERE, THERE))
 
 @pytest.fixture
 def connections():
-    with ChannelPool(1_000) as pool:
-        yield pool.connections
+    with opened_connections(1_000) as connections:
+        yield connections
 
 
 class Member:
@@ -92,9 +93,9 @@ def test_an_event_is_passed_on_and_answered_once_with_all_that_is_held(connectio
         with opened(member.session):
             wait_until(lambda: member.events)
             member.held = [HERE, THERE]
-            member.session.report(*member.events)
+            loop.call_soon(member.session.report, *member.events)
             sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 2)[1]
-            member.session.report()
+            loop.call_soon(member.session.report)
             after = master.wait_for(Method.CONSUMER_HEARTBEAT, 3)[2]
 
     assert member.events == [EVENT]
@@ -119,7 +120,7 @@ def test_events_that_ended_together_are_answered_one_by_one_each_with_all_that_i
         with opened(member.session):
             master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
             for number in (47, 48):
-                member.session.report(dataclasses.replace(EVENT, rebalance_id=number))
+                loop.call_soon(member.session.report, dataclasses.replace(EVENT, rebalance_id=number))
             ended.set()
             sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 3)
     told = [(item.event.rebalanceId, item.reportSubscribeInfo) for item in sent[1:3]]
@@ -132,7 +133,7 @@ def test_an_answer_that_was_not_heard_is_repeated(connections):
         member = Member(connections, master, heartbeat_period_ms=20)
         with opened(member.session):
             wait_until(lambda: member.events)
-            member.session.report(*member.events)
+            loop.call_soon(member.session.report, *member.events)
             sent = master.wait_for(Method.CONSUMER_HEARTBEAT, 4)
     assert [item.event.rebalanceId for item in sent[1:4]] == [47, 47, 0]
     assert [item.reportSubscribeInfo for item in sent[1:3]] == [True, True]
@@ -144,7 +145,7 @@ def test_a_report_that_was_not_heard_is_repeated(connections):
         member = Member(connections, master, heartbeat_period_ms=60_000)
         with opened(member.session):
             master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
-            member.session.report()
+            loop.call_soon(member.session.report)
             for count in (2, 3, 4):
                 sent = master.wait_for(Method.CONSUMER_HEARTBEAT, count)
                 member.session.refresh_soon()

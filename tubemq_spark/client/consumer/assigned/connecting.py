@@ -1,35 +1,29 @@
 """Taking partitions and giving them up, as the user of an assigned consumer or the master says.
 
-For each partition there is one lock of *intent*: of two threads that connect to it, or of which one connects
+For each partition there is one lock of *intent*: of two tasks that connect to it, or of which one connects
 and one disconnects, the second waits for the first. It is taken before the partition's own lock.
 """
 
+import asyncio
 import logging
-import threading
 import time
 from typing import Final
 
-from tubemq_spark.client.background import InBackground
-from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.consumer.assigned.session import AssignedSession
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
+from tubemq_spark.client.consumer.registering import register
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.values import ConsumedPosition
 from tubemq_spark.client.master.balance import Layout
-from tubemq_spark.client.steps import Pause, Steps, run, wait_for
+from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import TopicPartition, alone_in_store
-from tubemq_spark.net.deadline import Clock, Deadline
-from tubemq_spark.net.retry import REGISTER_MS, SLEEP, FixedPauses, Wait, with_retries
 from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS: Final = 2
-_LOOK_S: Final = 0.1
-"""How often what gives a partition up in the background looks whether another one still does."""
 _QUIET_MS: Final = 5_000
 """How long a partition is not asked for again after a refusal that another attempt does not mend."""
 _LASTING: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.CERTIFICATE_FAILURE})
@@ -41,110 +35,97 @@ class Connecting:
     def __init__(
         self,
         state: ConsumerState,
+        tasks: OwnedTasks,
         reader: Reader,
         session: AssignedSession,
         *,
-        follow_resets: bool = False,
-        wait: Wait = SLEEP,
-        clock: Clock = time.monotonic,
+        follow_resets: bool,
     ) -> None:
         """Create it for one consumer, with no partition connected.
 
         Args:
             state: the consumer's partitions.
-            reader: what they share.
+            tasks: those of the consumer.
+            reader: what the partitions share.
             session: tells of partitions and of resets.
             follow_resets: whether an administrator may move the group behind the last messages.
-            wait: how to wait between two attempts to register.
-            clock: for the quiet time after a refusal.
         """
         self._state = state
+        self._tasks = tasks
         self._reader = reader
         self._session = session
         self._follow_resets = follow_resets
-        self._wait = wait
-        self._clock = clock
-        self._intents: dict[TopicPartition, threading.Lock] = {}
-        self._giving_up: InBackground | None = None
+        self._intent_locks: dict[TopicPartition, asyncio.Lock] = {}
+        self._giving_up: asyncio.Task[None] | None = None
+        """What gives up partitions that cannot be read any more; the last one, if it has ended."""
         self._refused: dict[TopicPartition, tuple[float, TubeMQError]] = {}
 
-    def connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
+    async def connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
         """Register a partition at its broker; see ``AssignedConsumer.connect``."""
         if offset is not None:
             require_aligned(offset, str(partition))
-        with self._intent(partition):
+        async with self._intent_lock(partition):
             connected = self._connected_at(partition, offset)
             if connected is not None:
                 return connected
             self._check_quiet(partition)
-            new = self._make(partition)
-            with new.lock:
-                try:
-                    position = self._register(new, offset)
-                    self._state.add(new, position)
-                except BaseException:
-                    # Also after Ctrl-C and after errors: the broker may have carried the request out.
-                    run(self._state.releasing(new))
-                    raise
+            # It only counts without an offset, and goes out only then: a broker would follow it.
+            status = ReadStatus.STORED_OR_EARLIEST
+            if not self._state.cache.registered(partition):
+                status = self._state.config.consumer.consume_position.read_status
+            try:
+                position = await register(self._state, self._make(partition), offset, status)
+            except RpcError as error:
+                if error.code in _LASTING:
+                    self._refused[partition] = asyncio.get_running_loop().time(), error
+                raise
             return ConsumedPosition(position.current, position.latest, time.time())
 
-    def disconnect(self, partition: TopicPartition) -> bool:
+    async def disconnect(self, partition: TopicPartition) -> bool:
         """Give a partition up, after its batch was confirmed or ``rebalance_wait_ms`` have passed.
 
         Returns:
             Whether it was connected.
         """
-        return run(self.disconnecting(partition))
+        async with self._intent_lock(partition):
+            await self._state.wait_for_batches([partition])
+            return await self._give_up(partition)
 
-    def disconnecting(self, partition: TopicPartition) -> Steps[bool]:
-        """Give a partition up, as ``disconnect`` does."""
-        intent = self._intent(partition)
-        yield from _taken(intent)
-        try:
-            yield from self._state.waiting_for_batches([partition])
-            return (yield from self._give_up(partition))
-        finally:
-            intent.release()
-
-    def ending(self) -> Steps[None]:
+    async def end(self) -> None:
         """Give everything up, when the consumer is closed; then wait for connects that are under way.
 
         They find it closed and give back what their brokers answer with, or are at the end of their time.
         """
-        yield from self._state.releasing_all()
-        with self._state.changed:
-            intents = list(self._intents.values())
-        for intent in intents:
-            yield from _taken(intent)
-            intent.release()
+        await self._state.release_all()
+        for lock in list(self._intent_locks.values()):
+            async with lock:
+                pass
 
     def follow_master(self) -> None:
         """Give up what cannot be read any more, and follow resets: whenever the master has answered.
 
-        Returns at once: batches, and brokers that are told, are waited for in the background.
+        Returns at once: a task waits for batches, and for brokers that are told.
         """
         if self._session.take_reset():
             self._reset()
-        if self._giving_up is not None and not self._giving_up.ended.done():
+        if self._giving_up is not None and not self._giving_up.done():
             return
         layout = self._session.known_layout
         unsubscribable = [p for p in self._state.held() if not is_subscribable(layout, p)]
         if unsubscribable:
             name = f"giving up partitions of {self._state.client_id}"
-            self._giving_up = InBackground(self._release_unsubscribable(unsubscribable), name).start()
+            self._giving_up = self._tasks.start(
+                self._release_unsubscribable(unsubscribable), name, alone=True
+            )
 
-    def _release_unsubscribable(self, unsubscribable: list[TopicPartition]) -> Steps[None]:
+    async def _release_unsubscribable(self, unsubscribable: list[TopicPartition]) -> None:
         """Give up partitions that the master does not list as subscribable any more."""
-        yield from self._state.waiting_for_batches(unsubscribable)
+        await self._state.wait_for_batches(unsubscribable)
         for partition in unsubscribable:
-            intent = self._intent(partition)
-            yield from _taken(intent)
-            try:
+            async with self._intent_lock(partition):
                 reason = self._not_subscribable(partition)
-                if (yield from self._give_up(partition, reason)):
+                if await self._give_up(partition, reason):
                     logger.warning("%s is given up: %s", partition, reason)
-            finally:
-                intent.release()
 
     def _reset(self) -> None:
         """Continue with the latest messages, because an administrator wants that."""
@@ -155,23 +136,18 @@ class Connecting:
                 self._reader.config.group,
             )
             return
-        with self._state.changed:
-            partitions = list(self._state.connected.values())
-        for partition in partitions:
+        for partition in self._state.connected.values():
             partition.reset()
 
-    def _intent(self, partition: TopicPartition) -> threading.Lock:
-        with self._state.changed:
-            return self._intents.setdefault(partition, threading.Lock())
+    def _intent_lock(self, partition: TopicPartition) -> asyncio.Lock:
+        return self._intent_locks.setdefault(partition, asyncio.Lock())
 
     def _connected_at(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition | None:
         """Return the position of a partition that is connected."""
-        with self._state.changed:
-            self._state.check_open()
-            connected = self._state.connected.get(partition)
-            if connected is None:
-                return None
-            position = self._state.cache.position(partition)
+        self._state.check_open()
+        connected = self._state.connected.get(partition)
+        if connected is None:
+            return None
         if offset not in (None, connected.position):
             raise ConsumeError(
                 "TUBEMQ_CONNECT.ELSEWHERE",
@@ -180,13 +156,13 @@ class Connecting:
                 current=connected.position,
                 asked=offset,
             )
-        return position
+        return self._state.cache.position(partition)
 
     def _check_quiet(self, partition: TopicPartition) -> None:
         refused_at, cause = self._refused.get(partition, (None, None))
         if refused_at is None:
             return
-        ago_ms = int((self._clock() - refused_at) * 1000)
+        ago_ms = int((asyncio.get_running_loop().time() - refused_at) * 1000)
         if ago_ms < _QUIET_MS:
             raise ConsumeError(
                 "TUBEMQ_CONNECT.TOO_EARLY",
@@ -212,28 +188,14 @@ class Connecting:
             own_store=partition.store_id in alone_in_store(layout.partitions),
         )
 
-    def _register(self, new: ConsumerPartition, offset: int | None) -> Position:
-        # It only counts without an offset, and goes out only then: a broker would follow it.
-        status = ReadStatus.STORED_OR_EARLIEST
-        if not self._state.cache.registered(new.partition):
-            status = self._state.config.consumer.consume_position.read_status
-        pauses = FixedPauses(REGISTER_MS, _ATTEMPTS, self._wait)
-        deadline = Deadline.after_ms(self._state.config.rpc_timeout_ms)
-        try:
-            return with_retries(lambda: new.connect(offset, status), pauses, deadline, is_transient=_may_pass)
-        except TubeMQError as error:
-            if isinstance(error, RpcError) and error.code in _LASTING:
-                self._refused[new.partition] = self._clock(), error
-            raise
-
-    def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> Steps[bool]:
+    async def _give_up(self, partition: TopicPartition, reason: TubeMQError | None = None) -> bool:
         """Give a partition up; return whether it was connected. Hold its intent."""
         connected = self._state.connected.get(partition)
         if connected is None:
             return False
-        yield from self._state.taking(connected)
+        await self._state.take(connected)
         try:
-            yield from self._state.releasing(connected, reason)
+            await self._state.release(connected, reason)
         finally:
             connected.lock.release()
         return True
@@ -250,12 +212,3 @@ class Connecting:
 def is_subscribable(layout: Layout, partition: TopicPartition) -> bool:
     """Whether the master lists a partition and says that it can be read."""
     return partition in layout.partitions and partition not in layout.not_subscribable
-
-
-def _taken(intent: threading.Lock) -> Steps[None]:
-    while not intent.acquire(blocking=False):
-        yield from wait_for(Pause(_LOOK_S))
-
-
-def _may_pass(error: TubeMQError) -> bool:
-    return error.retriable and not (isinstance(error, RpcError) and error.code in _LASTING)

@@ -5,8 +5,8 @@ them, and what is held, goes out with the next heartbeat.
 
 Invariants:
 
-- An event is passed on once, under the session's lock. ``on_event`` returns at once: events are carried out
-  elsewhere.
+- An event is passed on once, under the session's lock. ``on_event`` returns at once: another task carries
+  events out.
 - Each event is answered once (``report``), and by then ``held`` must tell what is held because of it. A
   heartbeat that fails is repeated with the same answer: an answer that came twice costs at most one event,
   which the master plans again, and one that never came stops its balancing for minutes.
@@ -84,13 +84,7 @@ class GroupSession(MasterSession):
         self._since_report = 0
 
     def report(self, finished: RebalanceEvent | None = None) -> None:
-        """Tell the master, as soon as possible, what is held, and that an event was carried out.
-
-        Any thread may call it.
-        """
-        self._soon(self._report, finished)
-
-    def _report(self, finished: RebalanceEvent | None) -> None:
+        """Tell the master, as soon as possible, what is held, and that an event was carried out."""
         self._report_wanted = True
         if finished is not None:
             self._finished.append(finished)

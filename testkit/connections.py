@@ -1,0 +1,63 @@
+"""Connections in the process's loop, for tests in threads."""
+
+import contextlib
+from collections.abc import Iterator
+
+from google.protobuf.message import Message
+
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
+from tubemq_spark.net.call import AnyMessage
+from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connections import DEFAULT_CONNECT_TIMEOUT_MS, Connections
+from tubemq_spark.net.process_connections import close_connections
+from tubemq_spark.protocol.constants import Method, ServiceType
+
+
+@contextlib.contextmanager
+def opened_connections(connect_timeout_ms: int = DEFAULT_CONNECT_TIMEOUT_MS) -> Iterator[Connections]:
+    """Yield connections, which are closed at the end of the block."""
+    connections = Connections(connect_timeout_ms)
+    try:
+        yield connections
+    finally:
+        close_connections(connections)
+
+
+@contextlib.contextmanager
+def connected(endpoint: Endpoint, connect_timeout_ms: int | None = None) -> Iterator[Connection]:
+    """Connect to a peer, and close the connection at the end of the block."""
+    with opened_connections() as connections:
+        yield loop.run(connections.get(endpoint, connect_timeout_ms))
+
+
+def submit_call(
+    connection: Connection,
+    service: ServiceType,
+    method: Method,
+    request: Message,
+    response_type: type[AnyMessage],
+    *,
+    timeout_ms: int,
+) -> loop.Submitted[AnyMessage]:
+    """Send a request, and return at once what its answer will be."""
+
+    async def answer() -> AnyMessage:
+        call = connection.start(service, method, request, timeout_ms=timeout_ms, during="asking")
+        await call
+        return call.result(response_type, "asking")
+
+    return loop.submit(answer())
+
+
+def ask(
+    connection: Connection,
+    service: ServiceType,
+    method: Method,
+    request: Message,
+    response_type: type[AnyMessage],
+    *,
+    timeout_ms: int,
+) -> AnyMessage:
+    """Return the answer to a request."""
+    return submit_call(connection, service, method, request, response_type, timeout_ms=timeout_ms).result()

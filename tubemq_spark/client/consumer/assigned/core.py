@@ -1,0 +1,216 @@
+"""A consumer of the partitions that its user names, as coroutines; see ``consumer``."""
+
+import abc
+from collections.abc import Collection, Iterable
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subscribable
+from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
+from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.partition import Reader
+from tubemq_spark.client.consumer.questions import BrokerQuestions
+from tubemq_spark.client.consumer.state import ConsumerState
+from tubemq_spark.client.consumer.upkeep import Upkeep
+from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
+from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+
+
+class AssignedCoreBase(ConsumerCore):
+    """An assigned consumer, directly or through gateways."""
+
+    node: Node | None = None
+    """Which of how many consumers of the group this one is, if that was given."""
+
+    @property
+    @abc.abstractmethod
+    def registered_at(self) -> float | None:
+        """When a master or a gateway last accepted this consumer, in seconds since 1970; None: not yet."""
+
+    @abc.abstractmethod
+    async def partitions(self) -> dict[TopicPartition, bool]:
+        """Return all partitions of the topics, each with whether it can be read now.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.partitions``.
+        """
+
+    async def share(self) -> tuple[TopicPartition, ...]:
+        """Return the partitions that belong to this consumer's node and can be read now; without a node, all.
+
+        Raises:
+            TubeMQError: as ``partitions``.
+        """
+        subscribable = await self.partitions()
+        shared = subscribable if self.node is None else share_of(subscribable, self.node)
+        return tuple(partition for partition in shared if subscribable[partition])
+
+    @abc.abstractmethod
+    async def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
+        """Take a partition; when this is cancelled, it is given back.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.connect``.
+        """
+
+    @abc.abstractmethod
+    async def disconnect(self, partition: TopicPartition) -> bool:
+        """Give a partition up; that is carried out also when its caller waits no more.
+
+        Nothing more of it is handed out from now on.
+
+        Returns:
+            Whether it was connected.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.disconnect``.
+        """
+
+    @abc.abstractmethod
+    def status(self) -> dict[TopicPartition, PartitionStatus]:
+        """Return what is known about each partition; asks no server."""
+
+
+class AssignedCore(AssignedCoreBase):
+    """Holds the partitions that its user connects it to."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        connections: Connections,
+        subscription: Subscription,
+        user_code: UserCode,
+        *,
+        node: Node | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        follow_resets: bool = False,
+        client_id: str | None = None,
+    ) -> None:
+        """Reach no server; may be called in any thread.
+
+        Args:
+            config: the settings.
+            connections: those of the consumer's loop.
+            subscription: the topics, with the message types that are wanted.
+            user_code: where functions of the user are called.
+            node: which of how many consumers of the group this one is.
+            on_loss: what to do about records that are gone or damaged.
+            follow_resets: whether the partitions go behind their last messages when an administrator wants
+                the group to.
+            client_id: the name under which servers know it; by default a new one. A consumer with the name of
+                one that holds a partition takes that over.
+        """
+        super().__init__(config, subscription, user_code, on_loss)
+        self.node = node
+        state = self.state
+        self._session = session = AssignedSession(
+            config,
+            connections,
+            subscription,
+            self.control,
+            node=node,
+            partitions=state.held,
+            on_news=lambda: self._connecting.follow_master(),  # noqa: PLW0108 (it is made below)
+            client_id=client_id,
+        )
+        reader = Reader(config, connections, session, self.control, self.tell_loss, session.endpoint_of)
+        self.questions = BrokerQuestions(config, connections, lambda: session.visit_token)
+        self._connecting = Connecting(state, self.tasks, reader, session, follow_resets=follow_resets)
+        self._leases = Upkeep(state, reader)
+        state.client_id = session.client_id
+
+    @property
+    def registered_at(self) -> float | None:
+        """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
+        return self._session.registered_at
+
+    async def partitions(self) -> dict[TopicPartition, bool]:
+        """Return all partitions of the topics, each with whether it can be read now.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.partitions``.
+        """
+        self.state.check_open()
+        await self._session.refresh_layout()
+        layout = self._session.known_layout
+        return {partition: is_subscribable(layout, partition) for partition in layout.partitions}
+
+    async def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
+        """Take a partition; when this is cancelled, it is given back.
+
+        Raises:
+            TubeMQError: as ``AssignedConsumer.connect``.
+        """
+        self.state.check_open()
+        if partition not in self._session.known_layout.partitions:
+            await self._session.refresh_layout()
+        return await self._connecting.connect(partition, offset)
+
+    async def disconnect(self, partition: TopicPartition) -> bool:
+        """Give a partition up; that is carried out also when its caller waits no more.
+
+        Nothing more of it is handed out from now on.
+
+        Returns:
+            Whether it was connected.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.state.check_open()
+        self.state.cache.hold_back([partition])
+        return await self.carry_out(self._connecting.disconnect(partition), f"disconnecting {partition}")
+
+    def status(self) -> dict[TopicPartition, PartitionStatus]:
+        """Return what is known about each partition; asks no server."""
+        layout = self._session.known_layout
+        return statuses(self.state, layout.partitions, layout.not_subscribable)
+
+    async def _start(self) -> None:
+        try:
+            await self._session.open()
+            await self._session.refresh_layout()
+        except BaseException:
+            await self._session.close()
+            raise
+
+    async def _maintain(self) -> None:
+        await self._leases.run()
+
+    async def _give_up(self) -> None:
+        self._session.stop_heartbeats()
+        await self._connecting.end()
+
+    async def _end(self) -> None:
+        await self._session.close()
+
+
+def statuses(
+    state: ConsumerState, partitions: Iterable[TopicPartition], not_subscribable: Collection[TopicPartition]
+) -> dict[TopicPartition, PartitionStatus]:
+    """Return what is known about each partition.
+
+    Args:
+        state: what the consumer holds.
+        partitions: those that the master lists.
+        not_subscribable: those of them that cannot be read now.
+    """
+    positions, troubles = state.cache.positions(), state.troubles
+    states = {partition: state.cache.state(partition) for partition in positions}
+    listed = set(partitions)
+    by_partition: dict[TopicPartition, PartitionStatus] = {}
+    for partition in sorted({*listed, *positions, *troubles}):
+        position = positions.get(partition)
+        by_partition[partition] = PartitionStatus(
+            subscribable=partition in listed and partition not in not_subscribable,
+            connected=position is not None,
+            state=states.get(partition),
+            offset=None if position is None else position.offset,
+            latest=None if position is None else position.latest,
+            heard_at=None if position is None else position.heard_at,
+            trouble=troubles.get(partition),
+        )
+    return by_partition

@@ -1,0 +1,456 @@
+"""What consumers of all kinds do, as coroutines of one event loop: their life, and the way of a batch.
+
+A consumer is in one of these states; it never goes back:
+
+========  ====================================================================================================
+state     meaning
+========  ====================================================================================================
+new       made; nothing was asked of any server. ``open`` may be tried again when it failed
+open      registered at the master, which knows its topics and what it holds; ``stop`` ends only fetching
+closed    given up everything; every call but ``close`` is refused
+========  ====================================================================================================
+
+Invariants:
+
+- The loop is the one in which the consumer was opened. Only ``stop`` and ``begin_to_close`` may be called
+  from elsewhere: they leave a mark, and a note for the loop.
+- A core owns its tasks: upkeep, fetches, confirmations, moves, and its closing, which waits for all others.
+- ``closing`` is one task, begun once. When the loop ends before that, as ``asyncio.run`` does with what its
+  coroutine has left open, the upkeep is cancelled, and closes the consumer as its last act.
+- Faces hold the core, and it never holds them: one that its user drops is collected, and closes the core.
+"""
+
+import abc
+import asyncio
+import contextlib
+import datetime
+import functools
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.fetching import Fetching, not_held
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.line import FetchLine
+from tubemq_spark.client.consumer.questions import Questions, offsets_of_time
+from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.reader_names import check_consumer_group
+from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.tasks import OwnedTasks
+from tubemq_spark.errors import ConsumeError
+from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
+from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.offsets.units import require_aligned, rows_between
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.settings.fields import bad_setting
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+
+class ConsumerCore(abc.ABC):
+    """A consumer of either kind, directly or through gateways."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        user_code: UserCode,
+        on_loss: LossPolicy = fail_on_loss,
+        fetching: Callable[[ConsumerState], Fetching] = Fetching,
+    ) -> None:
+        """Reach no server; may be called in any thread.
+
+        Args:
+            config: the settings.
+            subscription: the topics, with the message types that are wanted.
+            user_code: where functions of the user are called.
+            on_loss: what to do about records that are gone or damaged.
+            fetching: makes what fetches and confirms.
+        """
+        check_consumer_group(config.group, config.reader_groups)
+        self.control = FlowControl()
+        self.state = ConsumerState(config, subscription, self.control)
+        self.user_code = user_code
+        self.tasks = OwnedTasks()
+        self.fetching = fetching(self.state)
+        self.line = FetchLine(self.fetching, self.tasks)
+        self.state.changes.listener = self.line.look_soon
+        self.questions: Questions
+        self._on_loss = on_loss
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open_lock = asyncio.Lock()
+        self._upkeep: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    # Life.
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the consumer belongs to a loop, which it does from ``open`` on."""
+        return self._loop is not None
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process is a fork of the one that the consumer belongs to."""
+        return os.getpid() != self.state.owner
+
+    def check_process(self) -> None:
+        """Do nothing in the process that the consumer belongs to.
+
+        Raises:
+            ConsumeError: this is another one.
+        """
+        if self.inherited:
+            raise ConsumeError(
+                "TUBEMQ_CONSUMER_FORKED",
+                code=int(ErrCode.CLIENT_SHUTDOWN),
+                owner=self.state.owner,
+                process=os.getpid(),
+            )
+
+    def enter(self) -> None:
+        """Bind the consumer to the loop that runs.
+
+        Raises:
+            ConsumeError: another loop was first.
+        """
+        running = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = running
+        elif self._loop is not running:
+            raise ConsumeError(
+                "TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=self.state.config.group
+            )
+
+    async def open(self) -> None:
+        """Register at the master, and begin to keep what is held; when it is cancelled, nothing is left.
+
+        Raises:
+            ConsumeError: the consumer is open already, or closed.
+            TubeMQError: the master refuses, or none answered.
+        """
+        self.enter()
+        self.user_code.name = self.state.client_id
+        async with self._open_lock:
+            if self.state.life is not Life.NEW:
+                raise self.state.refusal()
+            await self._start()
+            if self._closing is not None:  # begun in between
+                await self._end()
+                raise self.state.refusal()
+            self.state.life = Life.OPEN
+            self._upkeep = asyncio.create_task(self._keep(), name=f"upkeep of {self.state.client_id}")
+
+    def stop(self) -> None:
+        """Fetch nothing more, and wake those that wait for batches; any code may call it."""
+        self.state.stopped = True
+        self._post(self.state.changes.note)
+
+    def begin_to_close(self) -> None:
+        """Close the consumer in its loop; returns at once, any code may call it."""
+        self.state.stopped = True
+        if self._loop is None:
+            self.state.life = Life.CLOSED
+        self._post(self._begin_to_close)
+
+    async def close(self, timeout: float | None = None) -> bool:
+        """Give everything up and leave the master; return whether that has ended in time.
+
+        When it is cancelled, or its time is over, closing goes on. A callback of the consumer does not wait.
+        """
+        if self._loop is None:
+            self.state.life = Life.CLOSED
+            return True
+        self.enter()
+        closing = self._begin_to_close()
+        if self.user_code.is_current():
+            return False
+        await asyncio.wait([closing], timeout=timeout)
+        return closing.done()
+
+    def _post(self, call: Callable[[], object]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(call)
+
+    def _begin_to_close(self) -> "asyncio.Task[None]":
+        if self._closing is None:
+            name = f"closing {self.state.client_id}"
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name=name)
+        return self._closing
+
+    async def _close(self) -> None:
+        self.state.stopped = True
+        was_open = self.state.life is Life.OPEN
+        self.state.end()
+        if not was_open:
+            return  # ``open`` ends what it has begun
+        if self._upkeep is not None and self._upkeep is not asyncio.current_task():
+            self._upkeep.cancel()
+            await asyncio.wait([self._upkeep])
+        try:
+            await self._give_up()
+        except Exception:
+            # The master is to be left all the same.
+            logger.warning("%s could not give everything up", self.state.client_id, exc_info=True)
+        finally:
+            await self.tasks.cancel()
+            await self.state.releases.ended()
+            await self._end()
+            await self.user_code.end()
+
+    async def _keep(self) -> None:
+        """Do what a consumer does beside its user's calls, until it closes."""
+        try:
+            await self._maintain()
+        finally:
+            if self._closing is None:  # the loop ends, and waits for no task but those that it has now
+                self._closing = asyncio.current_task()
+                await self._close()
+
+    @abc.abstractmethod
+    async def _start(self) -> None:
+        """Register; after an error or a cancellation, as if never called."""
+
+    @abc.abstractmethod
+    async def _maintain(self) -> None:
+        """Renew leases and do what else is due each period; cancelled when the consumer closes."""
+
+    @abc.abstractmethod
+    async def _give_up(self) -> None:
+        """End what else goes on, and give up all partitions; nothing is fetched any more."""
+
+    @abc.abstractmethod
+    async def _end(self) -> None:
+        """Leave the master or the gateway; errors are only logged."""
+
+    async def carry_out(self, coroutine: Coroutine[Any, Any, Value], name: str) -> Value:
+        """Return what a coroutine returns, which is carried out also when its caller waits no more.
+
+        Raises:
+            ConsumeError: the consumer was closed before it had ended.
+        """
+        task = self.tasks.start(coroutine, name)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and self.state.life is Life.CLOSED:
+                raise self.state.refusal() from None
+            raise
+
+    # What is known without waiting.
+
+    def positions(self) -> dict[TopicPartition, ConsumedPosition]:
+        """Return where the partitions that are held stand, as this consumer has heard."""
+        return self.state.cache.positions()
+
+    def committed(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return where the group stands in partitions that are held, in index bytes; by default in all.
+
+        Raises:
+            ConsumeError: a partition is not held.
+            OptionError: something else than partitions was given.
+        """
+        positions = self.state.cache.positions()
+        names = positions if partitions is None else several(partitions)
+        for partition in names:
+            if partition not in positions:
+                raise not_held(partition)
+        return {partition: positions[partition].offset for partition in names}
+
+    def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
+        """Fetch nothing of one or several partitions until they are resumed, also if they come only later.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+            OptionError: something else than partitions was given.
+        """
+        self.state.check_open()
+        self.state.cache.pause(several(partitions))
+        self.state.changes.note()
+
+    def resume(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
+        """Fetch one or several partitions again; by default all that were paused.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+            OptionError: something else than partitions was given.
+        """
+        self.state.check_open()
+        self.state.cache.resume(None if partitions is None else several(partitions))
+        self.state.changes.note()
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """Return what was paused, whether it is held or not."""
+        return self.state.cache.paused
+
+    def missed_heartbeats(self) -> dict[Endpoint, int]:
+        """Return the brokers that do not renew leases now, each with how many heartbeats it missed."""
+        return dict(self.state.missed)
+
+    def consume_status(self) -> ConsumeStatus:
+        """Return whether messages can be had now, and if not, why."""
+        return self.state.cache.status()
+
+    # Messages.
+
+    async def fetch(self, timeout_ms: int | None, *, patient: bool = False) -> Batch | None:
+        """Return the next batch; None: there was none in time. Cancelling it loses nothing.
+
+        Args:
+            timeout_ms: how long to wait, -1: for ever. By default ``ready_wait_ms``.
+            patient: whether to wait a moment longer while a partition is fetched that was not looked at.
+
+        Raises:
+            TubeMQError: as ``Consumer.fetch``.
+        """
+        self.state.check_fetch()
+        if timeout_ms is None:
+            timeout_ms = self.state.config.consumer.ready_wait_ms
+        return await self.line.fetch(
+            None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000, patient=patient
+        )
+
+    def put_back(self, batch: Batch) -> None:
+        """Take a batch back that did not reach its user; it comes again."""
+        self.fetching.take_back(batch)
+
+    async def confirm(self, context: str, *, consumed: bool) -> Confirmed:
+        """Confirm a batch or roll it back; that is carried out also when its caller waits no more.
+
+        Raises:
+            TubeMQError: as ``Consumer.confirm``.
+        """
+        self.state.check_open()
+        return await self.carry_out(
+            self.fetching.end_batch(context, consumed=consumed), f"confirming {context}"
+        )
+
+    # Partitions.
+
+    async def wait_until_ready(self, timeout_ms: int) -> bool:
+        """Wait until at least one partition is held, -1: for as long as that takes; return whether one is.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        state = self.state
+
+        def is_ready() -> bool:
+            state.check_running()
+            return bool(state.connected)
+
+        try:
+            async with asyncio.timeout(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000):
+                await state.changes.until(is_ready)
+        except TimeoutError:
+            return is_ready()
+        return True
+
+    async def seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
+        """Move a partition that is held; that is carried out also when its caller waits no more.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek``.
+        """
+        self.state.check_open()
+        if not isinstance(target, Edge):
+            require_aligned(target, str(partition))
+        return await self.carry_out(self.fetching.seek(partition, target), f"moving {partition}")
+
+    async def seek_all(
+        self, targets: Mapping[TopicPartition, int | Edge]
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Move partitions, one after the other.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek``.
+        """
+        return {partition: await self.seek(partition, target) for partition, target in targets.items()}
+
+    async def seek_to_edge(
+        self, edge: Edge, partitions: TopicPartition | Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Move partitions to an end of their logs; by default all that are held.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek_to_beginning``.
+        """
+        return await self.seek_all(dict.fromkeys(self.committed(partitions), edge))
+
+    async def seek_to_time(
+        self,
+        time: datetime.datetime | int,
+        partitions: TopicPartition | Iterable[TopicPartition] | None,
+    ) -> dict[TopicPartition, ConsumedPosition]:
+        """Move partitions to the messages of a time and later.
+
+        Raises:
+            TubeMQError: as ``Consumer.seek_to_time``.
+        """
+        self.state.check_open()
+        time_zone = self.state.config.message_time_zone
+        return await self.seek_all(
+            await offsets_of_time(self.questions, self._places(partitions), time, time_zone)
+        )
+
+    async def lag(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, int | None]:
+        """Return how many messages follow the group's position; None: the broker does not answer.
+
+        Raises:
+            TubeMQError: as ``Consumer.lag``.
+        """
+        self.state.check_open()
+        places, positions = self._places(partitions), self.committed()
+        bounds = await self.questions.bounds(
+            {partition.store_id: endpoint for partition, endpoint in places.items()}
+        )
+        ends = bounds.by_store
+        return {
+            partition: rows_between(
+                positions[partition], max(positions[partition], ends[partition.store_id].latest)
+            )
+            if partition.store_id in ends
+            else None
+            for partition in places
+        }
+
+    def _places(
+        self, partitions: TopicPartition | Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, Endpoint]:
+        """Return the brokers of partitions that are held."""
+        brokers = {partition: self.state.endpoint_of(partition) for partition in self.committed(partitions)}
+        return {partition: endpoint for partition, endpoint in brokers.items() if endpoint is not None}
+
+    async def tell_loss(self, loss: LossRecord) -> None:
+        """Ask ``on_loss`` what to do about records that are gone or damaged; what it raises is passed on."""
+        if self._on_loss is fail_on_loss:
+            fail_on_loss(loss)
+        else:
+            await self.user_code.call("on_loss", functools.partial(self._on_loss, loss))
+
+
+def several(partitions: TopicPartition | Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """Return one or several partitions as a tuple.
+
+    Raises:
+        OptionError: something else was given.
+    """
+    # A partition is a tuple itself, and a text is something to iterate over.
+    names = (partitions,) if isinstance(partitions, TopicPartition | str) else tuple(partitions)
+    for name in names:
+        if not isinstance(name, TopicPartition):
+            raise bad_setting("partitions", repr(name), "partitions, each a TopicPartition")
+    return names

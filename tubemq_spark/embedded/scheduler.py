@@ -1,0 +1,96 @@
+"""Periodic tasks of a server: one thread and one heap.
+
+The thread begins with the first task and ends with ``close``. The lock guards the heap, and is not held while
+a task runs. Nothing that a task raises ends the thread, ``SystemExit`` neither: the other tasks are there.
+"""
+
+import dataclasses
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Task:
+    """A function that is called until it is cancelled; ``Scheduler.every`` returns one."""
+
+    function: Callable[[], None]
+    period_s: float
+    name: str
+    active: bool = True
+
+    def cancel(self) -> None:
+        """Stop calling it; a call that has begun ends by itself."""
+        self.active = False
+
+
+class Scheduler:
+    """Runs tasks in one thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Task]] = []
+        """When each task is due, on the monotonic clock."""
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def every(self, period_ms: float, function: Callable[[], None], name: str) -> Task:
+        """Call ``function`` every ``period_ms``, first after one period; its exceptions are logged.
+
+        The next call is a period after the function returned.
+
+        Raises:
+            RuntimeError: no thread is left.
+        """
+        task = Task(function, period_ms / 1000, name)
+        with self._changed:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="tubemq-scheduler", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._push(task)
+            self._changed.notify()
+        return task
+
+    def close(self) -> None:
+        """Cancel all tasks and wait until the thread is gone; a task may call this, too."""
+        with self._changed:
+            self._closed = True
+            self._heap.clear()
+            self._changed.notify()
+        if self._thread not in (None, threading.current_thread()):
+            self._thread.join()
+
+    def _push(self, task: Task) -> None:
+        if task.active and not self._closed:
+            heapq.heappush(self._heap, (time.monotonic() + task.period_s, next(self._numbers), task))
+
+    def _run(self) -> None:
+        while (task := self._wait_for_next()) is not None:
+            try:
+                task.function()
+            except BaseException:
+                # A task that fails must not stop the others, nor itself; also with sys.exit().
+                logger.warning("%s failed", task.name, exc_info=True)
+            with self._changed:
+                self._push(task)
+            del task
+
+    def _wait_for_next(self) -> Task | None:
+        """Wait for a task that is due and remove it from the heap; None ends the thread."""
+        with self._changed:
+            while not self._closed:
+                wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
+                if wait_s is not None and wait_s <= 0:
+                    task = heapq.heappop(self._heap)[2]
+                    if task.active:
+                        return task
+                else:
+                    self._changed.wait(wait_s)
+            return None
