@@ -2,23 +2,44 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 import simloom
+from google.protobuf.message import Message
 
 from simulation import chance
 from simulation.master import Directory, MasterModel
 from simulation.scene import Scene
 from simulation.server import Server
 from testkit.broker_model import BrokerModel, Entry, Held, Limits, Store
-from tubemq_spark.model import Endpoint, StoreId, TopicPartition
+from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, StoreId, TopicPartition
 from tubemq_spark.protocol import topic_strings
-from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT, DEFAULT_MASTER_PORT
+from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT, DEFAULT_MASTER_PORT, Method, OpType
+from tubemq_spark.protocol.payload import encode_payload
+from tubemq_spark.protocol.pb import broker_pb2
 
 TOPIC: Final = "demo"
 _TOKEN_S: Final = 10.0
 """How long a visit token is handed out; TubeMQ's masters do it for minutes."""
+
+
+_SAVED_EACH_S: Final = 5.0
+"""How often a broker writes down where groups stand."""
+
+
+class Move(NamedTuple):
+    """That a group stands elsewhere, in index bytes."""
+
+    group: str
+    partition: TopicPartition
+    how: str
+    """``register``, ``unregister``, ``fetch``, ``commit`` or ``crash``."""
+    client_id: str
+    before: int
+    after: int
+    is_late: bool
+    """Whether a request did it that came in behind later ones."""
 
 
 class Broker:
@@ -49,17 +70,37 @@ class Broker:
             flaw = self._flaws.setdefault((store, number), self._draw_flaw())
             log.entries[-1] = dataclasses.replace(log.entries[-1], **flaw)
 
+    def store(self, topic: str, partition_id: int, value: bytes, message_type: str) -> int:
+        """Store a message, flawed perhaps; return the number of its entry."""
+        log = self.model.stores[StoreId(topic, self.id, partition_id // PARTITIONS_PER_STORE)]
+        payload, flaw = encode_payload(value, None, message_type), self._draw_flaw()
+        log.entries.append(
+            Entry(
+                partition_id,
+                payload.data,
+                log.next_id(partition_id),
+                flaw.get("readable", True),
+                flaw.get("sound", True),
+                payload.flag,
+                message_type,
+            )
+        )
+        return len(log.entries) - 1
+
     def flush(self) -> None:
         """Write to disk what is in memory only."""
         for log in self.model.stores.values():
             log.flushed = len(log.entries)
+        self.model.save()
 
     def move(self) -> None:
         """Run on another host from now on, with the same disk; leases are gone."""
         self.flush()
         self.server.crash()
         self._moves += 1
+        drops_late = self.server.drops_late
         self.server = Server(self._world, f"broker{self.id}-{self._moves}", DEFAULT_BROKER_PORT, self.model)
+        self.server.drops_late = drops_late
 
     def flawed(self, store: int, kind: str) -> set[int]:
         """Return which entries of a store were never "sound", or never "readable"."""
@@ -74,13 +115,28 @@ class Broker:
 
 
 class _LoggedModel(BrokerModel):
-    """A broker that remembers which entries a crash took."""
+    """A broker that tells of what crashes take, and of groups that move."""
 
     def __init__(self, logs: dict[StoreId, Store], partitions: int, limits: Limits, broker_id: int) -> None:
         super().__init__(logs, partitions, limits, broker_id)
         self.lost: collections.defaultdict[StoreId, set[int]] = collections.defaultdict(set)
         self.lost_entries: list[tuple[StoreId, int, Entry]] = []
         """What a crash took of what producers have sent, with its place."""
+        self.is_late = False
+        self.on_move: Callable[[Move], object] | None = None
+        """Is told of each move of a group, and before messages are taken by a crash."""
+        self._saved: dict[Held, int] = {}
+        self._saved_at = 0.0
+
+    def save(self) -> None:
+        """Write down where groups stand."""
+        self._saved_at = self.now
+        self._saved = {key: holding.committed for key, holding in self.holdings.items() if holding.recorded}
+
+    def answer(self, method: Method, body: bytes | memoryview) -> Message:
+        if self.now >= self._saved_at + _SAVED_EACH_S:
+            self.save()
+        return super().answer(method, body)
 
     def live_leases(self, now: float) -> list[Held]:
         """Return what is held, and has not timed out."""
@@ -89,12 +145,46 @@ class _LoggedModel(BrokerModel):
         return [key for key in self.leases() if not self.holdings[key].timed_out]
 
     def crash(self, *, gracefully: bool = False) -> None:
+        if self.on_move is not None:
+            self._set_groups_back(self.on_move)
         if not gracefully:
             for store_id, log in self.stores.items():
                 gone = range(log.flushed, len(log.entries))
                 self.lost[store_id].update(gone)
                 self.lost_entries += [(store_id, number, log.entries[number]) for number in gone]
         super().crash(gracefully=gracefully)
+
+    def _set_groups_back(self, on_move: Callable[[Move], object]) -> None:
+        """Set groups back to where they stood when that was written down last."""
+        for key, holding in self.holdings.items():
+            before, holding.committed = holding.committed, self._saved.get(key, 0)
+            holding.recorded = key in self._saved
+            on_move(self._move(key, "crash", "", before, holding.committed))
+
+    def _register_or_unregister(self, request: broker_pb2.RegisterRequestC2B) -> Message:
+        how = "unregister" if request.opType == OpType.UNREGISTER else "register"
+        return self._telling(how, request, super()._register_or_unregister)
+
+    def _get_message(self, request: broker_pb2.GetMessageRequestC2B) -> Message:
+        return self._telling("fetch", request, super()._get_message)
+
+    def _commit(self, request: broker_pb2.CommitOffsetRequestC2B) -> Message:
+        return self._telling("commit", request, super()._commit)
+
+    def _telling(self, how: str, request: Any, carry_out: Callable[[Any], Message]) -> Message:  # noqa: ANN401
+        if self.on_move is None:
+            return carry_out(request)
+        key = request.groupName, request.topicName, request.partitionId
+        holding = self.holdings[key]
+        before, was_recorded = holding.committed, holding.recorded
+        answer = carry_out(request)
+        if was_recorded and holding.committed != before:
+            self.on_move(self._move(key, how, request.clientId, before, holding.committed))
+        return answer
+
+    def _move(self, key: Held, how: str, client_id: str, before: int, after: int) -> Move:
+        partition = TopicPartition(key[1], self.broker_id, key[2])
+        return Move(key[0], partition, how, client_id, before, after, self.is_late and how != "crash")
 
 
 class Cluster(Scene):

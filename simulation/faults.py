@@ -16,6 +16,8 @@ _ANSWERS: Final[dict[Method, type[Message]]] = {
     Method.PRODUCER_HEARTBEAT: master_pb2.HeartResponseM2P,
     Method.PRODUCER_CLOSE: master_pb2.CloseResponseM2P,
     Method.CONSUMER_CLOSE: master_pb2.CloseResponseM2C,
+    Method.CONSUMER_REGISTER: master_pb2.RegisterResponseM2C,
+    Method.CONSUMER_HEARTBEAT: master_pb2.HeartResponseM2C,
     Method.BALANCE_REGISTER: master_pb2.RegisterResponseM2CV2,
     Method.BALANCE_HEARTBEAT: master_pb2.HeartResponseM2CV2,
     Method.BALANCE_PARTITION_META: master_pb2.GetPartMetaResponseM2C,

@@ -35,6 +35,8 @@ class Model(Protocol):
     """The rules of a server, without a network; ``now`` is set before each request."""
 
     now: float
+    is_late: bool
+    """Whether the request has come in behind later ones of the same client."""
 
     def answer(self, method: Method, body: bytes | memoryview) -> Message:
         """Do what a request asks and return the answer, or raise ``RaisedError``."""
@@ -63,9 +65,12 @@ class Exchange:
         self.server = server
         self.request = request
         self._peer = peer
+        self._read_at = server.model.now
 
     def carry_out(self) -> Message | RaisedError:
         """Do what the request asks; return the answer without sending it."""
+        self.server.model.now = asyncio.get_running_loop().time()
+        self.server.model.is_late = self._peer.is_old or self.server.model.now > self._read_at
         try:
             return self.server.model.answer(Method(self.request.method), self.request.body)
         except RaisedError as error:
@@ -111,8 +116,12 @@ class Server:
         self.faults: tuple[Fault, ...] = ()
         """What requests meet at present, ``fault_percent`` of them."""
         self.fault_percent = 0
+        self.drops_late = False
+        """Whether requests of a connection are lost for which its client has made another one."""
         self.received: list[Received] = []
         self.peers: list[_Peer] = []
+        self.newest: dict[object, _Peer] = {}
+        """The last connection of each host."""
         self.task = self.host.spawn(self._serve)
 
     def freeze(self) -> None:
@@ -147,6 +156,8 @@ class Server:
 
     def handle(self, peer: "_Peer", request: rpc.Request) -> None:
         """Answer a request, or not."""
+        if self.drops_late and peer.is_old:
+            return
         self.model.now = asyncio.get_running_loop().time()
         self.received.append(Received(self.model.now, Method(request.method), bytes(request.body)))
         exchange = Exchange(self, peer, request)
@@ -174,10 +185,17 @@ class _Peer(asyncio.Protocol):
         """Answers that are to be sent together; None: each is sent alone."""
         self.is_silent = False
 
+    @property
+    def is_old(self) -> bool:
+        """Whether its client has made another connection since."""
+        return self._server.newest[self._host] is not self
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self._host = transport._peer.owner  # type: ignore[attr-defined] # noqa: SLF001
         self._server.peers.append(self)
+        self._server.newest[self._host] = self
         if self._server.frozen:
             transport.pause_reading()
 

@@ -45,19 +45,19 @@ async def drop_connections(scene: Scene) -> None:
 
 async def reset_connections(scene: Scene) -> None:
     """End the connections of a server by force."""
-    scene.world.net.reset_connections(scene.client, scene.any_server().host)
+    scene.world.net.reset_connections(scene.any_client(), scene.any_server().host)
 
 
 async def slow_down(scene: Scene) -> None:
     """Make the way to a server and back slow."""
-    server = scene.any_server()
-    scene.set_delay(server, 0.1, chance.between(0.2, 8.0))
+    server, client = scene.any_server(), scene.any_client()
+    scene.set_delay(server, 0.1, chance.between(0.2, 8.0), client)
     await last()
-    scene.set_delay(server, 0.0005, 0.02)
+    scene.set_delay(server, 0.0005, 0.02, client)
 
 
 async def cut(scene: Scene) -> None:
-    """Drop everything between the client and a server."""
+    """Drop everything between a client and a server."""
     await _cut(scene, scene.any_server(), towards=True, back=True)
 
 
@@ -124,8 +124,8 @@ async def inflict(scene: AnyScene, kinds: Sequence[Trouble[AnyScene]]) -> AsyncG
 
 
 async def _cut(scene: Scene, server: Server, *, towards: bool, back: bool) -> None:
-    net = scene.world.net
-    ways = [(scene.client, server.host)] * towards + [(server.host, scene.client)] * back
+    net, client = scene.world.net, scene.any_client()
+    ways = [(client, server.host)] * towards + [(server.host, client)] * back
     for way in ways:
         net.block(*way)
     await last()

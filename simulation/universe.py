@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import secrets
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 from unittest import mock
@@ -12,10 +13,12 @@ from unittest import mock
 import simloom
 from simloom import _loop, _net
 
+from simulation import hosts
 from simulation.scenarios import SCENARIOS
 from simulation.sockets import SocketTransport
 from tubemq_spark.client.master import identity, session
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.connections import Connections
 
 _LONGEST_S: Final = 3_600.0
 """A universe that lasts longer has something that does not end."""
@@ -31,19 +34,31 @@ _SETTINGS: dict[str, Any] = {
 def run(scenario: str, seed: int) -> simloom.RunResult:
     """Run a scenario in the universe of a seed, and return what became of it."""
     session._last_active.clear()  # noqa: SLF001 (it belongs to the process)
+    hosts.begin_universe()
     with (
         mock.patch.object(session, "_speaks_tls", _speaks_no_tls),
         mock.patch.object(identity, "_unique", _client_name),
         mock.patch.object(_net, "SimTransport", SocketTransport),
         mock.patch.object(_loop.SimLoop, "_detect_livelock", _detect_livelock),
+        mock.patch.object(asyncio.Handle, "_run", hosts.run_unless_frozen),
     ):
-        return simloom.run(_main(scenario), seed=seed, raise_on_error=False, **_SETTINGS)
+        try:
+            return simloom.run(_main(scenario), seed=seed, raise_on_error=False, **_SETTINGS)
+        finally:
+            _drop_connections()
 
 
 def spare_the_collector() -> None:
     """Spare the garbage collector what is there before the first universe: it runs often in each."""
     gc.collect()
     gc.freeze()
+
+
+def _drop_connections() -> None:
+    """Drop what hosts that have crashed left open: its finalizers would keep its loop."""
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined] # noqa: SLF001
+        if isinstance((finalizer.peek() or [None])[0], Connections):
+            finalizer.detach()
 
 
 def _client_name() -> str:

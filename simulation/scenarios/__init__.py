@@ -6,6 +6,7 @@ from typing import Final
 import simloom
 
 from simulation.scenarios.connections import connections
+from simulation.scenarios.consumers import consumers
 from simulation.scenarios.masters import masters
 from simulation.scenarios.one_bad_broker import one_bad_broker
 from simulation.scenarios.producers import producers
@@ -14,6 +15,7 @@ from simulation.scenarios.reader import reader
 
 SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
     "connections": connections,
+    "consumers": consumers,
     "masters": masters,
     "one_bad_broker": one_bad_broker,
     "producers": producers,
@@ -21,5 +23,5 @@ SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
     "reader": reader,
 }
 
-COSTLY: Final = {"one_bad_broker": 10}
+COSTLY: Final = {"consumers": 5, "one_bad_broker": 10}
 """Scenarios of which a run of all takes so many times fewer universes, since each costs more."""

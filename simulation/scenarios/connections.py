@@ -37,6 +37,7 @@ class _Echo:
     """A server that answers with what it was asked."""
 
     now = 0.0
+    is_late = False
 
     def answer(self, method: Method, body: bytes | memoryview) -> Message:  # noqa: ARG002
         request = rpc.parse_message(broker_pb2.HeartBeatRequestC2B, body)
