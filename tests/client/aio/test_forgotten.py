@@ -32,6 +32,25 @@ RUNS = {
     "loop = asyncio.new_event_loop(); kept = loop.run_until_complete(forget())": 0,
 }
 
+LAST_LINES = """
+    import asyncio
+    from tubemq_spark.client.aio import AsyncTubeMQClient
+
+    async def use():
+        client = AsyncTubeMQClient.connect("{master}", group="etl")
+        consumer = await client.assigned_consumer("{topic}").open()
+        {last}
+
+    asyncio.run(use())
+    """
+
+
+def run_program(text, server, **parts):
+    program = textwrap.dedent(text).format(master=server.master, topic=TOPIC, **parts)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
 
 @pytest.mark.process
 def test_a_program_ends_while_a_broker_is_silent():
@@ -41,10 +60,16 @@ def test_a_program_ends_while_a_broker_is_silent():
             produce(server, numbered(5), where=partition(1))
             held = server.faults.hold(Method.GET_MESSAGE)
             left = server.faults.delay(Method.CONSUMER_CLOSE, 0)
-            program = textwrap.dedent(PROGRAM).format(master=server.master, topic=TOPIC, run=run)
-            ended = subprocess.run(
-                [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
-            )
+            ended = run_program(PROGRAM, server, run=run)
             assert (ended.returncode, ended.stdout) == (0, "False\n"), ended.stderr
             assert held.hits == 1
             assert left.hits == leaves
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("last", ["del consumer", "await consumer.close(timeout=0)"])
+def test_a_consumer_leaves_whose_closing_has_hardly_begun_when_its_loop_ends(last):
+    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}) as server:
+        left = server.faults.delay(Method.CONSUMER_CLOSE, 0)
+        ended = run_program(LAST_LINES, server, last=last)
+        assert (ended.returncode, left.hits) == (0, 1), ended.stderr

@@ -15,7 +15,7 @@ Invariants:
 - The loop is the one in which the consumer was opened. Only ``stop`` and ``begin_to_close`` may be called
   from elsewhere: they leave a mark, and a note for the loop.
 - A core owns its tasks: upkeep, fetches, confirmations, moves, and its closing, which waits for all others.
-- ``closing`` is one task, begun once. When the loop ends before that, as ``asyncio.run`` does with what its
+- ``closing`` is one task. When the loop ends before it has begun, as ``asyncio.run`` does with what its
   coroutine has left open, the upkeep is cancelled, and closes the consumer as its last act.
 - Faces hold the core, and it never holds them: one that its user drops is collected, and closes the core.
 """
@@ -189,14 +189,13 @@ class ConsumerCore(abc.ABC):
 
     async def _close(self) -> None:
         self.state.stopped = True
-        was_open = self.state.life is Life.OPEN
         self.state.end()
-        if not was_open:
+        if self._upkeep is None:
             return  # ``open`` ends what it has begun
-        if self._upkeep is not None and self._upkeep is not asyncio.current_task():
-            self._upkeep.cancel()
-            await asyncio.wait([self._upkeep])
         try:
+            if self._upkeep is not asyncio.current_task():
+                self._upkeep.cancel()
+                await asyncio.wait([self._upkeep])
             await self._give_up()
         except Exception:
             # The master is to be left all the same.
@@ -212,7 +211,8 @@ class ConsumerCore(abc.ABC):
         try:
             await self._maintain()
         finally:
-            if self._closing is None:  # the loop ends, and waits for no task but those that it has now
+            if self.state.life is Life.OPEN:
+                # The loop ends. It begins no task any more, ``closing`` neither, and waits for this one.
                 self._closing = asyncio.current_task()
                 await self._close()
 
