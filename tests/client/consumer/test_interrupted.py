@@ -254,6 +254,7 @@ def test_a_member_is_closed_by_its_loss_policy(server):
         wait_until(lambda: len(consumer.connected) == 2, 20)
         error = in_a_thread(lambda: [consumer.fetch(10_000) for _ in range(3)])
         assert isinstance(error, ConsumeError)
+        wait_until(lambda: closing)  # the fetch may hear of it first
         assert closing == [(False, True)], "it stops at once, and closes in the background"
         wait_until(consumer._core._closing.done)
 
