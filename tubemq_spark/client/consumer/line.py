@@ -145,7 +145,7 @@ class FetchLine:
     def _expects_more(self, waiter: _Waiter) -> bool:
         """Whether a fetch may soon bring something, and not each partition had one since the waiter came."""
         has_seen_all = self._ended - waiter.fetches_before >= len(self._state.connected)
-        return not has_seen_all and self._fresh(asyncio.get_running_loop().time()) > 0
+        return not has_seen_all and bool(self._fresh(asyncio.get_running_loop().time()))
 
     def _take_back(self, outcome: Outcome | None) -> None:
         """Keep for others what was for a waiter that waits no more."""
@@ -202,7 +202,7 @@ class FetchLine:
 
     def _begin_fetches(self) -> None:
         now = asyncio.get_running_loop().time()
-        missing = len(self._waiting) - self._fresh(now)
+        missing = len(self._waiting) - len(self._fresh(now))
         while missing > 0 and (turn := self._fetching.select_now()) is not None:
             task = self._tasks.start(self._fetching.take_turn(turn), f"fetch of {turn.booking.partition}")
             is_trial = self._state.cache.is_trial(turn.booking)
@@ -222,11 +222,10 @@ class FetchLine:
                 self._outcomes.append(outcome)
         self._look()
 
-    def _fresh(self, now: float) -> int:
-        return sum(until > now for until in self._fresh_until())
-
-    def _fresh_until(self) -> list[float]:
-        return [self._fetching.fresh_until(turn, began) for turn, began in self._fetches.values()]
+    def _fresh(self, now: float) -> list[float]:
+        """Return until when each of the fetches counts that do so now."""
+        moments = [self._fetching.fresh_until(turn, began) for turn, began in self._fetches.values()]
+        return [until for until in moments if until > now]
 
     def _set_timer(self) -> None:
         """Look again when a rest ends, or when patience with a broker is over."""
@@ -237,9 +236,10 @@ class FetchLine:
             return
         loop = asyncio.get_running_loop()
         now = loop.time()
-        waits = [until - now for until in self._fresh_until() if now < until < _NEVER]
+        fresh = self._fresh(now)
+        waits = [until - now for until in fresh if until < _NEVER]
         # A rest may be over that only a waiter without a fetch of its own ends.
-        if len(self._waiting) > self._fresh(now) and (rest := self._fetching.wait_s()) is not None:
+        if len(self._waiting) > len(fresh) and (rest := self._fetching.wait_s()) is not None:
             waits.append(rest)
         if waits:
             self._timer = loop.call_later(min(waits), self._look)
