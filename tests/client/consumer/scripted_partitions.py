@@ -101,7 +101,6 @@ class ScriptedConsumer:
         self.fetching = Fetching(self.state)
         self.tasks = OwnedTasks()
         self.line = FetchLine(self.fetching, self.tasks)
-        self.state.changes.listener = self.line.look_soon
         self._fetches = []
         for partition in partitions:
             self.add(partition)

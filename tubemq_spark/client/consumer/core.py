@@ -82,7 +82,6 @@ class ConsumerCore(abc.ABC):
         self.tasks = OwnedTasks()
         self.fetching = fetching(self.state)
         self.line = FetchLine(self.fetching, self.tasks)
-        self.state.changes.listener = self.line.look_soon
         self.questions: Questions
         self._on_loss = on_loss
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -72,7 +72,8 @@ class FetchLine:
         self.has_nothing: Callable[[], bool] = lambda: False
         """Returns whether there is nothing to wait for: then waits end as soon as the line is at rest."""
         self._state.abandon = self.abandon
-        self._state.tell = self._tell
+        self._state.tell = self._take_back
+        self._state.changes.listener = self.look_soon
 
     @property
     def waiting(self) -> int:
@@ -148,13 +149,10 @@ class FetchLine:
         return not has_seen_all and bool(self._fresh(asyncio.get_running_loop().time()))
 
     def _take_back(self, outcome: Outcome | None) -> None:
-        """Keep for others what was for a waiter that waits no more."""
+        """Keep for others what is for no waiter, or was for one that waits no more."""
         if isinstance(outcome, Booked | TubeMQError):
             self._outcomes.appendleft(outcome)
             self.look_soon()
-
-    def _tell(self, error: TubeMQError) -> None:
-        self._take_back(error)
 
     def _look(self) -> None:
         """Give outcomes to those that wait, and begin fetches for the others."""

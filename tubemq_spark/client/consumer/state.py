@@ -58,7 +58,7 @@ class Changes:
 
     def __init__(self) -> None:
         self.listener: Callable[[], object] = _nothing
-        """Called with every change; it must return at once."""
+        """Called with every change; it must return at once. ``FetchLine`` sets this."""
         self._waiting: list[asyncio.Future[None]] = []
 
     def note(self) -> None:
