@@ -26,6 +26,7 @@ from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.producer.queue import SendQueue
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.registry import process_registry
+from tubemq_spark.client.users_loop import UsersLoop
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_batch import SendBatch
@@ -62,7 +63,7 @@ class AsyncProducer:
         ``AsyncTubeMQClient.producer`` makes producers.
         """
         # What moves messages must not hold this object: it is closed when its user forgets it.
-        self._loop = _UsersLoop()
+        self._loop = UsersLoop(lambda: ProduceError("TUBEMQ_PRODUCER_LOOP"))
         call_soon = self._loop.call_soon
         self._queue = SendQueue(make(call_soon), call_soon, call_soon, lambda: False)
         self._finalizer = weakref.finalize(self, _drop, self._queue, self._loop)
@@ -279,37 +280,7 @@ class AsyncProducer:
         return message.brokers() if len(self._lines) > 1 or self._queue.full_brokers(message) else _ROOM
 
 
-class _UsersLoop:
-    """The event loop that a producer belongs to: the first that uses it."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def enter(self) -> None:
-        """Bind it to the loop that runs.
-
-        Raises:
-            ProduceError: another loop was first.
-        """
-        running = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = running
-        elif self._loop is not running:
-            raise ProduceError("TUBEMQ_PRODUCER_LOOP")
-
-    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function in the loop, soon; only from inside the loop."""
-        if self._loop is not None:
-            self._loop.call_soon(function, *arguments)
-
-    def call_soon_threadsafe(self, function: Callable[..., object]) -> None:
-        """Call a function in the loop, soon; from anywhere. A loop that has ended calls nothing."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(function)
-
-
-def _drop(queue: SendQueue, loop: _UsersLoop) -> None:
+def _drop(queue: SendQueue, loop: UsersLoop) -> None:
     """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
     if not queue.inherited and queue.refuse_more():
         loop.call_soon_threadsafe(queue.begin_to_close)

@@ -22,7 +22,6 @@ Invariants:
 
 import abc
 import asyncio
-import contextlib
 import datetime
 import functools
 import logging
@@ -42,6 +41,7 @@ from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader_names import check_consumer_group
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks
+from tubemq_spark.client.users_loop import UsersLoop
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
@@ -84,7 +84,9 @@ class ConsumerCore(abc.ABC):
         self.line = FetchLine(self.fetching, self.tasks)
         self.questions: Questions
         self._on_loss = on_loss
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = UsersLoop(
+            lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=config.group)
+        )
         self._open_lock = asyncio.Lock()
         self._upkeep: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -94,7 +96,7 @@ class ConsumerCore(abc.ABC):
     @property
     def is_used(self) -> bool:
         """Whether the consumer belongs to a loop, which it does from ``open`` on."""
-        return self._loop is not None
+        return self._loop.is_known
 
     @property
     def inherited(self) -> bool:
@@ -121,13 +123,7 @@ class ConsumerCore(abc.ABC):
         Raises:
             ConsumeError: another loop was first.
         """
-        running = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = running
-        elif self._loop is not running:
-            raise ConsumeError(
-                "TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=self.state.config.group
-            )
+        self._loop.enter()
 
     async def open(self) -> None:
         """Register at the master, and begin to keep what is held; when it is cancelled, nothing is left.
@@ -151,21 +147,21 @@ class ConsumerCore(abc.ABC):
     def stop(self) -> None:
         """Fetch nothing more, and wake those that wait for batches; any code may call it."""
         self.state.stopped = True
-        self._post(self.state.changes.note)
+        self._loop.call_soon_threadsafe(self.state.changes.note)
 
     def begin_to_close(self) -> None:
         """Close the consumer in its loop; returns at once, any code may call it."""
         self.state.stopped = True
-        if self._loop is None:
+        if not self.is_used:
             self.state.life = Life.CLOSED
-        self._post(self._begin_to_close)
+        self._loop.call_soon_threadsafe(self._begin_to_close)
 
     async def close(self, timeout: float | None = None) -> bool:
         """Give everything up and leave the master; return whether that has ended in time.
 
         When it is cancelled, or its time is over, closing goes on. A callback of the consumer does not wait.
         """
-        if self._loop is None:
+        if not self.is_used:
             self.state.life = Life.CLOSED
             return True
         self.enter()
@@ -174,11 +170,6 @@ class ConsumerCore(abc.ABC):
             return False
         await asyncio.wait([closing], timeout=timeout)
         return closing.done()
-
-    def _post(self, call: Callable[[], object]) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(call)
 
     def _begin_to_close(self) -> "asyncio.Task[None]":
         if self._closing is None:
