@@ -185,6 +185,17 @@ def test_a_loss_may_be_tolerated(server):
 
 
 @only_direct
+def test_a_time_out_that_on_loss_raises_is_not_one_of_the_broker(server):
+    def on_loss(_):
+        raise TimeoutError("of on_loss")
+
+    with consumer_of(server, on_loss=on_loss) as consumer:
+        consumer.connect(HERE)
+        with pytest.raises(TimeoutError, match="of on_loss"):
+            consumer.seek(HERE, 100 * ROW)
+
+
+@only_direct
 @pytest.mark.parametrize("carried_out", [False, True])
 def test_a_move_that_fails_leaves_the_partition_where_it_stood(server, carried_out):
     produce(server, numbered(30), where=HERE)

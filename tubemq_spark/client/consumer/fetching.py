@@ -168,13 +168,16 @@ class Fetching:
         state.cache.begin_seek(where)
         position: Position | None = None
         timeout_ms = state.config.rpc_timeout_ms
+        limit = asyncio.timeout(timeout_ms / 1000)
         try:
             state.abandon(where)
-            async with asyncio.timeout(timeout_ms / 1000) as limit, partition.lock:
+            async with limit, partition.lock:
                 if partition.standing is Standing.RELEASED:
                     raise not_held(where)
                 position = await partition.seek(target, limit)
         except TimeoutError:
+            if not limit.expired():  # ``on_loss`` has raised it, or it is that of a request
+                raise
             during = f"moving {where}"
             raise TubeMQTimeoutError(
                 "TUBEMQ_TIMEOUT", endpoint=partition.endpoint, timeout_ms=timeout_ms, during=during
