@@ -18,7 +18,7 @@ async def register(
     offset: int | None,
     read_status: ReadStatus,
     *,
-    held: bool = False,
+    on_hold: bool = False,
 ) -> Position:
     """Register a new partition at its broker, and add it to what the consumer holds.
 
@@ -29,7 +29,7 @@ async def register(
         partition: the new one.
         offset: where to begin; None: where the group stands.
         read_status: where a group begins that has no position.
-        held: as for ``ConsumerState.add``.
+        on_hold: as for ``ConsumerState.add``.
 
     Raises:
         TubeMQError: as ``ConsumerPartition.connect``.
@@ -38,7 +38,7 @@ async def register(
     async with partition.lock:
         try:
             position = await _connect(state, partition, offset, read_status)
-            state.add(partition, position, held=held)
+            state.add(partition, position, on_hold=on_hold)
         except BaseException:
             await state.release(partition)
             raise

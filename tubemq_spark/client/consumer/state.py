@@ -176,8 +176,8 @@ class ConsumerState:
         self.life = Life.CLOSED
         self.changes.note()
 
-    def add(self, partition: ConsumerPartition, position: Position, *, held: bool = False) -> None:
-        """Add a partition that is registered at its broker; ``held``: as by ``cache.hold``.
+    def add(self, partition: ConsumerPartition, position: Position, *, on_hold: bool = False) -> None:
+        """Add a partition that is registered at its broker; ``on_hold``: as by ``cache.hold``.
 
         Raises:
             ConsumeError: the consumer is not open.
@@ -185,7 +185,7 @@ class ConsumerState:
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
         self.check_open()
-        if held:
+        if on_hold:
             self.cache.hold(name)
         self.connected[name] = partition
         self.cache.add(info, position)
@@ -286,7 +286,7 @@ class ConsumerState:
     def note_answer(self, broker: Endpoint) -> None:
         """Count missed heartbeats of a broker from 0; log how many there were."""
         count = self.missed.pop(broker, 0)
-        here = {name.broker_id for name, held in self.connected.items() if held.endpoint == broker}
+        here = {name.broker_id for name in self.connected if self.endpoint_of(name) == broker}
         if True in {self.cache.note_answer(broker_id) for broker_id in here}:
             self.changes.note()
         if count:

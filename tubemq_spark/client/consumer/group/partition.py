@@ -25,7 +25,7 @@ class _Move(NamedTuple):
 
     expected: int
     actual: int
-    held: bool
+    had_lease: bool
     """Whether this member held the lease, so that no other one can have read on."""
 
 
@@ -76,7 +76,7 @@ class GroupPartition(ConsumerPartition):
                 if error.condition != "TUBEMQ_POSITION_MOVED":
                     raise
                 expected, actual = int(error.parameters["expected"]), int(error.parameters["actual"])
-                self._move = _Move(expected, actual, held=True)
+                self._move = _Move(expected, actual, had_lease=True)
         self.unplace()
         await self._tell_why_moved()
         return await super().fetch(confirms=False, own_limits=own_limits)
@@ -90,7 +90,7 @@ class GroupPartition(ConsumerPartition):
         """
         if self._move is None:
             return
-        expected, actual, held = self._move
+        expected, actual, had_lease = self._move
         reader, store = self._reader, self.partition.store_id
         asked = await store_bounds(
             reader.config, reader.connections, {store: self.endpoint}, reader.session.visit_token
@@ -100,13 +100,15 @@ class GroupPartition(ConsumerPartition):
             raise failure
         self._move, self._cursor.position = None, actual
         # Where the broker refuses to say, a gap counts as a loss rather than as nothing.
-        gone = held if span is None else span.earliest > expected and (held or actual <= span.earliest)
+        gone = (
+            had_lease if span is None else span.earliest > expected and (had_lease or actual <= span.earliest)
+        )
         if actual > expected and gone:
             end = actual if span is None else min(actual, span.earliest)
             await self._report(Loss.EXPIRED, expected, end, None)
-        elif actual < expected and held and (span is None or span.latest < expected):
+        elif actual < expected and had_lease and (span is None or span.latest < expected):
             await self._report(Loss.MOVED_BACK, actual, expected, None)
-        elif held:
+        elif had_lease:
             logger.warning(
                 "%s: the group was moved from offset %d to %d, by an administrator",
                 self.partition,
@@ -134,6 +136,6 @@ class GroupPartition(ConsumerPartition):
                 before,
             )
         if answer.current > before:
-            self._move = _Move(before, answer.current, held=False)
+            self._move = _Move(before, answer.current, had_lease=False)
             await self._tell_why_moved()
         return answer

@@ -159,7 +159,7 @@ class Rebalancing:
         # A member is not told which other partitions are in the store.
         new = GroupPartition(self._reader, info.partition, info.endpoint, types, own_store=False)
         offset, read_status = self._beginning(info.partition)
-        position = await register(self._state, new, offset, read_status, held=self._callbacks.holds)
+        position = await register(self._state, new, offset, read_status, on_hold=self._callbacks.holds)
         self._taken.append(info.partition)
         logger.info("%s takes %s at offset %d", self._session.client_id, info.partition, position.current)
 
