@@ -49,3 +49,9 @@ class OwnedTasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             # Who awaits it raises it; otherwise it is seen only here.
             logger.log(level, "%s failed", task.get_name(), exc_info=error)
+
+
+def is_cancelled() -> bool:
+    """Return whether the task that runs is cancelled, and not only what it has waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -6,11 +6,12 @@ import collections
 import pytest
 
 from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, member, threads
-from tests.client.aio.running import coroutine
+from tests.client.aio.running import SECONDS, coroutine
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member, refuse
 from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
 from tests.waiting import until
+from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError
@@ -221,3 +222,19 @@ async def test_an_error_of_a_coroutine_that_is_called_back_is_told_by_fetch(serv
     async with client_of(server) as client, client.group_consumer(TOPIC, on_assigned=assigned) as consumer:
         with pytest.raises(ConsumeError, match="TUBEMQ_CALLBACK_FAILED"):
             await consumer.fetch(20_000)
+
+
+@coroutine
+async def test_a_call_that_is_cancelled_as_the_consumer_closes_is_cancelled():
+    core = AsyncTubeMQClient.connect("127.0.0.1:1", group="etl").group_consumer(TOPIC)._core
+    for by_both in (False, True):
+        call = asyncio.ensure_future(core.carry_out(asyncio.sleep(SECONDS), "what is carried out"))
+        await asyncio.sleep(0.01)
+        closing = asyncio.ensure_future(core.tasks.cancel())
+        await core.close()
+        await asyncio.sleep(0)
+        if by_both:
+            call.cancel()
+        with pytest.raises(asyncio.CancelledError if by_both else ConsumeError):
+            await call
+        await closing

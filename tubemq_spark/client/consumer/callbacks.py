@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.user_code import UserCode
-from tubemq_spark.client.tasks import OwnedTasks
+from tubemq_spark.client.tasks import OwnedTasks, is_cancelled
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -141,7 +141,7 @@ class Callbacks:
             if call is not None:
                 await self._user_code.call(name, functools.partial(call, tuple(sorted(partitions))))
         except BaseException as cause:  # also sys.exit(), and that no thread could be started
-            if _is_cancelled():
+            if is_cancelled():
                 raise
             logger.warning("%s failed for %s", name, partitions, exc_info=True)
             error = ConsumeError(
@@ -173,9 +173,3 @@ def _done() -> "asyncio.Future[None]":
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     done.set_result(None)
     return done
-
-
-def _is_cancelled() -> bool:
-    """Whether the task that runs is, and not only what its user's function waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -40,7 +40,7 @@ from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPositi
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.reader_names import check_consumer_group
 from tubemq_spark.client.subscription import Subscription
-from tubemq_spark.client.tasks import OwnedTasks
+from tubemq_spark.client.tasks import OwnedTasks, is_cancelled
 from tubemq_spark.client.users_loop import UsersLoop
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -232,7 +232,7 @@ class ConsumerCore(abc.ABC):
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled() and self.state.life is Life.CLOSED:
+            if task.cancelled() and self.state.life is Life.CLOSED and not is_cancelled():
                 raise self.state.refusal() from None
             raise
 

@@ -18,6 +18,7 @@ from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.fetching import RemoteFetching, RemotePartition
 from tubemq_spark.client.remote.link import Link
+from tubemq_spark.client.tasks import is_cancelled
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.deadline import Deadline
@@ -148,8 +149,7 @@ class RemoteUpkeep:
             try:
                 await self._beat()
             except BaseException:  # also sys.exit() in a policy
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
+                if is_cancelled():
                     raise
                 # The next one is another chance.
                 logger.warning("heartbeat of %s failed", self._state.client_id, exc_info=True)
