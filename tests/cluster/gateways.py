@@ -10,8 +10,7 @@ import numpy as np
 from tests.gateway.running import settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote import connections
-from tubemq_spark.client.remote.connections import close_process_gateways
+from tubemq_spark.client.remote.process_gateways import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.gateway.process import BackgroundGateway
@@ -78,7 +77,7 @@ class Parts:
 @contextlib.contextmanager
 def three_brokers(gateways=2, **changes):
     """Clients ask the gateways in the order of the list."""
-    with tubemq(demo=(1, 1)) as server, mock.patch.object(connections, "shuffle"):
+    with tubemq(demo=(1, 1)) as server, mock.patch("tubemq_spark.client.remote.gateways.shuffle"):
         parts = Parts(server, gateways, **changes)
         try:
             yield parts

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from tubemq_spark.client.producer.batch_sender import BatchSender
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.client.remote.ranges import read_remote_range_in_thread

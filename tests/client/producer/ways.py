@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import status_with_trailers

@@ -9,7 +9,7 @@ import pytest
 from testkit.certificates import Authority
 from tests.gateway.running import gateway, tubemq
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError, TlsError
 from tubemq_spark.model import Endpoint

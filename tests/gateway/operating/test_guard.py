@@ -17,7 +17,7 @@ from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.admin import BrokerAdmin
-from tubemq_spark.client.remote.connections import close_process_gateways
+from tubemq_spark.client.remote.process_gateways import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ

@@ -9,8 +9,8 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.remote.access import check_access
-from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.client.remote.ranges import read_remote_range, read_remote_range_in_thread

@@ -27,8 +27,8 @@ from tubemq_spark.client.consumer.values import (
     PartitionStatus,
 )
 from tubemq_spark.client.remote.attempts import AwayError
-from tubemq_spark.client.remote.connections import Gateways
 from tubemq_spark.client.remote.fetching import RemoteFetching
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.link import Link
 from tubemq_spark.client.remote.queries import Queries
 from tubemq_spark.client.remote.ranges import read_remote_range

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.model import Endpoint

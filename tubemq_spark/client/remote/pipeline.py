@@ -21,7 +21,7 @@ from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.partitioner import Place, PublishedTopic
 from tubemq_spark.client.producer.pipeline import Obstacle, Pipeline, Question, SharedQuestions
 from tubemq_spark.client.producer.statistics import BrokerCounts, ProducerStatistics
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.publish_window import Parcel, PublishWindow
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError, TubeMQError

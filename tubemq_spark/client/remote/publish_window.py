@@ -33,7 +33,7 @@ from typing import Final
 
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TypeVar
 
-from tubemq_spark.client.remote.connections import Gateways
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import StoreBounds, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.constants import MAX_TOPICS

@@ -17,7 +17,8 @@ from tubemq_spark.client.reader.blocking import batches_of
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.remote import wire
-from tubemq_spark.client.remote.connections import AwayError, Gateways
+from tubemq_spark.client.remote.attempts import AwayError
+from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net import loop

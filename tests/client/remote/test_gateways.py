@@ -17,8 +17,8 @@ from tests.gateway.running import PlainClient
 from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote import connections
-from tubemq_spark.client.remote.connections import Gateways, close_process_gateways, process_gateways
+from tubemq_spark.client.remote.gateways import Gateways
+from tubemq_spark.client.remote.process_gateways import close_process_gateways, process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import GatewayError, OptionError, RpcError, TubeMQConnectionError
@@ -112,23 +112,23 @@ def test_a_forked_child_is_another_client_and_leaves_the_connections_to_its_pare
     gateways = Gateways(parts.addresses, parts.config)
     before = gateways.session.client_id
     gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
-    kept = gateways._connections
+    kept = gateways._channels._channels
     try:
         gateways.restart_in_child()
-        assert gateways._connections == {}
+        assert gateways._channels._channels == {}
         assert gateways.session.client_id != before
     finally:
-        for connection in kept.values():
-            connection.channel.close()
+        for channel in kept.values():
+            channel.close()
 
 
 def test_the_event_loop_does_not_keep_a_session_that_was_dropped(parts):
     gateways = Gateways(parts.addresses, parts.config)
     gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
     dropped = weakref.ref(gateways)
-    for connection in gateways._connections.values():
-        connection.channel.close()
-    del gateways, connection
+    for channel in gateways._channels.take_all().values():
+        channel.close()
+    del gateways, channel
     wait_until(lambda: gc.collect() is None or dropped() is None)
 
 
@@ -136,7 +136,7 @@ def test_the_event_loop_does_not_keep_a_session_that_was_dropped(parts):
 
 
 def test_each_process_has_the_gateways_in_an_order_of_its_own(monkeypatch):
-    monkeypatch.setattr(connections, "shuffle", random.Random(7).shuffle)
+    monkeypatch.setattr("tubemq_spark.client.remote.gateways.shuffle", random.Random(7).shuffle)
     addresses = tuple(Endpoint("127.0.0.1", port) for port in range(1, 5))
     first = [Gateways(addresses, ClientConfig((), "group")).name(0) for _ in range(200)]
     assert set(first) == set(map(str, addresses))
