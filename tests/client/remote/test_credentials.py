@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+import threading
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.gateway.running import gateway, tubemq
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.errors import OptionError, TlsError
+from tubemq_spark.errors import OptionError, TlsError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig, TlsVersion
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -92,6 +93,37 @@ def test_calls_under_way_keep_the_connection_that_they_have(server, authority, t
         assert ask(to) == ["demo"]
         assert events.is_active()
         events.cancel()
+
+
+def test_files_are_looked_at_once_a_second_and_not_for_each_call(server, authority, monkeypatch, tmp_path):
+    ca, now, looks, look = tmp_path / "ca.pem", [100.0], [], TlsConfig.context
+    shutil.copy(authority.cert, ca)
+    with tls_gateway(server, authority.issue("server")) as running:
+        address = Endpoint.parse(running.address)
+        config = ClientConfig((), "group", tls=TlsConfig(str(ca)))
+        with contextlib.closing(Gateways((address,), config, clock=lambda: now[0])) as gateways:
+            monkeypatch.setattr(TlsConfig, "context", lambda tls: looks.append(None) or look(tls))
+            assert [ask(gateways) for _ in range(5)] == [["demo"]] * 5
+            assert len(looks) == 1
+            ca.write_bytes(ca.read_bytes() + b"\n")
+            before = gateways._channels.made(address)
+            now[0] += 1
+            assert ask(gateways) == ["demo"]
+            assert gateways._channels.made(address) is not before
+
+
+def test_files_that_cannot_be_read_in_time_are_told_as_a_gateway_that_is_away(authority, monkeypatch):
+    may_end = threading.Event()
+    config = ClientConfig(
+        (), "group", tls=TlsConfig(str(authority.cert)), connect_timeout_ms=50, register_attempts=1
+    )
+    gateways = Gateways((Endpoint("127.0.0.1", 1),), config)
+    monkeypatch.setattr(TlsConfig, "context", lambda _: may_end.wait(20))
+    try:
+        with pytest.raises(TubeMQConnectionError, match="the files of TLS were not read in time"):
+            ask(gateways)
+    finally:
+        may_end.set()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """gRPC's channels to gateways: one to each, made when it is first needed.
 
 It is made from what is in the files of TLS then. When these have changed, new calls get a new channel, and
-calls that are under way keep the old one. A forked child has none of its parent's.
+calls that are under way keep the old one. Whether they have is looked at every ``_LOOK_S`` at most, and
+before the next call after one for which there was no connection. A forked child has none of its parent's.
 
 The lock is held for some lines only, and never while a file is read: event loops take it too.
 """
 
+import asyncio
+import functools
 import importlib
 import os
 import threading
@@ -13,11 +16,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, TypeAlias, TypeVar
 
+from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote import credentials
+from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
-from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.net.deadline import Clock
 
 Call: TypeAlias = Any
 """An object of gRPC, which has no types."""
@@ -26,6 +31,8 @@ Result = TypeVar("Result")
 _KEEPALIVE_MS: Final = 10_000
 _KEEPALIVE_TIMEOUT_MS: Final = 5_000
 _LONGEST_RECONNECT_MS: Final = 1_000
+_LOOK_S: Final = 1.0
+"""For how long files of TLS count as they were."""
 
 
 def grpc_module() -> ModuleType:
@@ -61,16 +68,18 @@ class Channel:
 class Channels:
     """The channels of one ``Gateways``; threads may share them."""
 
-    def __init__(self, grpc: ModuleType, tls: TlsConfig | None) -> None:
+    def __init__(self, grpc: ModuleType, config: ClientConfig, clock: Clock) -> None:
         """Make none.
 
         Raises:
             OptionError: a file of TLS cannot be used.
         """
         self._grpc = grpc
-        self._tls = tls
-        if tls is not None:
-            credentials.credentials(grpc, tls.validate())
+        self._tls = config.tls
+        self._timeout_ms = config.connect_timeout_ms
+        self._clock = clock
+        if config.tls is not None:
+            credentials.credentials(grpc, config.tls.validate())
         self._ended = False
         self.start_anew()
 
@@ -78,21 +87,45 @@ class Channels:
         """Forget the channels, which belong to the parent process; for a forked child."""
         self._lock = threading.Lock()
         self._channels: dict[Endpoint, Channel] = {}
+        self._context: object = None
+        """That of TLS, as it was when files were looked at last."""
+        self._look_at = float("-inf")
+        """When files are to be looked at next."""
 
     def refuse(self) -> None:
         """Refuse all later calls."""
         self._ended = True
 
+    async def reach(self, gateway: Endpoint) -> Channel:
+        """As ``get``, for coroutines: a thread looks at files.
+
+        Raises:
+            AwayError: that takes longer than connecting may.
+            TubeMQError: as ``get``, or no thread is left.
+        """
+        channel = self._at_hand(gateway)
+        if channel is not None:
+            return channel
+        if self._tls is None:
+            return self.get(gateway)
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                return await in_thread(functools.partial(self.get, gateway), "tubemq-tls-gateway")
+        except TimeoutError:
+            raise AwayError("the files of TLS were not read in time") from None
+
     def get(self, gateway: Endpoint) -> Channel:
-        """Return the channel for a new call to a gateway; reads files of TLS.
+        """Return the channel for a new call to a gateway; may read files of TLS.
 
         Raises:
             TubeMQConnectionError: calls are refused.
             OptionError: a file of TLS cannot be used.
         """
-        if self._ended:
-            raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
-        context = None if self._tls is None else self._tls.context()
+        channel = self._at_hand(gateway)
+        if channel is not None:
+            return channel
+        self._look_at = self._clock() + _LOOK_S  # first: other calls need not look too
+        self._context = context = None if self._tls is None else self._tls.context()
         channel = self._channels.get(gateway)
         if channel is not None and channel.context is context:
             return channel
@@ -106,6 +139,10 @@ class Channels:
             new.close()
         return channel
 
+    def look_again(self) -> None:
+        """Look at files before the next call: one has failed, maybe since they have changed."""
+        self._look_at = float("-inf")
+
     def made(self, gateway: Endpoint) -> Channel | None:
         """Return the channel to a gateway if there is one."""
         return self._channels.get(gateway)
@@ -115,6 +152,15 @@ class Channels:
         with self._lock:
             channels, self._channels = self._channels, {}
         return channels
+
+    def _at_hand(self, gateway: Endpoint) -> Channel | None:
+        """Return the channel for a new call if no file needs to be looked at for it."""
+        if self._ended:
+            raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
+        channel = self._channels.get(gateway)
+        if channel is None or channel.context is not self._context:
+            return None
+        return channel if self._tls is None or self._clock() < self._look_at else None
 
     def _connect(self, gateway: Endpoint) -> Call:
         options: list[tuple[str, int | str]] = [

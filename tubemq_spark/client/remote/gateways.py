@@ -85,7 +85,7 @@ class Gateways:
         self.config = config
         self._settings = wire.settings_to_proto(config)
         self._clock = clock
-        self._channels = Channels(self._grpc, config.tls)
+        self._channels = Channels(self._grpc, config, clock)
         self._uses = SessionUses(clock)
         self._token = () if token is None else (("authorization", f"Bearer {token}"),)
         self._named = addresses
@@ -287,9 +287,7 @@ class Gateways:
             AwayError: another gateway may serve the call.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        get = functools.partial(self._channels.get, self._addresses[gateway])
-        # With TLS it reads files.
-        channel = get() if self.config.tls is None else await in_thread(get, "tubemq-tls-gateway")
+        channel = await self._channels.reach(self._addresses[gateway])
         call, ended = self._begin(channel, name, request, answer, timeout_s)
         self._uses.count(gateway, ended)
         try:
@@ -336,6 +334,7 @@ class Gateways:
             AwayError: as ``next_of``.
             TubeMQError: as ``next_of``.
         """
+        await self._channels.reach(self._addresses[gateway])
         begin = functools.partial(self.stream, gateway, name, requests, parsed=parsed)
         reader = StreamReader(begin, self.next_of)
         try:
@@ -391,6 +390,7 @@ class Gateways:
         failure = error_of(error)
         if isinstance(failure, AwayError) and failure.failure is None:
             self._uses.forget(gateway)  # another process may answer there next
+            self._channels.look_again()
             if may_be_of_tls(error, served=channel.served):
                 look = functools.partial(
                     credentials.tls_fault,
