@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, strategies as st
 from tests.client.remote.scripted_gateway import scripted
 from tests.cluster.gateways import three_brokers
 from tests.waiting import wait_until
-from tubemq_spark.client.remote import wire
+from tubemq_spark.client.remote import ranges, wire
 from tubemq_spark.client.remote.ranges import RestOfRange, read_remote_range_in_thread
 from tubemq_spark.errors import (
     DataLossError,
@@ -214,7 +215,7 @@ def records(start, end):
 LOST = pb.ReadRangeResponse(loss=pb.Loss(kind="ODD"))
 
 
-def read_scripted(*scripts, on_loss=fail_on_loss):
+def read_scripted(*scripts, on_loss=fail_on_loss, **settings):
     """Return what is read of ten records through gateways that answer like this, and what they were asked."""
     asked = []
 
@@ -230,7 +231,7 @@ def read_scripted(*scripts, on_loss=fail_on_loss):
 
         return read
 
-    with scripted(*({"ReadRange": answering(script)} for script in scripts)) as (_, gateways):
+    with scripted(*({"ReadRange": answering(script)} for script in scripts), **settings) as (_, gateways):
         request = RangeRequest(OffsetRange(HERE, 0, 10 * ROW), Route(Endpoint("h", 1), 0))
         batches = read_remote_range_in_thread(gateways, request, on_loss, SLEEP)
         read = [(batch.start, batch.next) for batch in batches]
@@ -266,3 +267,20 @@ def test_a_busy_gateway_is_asked_again_when_it_says():
     read, asked = read_scripted([[busy], [records(0, 10 * ROW)]], [])
     assert read == [(0, 10 * ROW)]
     assert asked == [(0, 10 * ROW)] * 2
+
+
+def test_a_gateway_that_lives_and_says_nothing_is_left_for_the_next_one(monkeypatch):
+    monkeypatch.setattr(ranges, "_SILENT_S", 0.0)
+    is_left = threading.Event()
+
+    def silent():
+        yield records(0, 3 * ROW)
+        is_left.wait(20)
+
+    def other():
+        is_left.set()
+        yield records(3 * ROW, 10 * ROW)
+
+    read, asked = read_scripted([silent()], [other()], fetch_timeout_ms=2_000)
+    assert read == [(0, 3 * ROW), (3 * ROW, 10 * ROW)]
+    assert asked == [(0, 10 * ROW), (3 * ROW, 10 * ROW)]

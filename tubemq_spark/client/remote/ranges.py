@@ -30,6 +30,9 @@ from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
 _OF_THE_END: Final = frozenset({Loss.TRUNCATED, Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 """Losses of all that is left from an offset on."""
+_SILENT_S: Final = 12.0
+"""How long a gateway may say nothing, or half of ``fetch_timeout_ms`` if that is longer. One that is at work
+says so every four seconds."""
 
 
 class RestOfRange:
@@ -146,7 +149,7 @@ async def _events(
     """Yield what a gateway tells of what is left of a range, not parsed.
 
     Raises:
-        AwayError: it is away.
+        AwayError: it is away, or says nothing.
         TubeMQError: that of the gateway, or of TubeMQ.
     """
     read_request = pb.ReadRangeRequest(
@@ -156,17 +159,32 @@ async def _events(
         own_store=request.own_store,
     )
 
+    silent_s = max(gateways.config.fetch_timeout_ms / 2000, _SILENT_S)
+
     async def begin() -> tuple[AsyncGenerator[bytes, None], bytes | None]:
         events = gateways.messages(gateway, "ReadRange", read_request, parsed=False)
-        return events, await anext(events, None)
+        return events, await _next(events, silent_s)
 
     # When it is closed early, the gateway gives back what it holds at a broker.
-    events, first = await gateways.in_session(gateway, begin)
+    events, event = await gateways.in_session(gateway, begin)
     async with contextlib.aclosing(events):
-        if first is not None:
-            yield first
-        async for event in events:
+        while event is not None:
             yield event
+            event = await _next(events, silent_s)
+
+
+async def _next(events: AsyncGenerator[bytes, None], silent_s: float) -> bytes | None:
+    """Return the next event; None at the end.
+
+    Raises:
+        AwayError: the gateway, which tells that it waits, is silent for too long.
+        TubeMQError: that of the gateway, or of TubeMQ.
+    """
+    try:
+        async with asyncio.timeout(silent_s):
+            return await anext(events, None)
+    except TimeoutError:
+        raise AwayError(f"it has said nothing for {silent_s:.0f} s") from None
 
 
 def _take(data: bytes, rest: RestOfRange, request: RangeRequest) -> FetchedBatch | LossRecord | None:
