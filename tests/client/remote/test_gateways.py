@@ -23,6 +23,7 @@ from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import GatewayError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
@@ -274,3 +275,33 @@ async def test_a_caller_that_is_cancelled_while_the_session_is_opened_takes_noth
             assert list((await other).topics) == ["demo"]
     assert one.cancelled()
     assert running.calls.count("OpenSession") == 2
+
+
+async def test_a_caller_does_not_wait_for_good_for_one_whose_loop_hangs(monkeypatch):
+    monkeypatch.setattr("tubemq_spark.client.remote.gateways._MARGIN_MS", 100)
+    may_answer = threading.Event()
+
+    def open_session(_):
+        may_answer.wait(20)
+        return pb.OpenSessionResponse(lease_ms=60_000)
+
+    settings = {"rpc_timeout_ms": 500, "connect_timeout_ms": 100, "register_attempts": 1}
+    with scripted({"OpenSession": open_session}, **settings) as ((running,), gateways):
+
+        def listing():
+            return gateways.calling("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+
+        opener = asyncio.create_task(listing())
+        async with asyncio.timeout(20):
+            while "OpenSession" not in running.calls:
+                await asyncio.sleep(0.001)
+        waiting = loop.submit(listing())
+        try:
+            # This loop hangs all the while.
+            with pytest.raises(TubeMQConnectionError, match="the session was not opened in time"):
+                waiting.result(10)
+        finally:
+            waiting.stop()
+            may_answer.set()
+            opener.cancel()
+            await asyncio.wait([opener])

@@ -240,13 +240,13 @@ class Gateways:
             AwayError: another gateway may take it.
             TubeMQError: that of the gateway.
         """
+        config = self.config
         while True:
             use, is_new = self._uses.begin(gateway)
             if is_new:
                 await self._open(gateway, use)
                 return use
-            if not use.opened.done():
-                await asyncio.wrap_future(use.opened)
+            await use.settled(config.connect_timeout_ms + config.rpc_timeout_ms + _MARGIN_MS)
             if use.opened.result() is not None:
                 return use
 

@@ -14,6 +14,7 @@ import asyncio
 import threading
 from concurrent.futures import Future
 
+from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -29,6 +30,21 @@ class Use:
         """How many are under way."""
         self.at = 0.0
         """When the last one ended."""
+
+    async def settled(self, timeout_ms: int) -> None:
+        """Wait until the gateway has answered who opens the session, whose event loop may hang.
+
+        Raises:
+            AwayError: that takes too long.
+            TubeMQError: that of the gateway.
+        """
+        if self.opened.done():
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.wrap_future(self.opened)
+        except TimeoutError:
+            raise AwayError("the session was not opened in time") from None
 
     def is_idle(self, now: float) -> bool:
         """Whether no call was made for half of its lease."""
