@@ -27,6 +27,7 @@ from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.process import BackgroundGateway
+from tubemq_spark.gateway.session.upstream import Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
@@ -389,6 +390,29 @@ def test_a_port_that_is_taken_is_refused(server, served):
     port = int(served.address.rpartition(":")[2])
     with pytest.raises(TubeMQConnectionError, match="TUBEMQ_LISTEN_FAILED"):
         BackgroundGateway(settings(server, listen=Endpoint("127.0.0.1", port))).start()
+
+
+def test_no_connection_upstream_is_left_by_a_gateway_that_stops_or_cannot_start(server, served, monkeypatch):
+    contact, connections = Upstream.contact, []
+
+    def contacting(upstream):
+        failure = contact(upstream)
+        connections.extend(upstream._of_threads.shared())
+        return failure
+
+    monkeypatch.setattr(Upstream, "contact", contacting)
+    with pytest.raises(TubeMQConnectionError, match="TUBEMQ_LISTEN_FAILED"):
+        BackgroundGateway(settings(server, listen=Endpoint.parse(served.address))).start()
+    assert [connection.closed for connection in connections] == [True]
+    with gateway(server) as running:
+        with PlainClient(running.address, "attaches") as client:
+            client.open()
+            wanted = pb.AttachPartitionsRequest.Wanted(partition=place(1))
+            client("AttachPartitions", topics=["demo"], partitions=[wanted])
+        of_consumers = running.server._upstream._connections.shared()
+    assert len(connections) == 2
+    assert len(of_consumers) == 2, "to a master and a broker"
+    assert all(connection.closed for connection in [*connections, *of_consumers])
 
 
 def test_a_gateway_whose_metrics_port_is_taken_leaves_its_own_port(server):
