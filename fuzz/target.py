@@ -18,7 +18,7 @@ import psutil
 
 from fuzz import credentials
 from fuzz.corpus import TOPICS
-from testkit.connections import ask, connected
+from testkit.connections import connected, submit_call
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.connection import Connection
 from tubemq_spark.protocol import auth
@@ -157,14 +157,14 @@ class Target:
             # As late as possible: it counts for 20 s. A server that does not demand logins ignores it.
             proof = auth.authenticate_info(credentials.USER, credentials.PASSWORD, int(time.time() * 1000), 7)
             register.authInfo.authInfo.CopyFrom(proof)
-            answer = ask(
+            answer = submit_call(
                 master,
                 ServiceType.MASTER,
                 Method.PRODUCER_REGISTER,
                 register,
                 master_pb2.RegisterResponseM2P,
                 timeout_ms=timeout_ms,
-            )
+            ).result()
         if not answer.success:
             raise BrokenError(f"the master refused a valid request: {answer}")
         self._visit_token = answer.authorizedInfo.visitAuthorizedToken
@@ -186,14 +186,14 @@ class Target:
                 visitAuthorizedToken=self._visit_token, authAuthorizedToken=credentials.TOKEN
             ),
         )
-        answer = ask(
+        answer = submit_call(
             broker,
             ServiceType.BROKER_WRITE,
             Method.SEND_MESSAGE,
             message,
             broker_pb2.SendMessageResponseB2P,
             timeout_ms=timeout_ms,
-        )
+        ).result()
         if not answer.success:
             raise BrokenError(f"the broker refused a valid message: {answer}")
         latest = self._ends.get((topic, partition_id), -1)

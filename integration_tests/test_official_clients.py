@@ -23,7 +23,7 @@ from integration_tests.real.java_consumers import collect, drain
 from integration_tests.real.waiting import wait_until
 from integration_tests.rig.servers import USER, partitions
 from integration_tests.rig.truth import assert_same_rows
-from testkit.connections import ask, connected
+from testkit.connections import connected, submit_call
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -163,14 +163,14 @@ def register(wanted, **more):
     )
     timeout_ms = int(WAIT_S * 1000)
     with connected(Endpoint.parse(wanted.master), timeout_ms) as connection:
-        return ask(
+        return submit_call(
             connection,
             ServiceType.MASTER,
             Method.CONSUMER_REGISTER,
             request,
             master_pb2.RegisterResponseM2C,
             timeout_ms=timeout_ms,
-        )
+        ).result()
 
 
 def wait_for(condition, what):

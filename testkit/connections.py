@@ -40,7 +40,7 @@ def submit_call(
     *,
     timeout_ms: int,
 ) -> loop.Submitted[AnyMessage]:
-    """Send a request, and return at once what its answer will be."""
+    """Send a request, and return at once what its answer will be; its ``result`` waits for that."""
 
     async def answer() -> AnyMessage:
         call = connection.start(service, method, request, timeout_ms=timeout_ms, during="asking")
@@ -48,16 +48,3 @@ def submit_call(
         return call.result(response_type, "asking")
 
     return loop.submit(answer())
-
-
-def ask(
-    connection: Connection,
-    service: ServiceType,
-    method: Method,
-    request: Message,
-    response_type: type[AnyMessage],
-    *,
-    timeout_ms: int,
-) -> AnyMessage:
-    """Return the answer to a request."""
-    return submit_call(connection, service, method, request, response_type, timeout_ms=timeout_ms).result()

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
-from testkit.connections import ask
+from testkit.connections import submit_call
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
@@ -57,14 +57,14 @@ class MasterRelay:
         method = Method(request.method)
         types = MESSAGES[method]
         try:
-            answer = ask(
+            answer = submit_call(
                 loop.run(self._connections.get(self._master)),
                 ServiceType.MASTER,
                 method,
                 rpc.parse_message(types.request, request.body),
                 types.response,
                 timeout_ms=request.timeout_ms,
-            )
+            ).result()
         except TubeMQError:
             return Reply(None, hang_up=True)
         if isinstance(answer, master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P):

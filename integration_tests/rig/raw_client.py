@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 from google.protobuf.message import Message
 
-from testkit.connections import ask, connected
+from testkit.connections import connected, submit_call
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2
@@ -71,4 +71,6 @@ class RawClient:
         return self._call(ServiceType.BROKER_READ, Method.COMMIT_OFFSET, request, answer)
 
     def _call(self, service: ServiceType, method: Method, request: Message, answer: type[Message]) -> Any:
-        return ask(self._connection, service, method, request, answer, timeout_ms=_TIMEOUT_MS)
+        return submit_call(
+            self._connection, service, method, request, answer, timeout_ms=_TIMEOUT_MS
+        ).result()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from testkit.connections import ask, connected, submit_call
+from testkit.connections import connected, submit_call
 from tests.cases import in_one_test
 from tests.embedded.wire import TIMEOUT_S
 from tests.waiting import wait_until
@@ -30,7 +30,7 @@ def dial(address, closing):
 
 
 def send(connection, data=b"x", timeout_ms=10_000):
-    return ask(connection, *_send_parts(data), timeout_ms=timeout_ms)
+    return submit_call(connection, *_send_parts(data), timeout_ms=timeout_ms).result()
 
 
 def codes(connection, count):
@@ -397,7 +397,7 @@ def test_a_standby_sends_clients_on(tubemq, closing):
 
     def register():
         types = ServiceType.MASTER, Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P
-        return ask(connection, *types, timeout_ms=5_000)
+        return submit_call(connection, *types, timeout_ms=5_000).result()
 
     tubemq.faults.become_standby()
     with pytest.raises(RpcError, match="StandbyException") as caught:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from testkit.connections import ask, connected
+from testkit.connections import connected, submit_call
 from tests.embedded.wire import TIMEOUT_S
 from tubemq_spark.embedded.rpc_server import RpcServer
 from tubemq_spark.embedded.scheduler import Scheduler
@@ -48,7 +48,7 @@ def answer_of(server):
     request = master_pb2.CloseRequestP2M(clientId="c")
     types = ServiceType.MASTER, Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P
     with connected(Endpoint("127.0.0.1", server.port), 3_000) as connection:
-        return ask(connection, *types, timeout_ms=3_000).errMsg
+        return submit_call(connection, *types, timeout_ms=3_000).result().errMsg
 
 
 def test_requests_go_to_serve_or_to_the_interceptor(server):

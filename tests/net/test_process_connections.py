@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from testkit.children import forks, in_child
-from testkit.connections import ask, opened_connections
+from testkit.connections import opened_connections, submit_call
 from tests.net.test_connection import FOREVER_MS, REQUEST, echo, ok, silent
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
@@ -24,7 +24,7 @@ def connected(connections, endpoint):
 
 def call(connection):
     types = ServiceType.MASTER, Method.PRODUCER_CLOSE, REQUEST, master_pb2.CloseResponseM2P
-    return ask(connection, *types, timeout_ms=FOREVER_MS)
+    return submit_call(connection, *types, timeout_ms=FOREVER_MS).result()
 
 
 def test_closing_is_for_good_and_may_be_repeated():
