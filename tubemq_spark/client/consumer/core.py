@@ -139,7 +139,7 @@ class ConsumerCore(abc.ABC):
                 raise self.state.refusal()
             await self._start()
             if self._closing is not None:  # begun in between
-                await self._end()
+                await self._leave()
                 raise self.state.refusal()
             self.state.life = Life.OPEN
             self._upkeep = asyncio.create_task(self._keep(), name=f"upkeep of {self.state.client_id}")
@@ -191,10 +191,14 @@ class ConsumerCore(abc.ABC):
             # The master is to be left all the same.
             logger.warning("%s could not give everything up", self.state.client_id, exc_info=True)
         finally:
-            await self.tasks.cancel()
-            await self.state.releases.ended()
-            await self._end()
-            await self.user_code.end()
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """End all that is left, and tell the master or the gateway."""
+        await self.tasks.cancel()
+        await self.state.releases.ended()
+        await self._end()
+        await self.user_code.end()
 
     async def _keep(self) -> None:
         """Do what a consumer does beside its user's calls, until it closes."""
