@@ -143,7 +143,7 @@ class Channels:
         """Look at files before the next call: one has failed, maybe since they have changed."""
         self._look_at = float("-inf")
 
-    def made(self, gateway: Endpoint) -> Channel | None:
+    def existing(self, gateway: Endpoint) -> Channel | None:
         """Return the channel to a gateway if there is one."""
         return self._channels.get(gateway)
 

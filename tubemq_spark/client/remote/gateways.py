@@ -463,7 +463,7 @@ class Gateways:
         return is_open
 
     def _close_at(self, gateway: int) -> None:
-        if (channel := self._channels.made(self._addresses[gateway])) is not None:
+        if (channel := self._channels.existing(self._addresses[gateway])) is not None:
             self._begin_to_close(channel)
 
     def _begin_to_close(self, channel: Channel, timeout_s: float = LEAVE_MS / 1000) -> "Future[None]":
