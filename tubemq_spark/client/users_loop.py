@@ -11,7 +11,7 @@ class UsersLoop:
     """The event loop of one user, which is known from the first ``enter`` on."""
 
     def __init__(self, refusal: Callable[[], TubeMQError]) -> None:
-        """Belong to no loop; ``refusal`` returns the error for all but the first."""
+        """Wait for the first loop; ``refusal`` returns the error for all others."""
         self._refusal = refusal
         self._loop: asyncio.AbstractEventLoop | None = None
 
