@@ -33,11 +33,10 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, Topic
 SEQUENCES = int(os.environ.get("TUBEMQ_DIFFERENTIAL_SEQUENCES", "100"))
 FILE_SEQUENCES = max(SEQUENCES // 5, 1)
 LEAST_FROM_MEMORY = {"as java": 0.9, "by default": 0.8}
-LEAST_FROM_FILES = {"as java": 1.0, "by default": 0.3}
+LEAST_FROM_FILES = {"as java": 1.0, "by default": 0.4}
 """Of the calls that were made, so many must be compared: a sequence ends at the first difference that parts
 the servers. From memory that is a fetch of what is in the active block, in the last quarter of a sequence;
-from files the first fetch of more than half of the entries, which comes sooner or later by the seed: 0.38 and
-0.62 of the calls were compared."""
+from files the first fetch of more than half of the entries, which comes early."""
 
 pytestmark = pytest.mark.timeout(300 + SEQUENCES)
 
@@ -198,9 +197,10 @@ def test_random_reads_from_files(from_files, record_property):
 
     @repeated(FILE_SEQUENCES)
     @given(reading_files())
-    def answers_are_the_same(calls):
-        found = comparison.of(from_files, calls)
-        assert not found, report(calls, found)
+    def answers_are_the_same(readings):
+        for calls in readings:
+            found = comparison.of(from_files, calls)
+            assert not found, report(calls, found)
         assert not comparison.rows["as java"]
 
     answers_are_the_same()

@@ -353,6 +353,8 @@ def _visible(call: Call) -> Call:
 
 
 _FILED_MESSAGES: Final = 900
+_MOST_READING_ON: Final = 16
+_BEGINNINGS: Final = 4
 _FILED_PLACES: Final = tuple(
     (topic, 10_000 * store + index)
     for topic, (stores, partitions) in FILED_TOPICS.items()
@@ -383,8 +385,18 @@ def filing() -> Iterator[Call]:
 
 
 @st.composite
-def reading_files(draw: st.DrawFn) -> list[Call]:
-    """A consumer of a partition of ``FILED_TOPICS`` that starts anywhere and reads on."""
+def reading_files(draw: st.DrawFn) -> list[list[Call]]:
+    """A consumer of ``FILED_TOPICS`` that starts anywhere and reads on, and several that only begin.
+
+    Reading on parts the servers soon, sometimes with its first call. Each of the others is two calls, which
+    are compared in any case: with them, two fifths of all calls are.
+    """
+    return [draw(_reading(4, _MOST_READING_ON)), *(draw(_reading(1, 1)) for _ in range(_BEGINNINGS))]
+
+
+@st.composite
+def _reading(draw: st.DrawFn, least: int, most: int) -> list[Call]:
+    """A consumer that registers a partition, starting anywhere, and what it asks then."""
     place = draw(st.sampled_from(_FILED_PLACES))
     start = draw(st.integers(0, _FILED_MESSAGES // 2)) * _ENTRY
     register = draw(_registers(place)).with_fields(
@@ -398,4 +410,5 @@ def reading_files(draw: st.DrawFn) -> list[Call]:
     mine = {"clientId": CLIENTS[0], "groupName": GROUPS[0]}
     fetches = _fetches(place).map(lambda call: call.with_fields(**mine))
     others = _commits(place).map(lambda call: call.with_fields(**mine)) | st.just(register)
-    return [register, *draw(st.lists(st.one_of(fetches, fetches, fetches, others), min_size=4, max_size=16))]
+    calls = st.one_of(fetches, fetches, fetches, others)
+    return [register, *draw(st.lists(calls, min_size=least, max_size=most))]
