@@ -102,10 +102,13 @@ def test_a_refused_partition_makes_the_routing_be_asked_for_once(cluster):
 
 
 def test_a_named_partition_that_went_away_fails_with_those_that_are_left(cluster):
-    cluster.broker.script = lambda _, __: refuse(403)
+    def refuse_and_shrink(_, __):
+        cluster.master.topics["demo"] = "1:2:1#"
+        return refuse(403)
+
+    cluster.broker.script = refuse_and_shrink
     with contextlib.closing(cluster.sender(delivery_timeout_ms=2_000)) as producer:
         producer.send("demo", b"x", partition=(1, 2))
-        cluster.master.topics["demo"] = "1:2:1#"
         with pytest.raises(ProduceError, match=r"does not list demo/1:2 now, only 1:0, 1:1;"):
             producer.flush()
 
