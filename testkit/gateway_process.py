@@ -55,6 +55,10 @@ class GatewayProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it, if it runs: it drains before."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

@@ -7,6 +7,7 @@ from unittest import mock
 
 import numpy as np
 
+from testkit.gateway_process import GatewayProcess
 from tests.gateway.running import settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
@@ -23,14 +24,12 @@ class Parts:
 
     def __init__(self, server, gateways, **changes):
         self.server = server
-        self.running = [BackgroundGateway(settings(server, **changes)) for _ in range(gateways)]
-        for one in self.running:
-            one.start()
+        self._changes = changes
+        self.running = [self._start() for _ in range(gateways)]
         self.addresses = tuple(Endpoint.parse(one.address) for one in self.running)
         self.config = ClientConfig(
             (), "gateways", rpc_timeout_ms=2_000, register_attempts=2, register_retry_ms=10, checksums=True
         )
-        self._changes = changes
 
     @property
     def cluster(self):
@@ -61,10 +60,18 @@ class Parts:
 
     def restart(self, gateway):
         """Start one again at the address of the one that was killed."""
-        address = self.addresses[gateway]
-        made = settings(self.server, **{**self._changes, "listen": address})
-        self.running[gateway] = BackgroundGateway(made)
-        self.running[gateway].start()
+        self.running[gateway] = self._start(listen=self.addresses[gateway])
+
+    def _start(self, **listen):
+        running = BackgroundGateway(settings(self.server, **self._changes, **listen))
+        running.start()
+        return running
+
+    def close(self):
+        """Stop the gateways that run."""
+        for gateway, running in enumerate(self.running):
+            if running is not None:
+                self.kill(gateway)
 
     def batch(self, values, partition=None, **how):
         batch = SendBatch.of("demo", values, **how)
@@ -74,15 +81,31 @@ class Parts:
         return dataclasses.replace(batch, partitions=named)
 
 
+class Processes(Parts):
+    """Gateways in processes of their own: several loops of gRPC in one process may lose a wake-up."""
+
+    def _start(self, listen="127.0.0.1:0"):
+        return GatewayProcess(
+            self.server.master, "--listen", str(listen), "--log-level=WARNING", web=self.server.master_web
+        )
+
+    def kill(self, gateway):
+        """End it as a crash does."""
+        self.running[gateway].kill()
+        self.drain(gateway)
+
+    def drain(self, gateway):
+        stopped, self.running[gateway] = self.running[gateway], None
+        stopped.stop()
+
+
 @contextlib.contextmanager
-def three_brokers(gateways=2, **changes):
+def three_brokers(gateways=2, kind=Parts, **changes):
     """Clients ask the gateways in the order of the list."""
     with tubemq(demo=(1, 1)) as server, mock.patch("tubemq_spark.client.remote.gateways.shuffle"):
-        parts = Parts(server, gateways, **changes)
+        parts = kind(server, gateways, **changes)
         try:
             yield parts
         finally:
             close_process_gateways()
-            for one in parts.running:
-                if one is not None:
-                    one.stop(0)
+            parts.close()

@@ -334,8 +334,9 @@ def url_of(parts, **settings):
     return f"gateway://{addresses}?" + "&".join(f"{name}={value}" for name, value in settings.items())
 
 
+@pytest.mark.process
 def test_gateways_that_are_killed_in_turn_lose_and_double_nothing_unsaid():
-    with running.three_brokers(gateways=2) as parts:
+    with running.three_brokers(gateways=2, kind=running.Processes) as parts:
         url = url_of(parts, group="writers", register_retry_ms=20, rpc_timeout_ms=2000)
         with TubeMQClient.connect(url) as client, client.producer() as producer:
             futures, over = {}, threading.Event()
@@ -363,8 +364,9 @@ def test_gateways_that_are_killed_in_turn_lose_and_double_nothing_unsaid():
         assert all(by_place[result.partition, result.offset] == value for value, result in results.items())
 
 
+@pytest.mark.process
 def test_a_producer_whose_gateways_drain_doubles_nothing():
-    with running.three_brokers(gateways=2) as parts:
+    with running.three_brokers(gateways=2, kind=running.Processes) as parts:
         with (
             TubeMQClient.connect(url_of(parts, register_retry_ms=20)) as client,
             client.producer() as producer,
