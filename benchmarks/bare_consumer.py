@@ -62,7 +62,7 @@ def by_batch(consumer: GroupConsumer, count: Count) -> None:
 
 
 def by_threads(consumer: GroupConsumer, count: Count) -> None:
-    """Let threads share the consumer, as the tool of TubeMQ does."""
+    """Consume in threads that share the consumer, as the tool of TubeMQ does."""
 
     def take() -> None:
         while not count.done:
@@ -88,7 +88,7 @@ COROUTINES: Final = {"asyncio": 1, "coroutines": 2}
 
 
 async def by_coroutines(arguments: argparse.Namespace, count: Count) -> None:
-    """Let coroutines take batches and confirm each."""
+    """Consume in coroutines that confirm each batch."""
     async with (
         AsyncTubeMQClient.connect(arguments.master, group=arguments.group) as client,
         client.group_consumer(arguments.topic, settings=SETTINGS) as consumer,

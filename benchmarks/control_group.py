@@ -18,7 +18,7 @@ class ControlGroup:
     """Some processes and all that they start."""
 
     def __init__(self, path: Path) -> None:
-        """Own a group that was made; it ends with this process."""
+        """Take over a group that exists; it ends with this process."""
         self._path = path
         atexit.register(self._remove)
 

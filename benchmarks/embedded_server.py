@@ -76,7 +76,7 @@ class Bench:
             return count / (time.perf_counter() - start)
 
     def send_by_java(self, topic: str, size: int, count: int) -> float:
-        """Let the distribution's load generator send; return how many the server accepted in a second.
+        """Send with the distribution's load generator; return how many the server accepted in a second.
 
         Its 32 clients each wait for an answer before they send the next message.
         """
@@ -125,7 +125,7 @@ class Bench:
         return only.end // INDEX_ENTRY_BYTES * size / asyncio.run(fetch()) / 1e6
 
     def fetch_ahead(self, topic: str, size: int) -> float:
-        """Have the next fetch under way, which confirms the one before; return MB of values a second.
+        """Keep the next fetch under way, which confirms the one before; return MB of values a second.
 
         A connection's requests are served in turn here; the Java broker may serve them in another order.
         """

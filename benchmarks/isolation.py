@@ -105,7 +105,7 @@ class Line:
 
 
 def measured(cluster: RealTubeMQ, what: str, meter: Meter, seconds: float) -> Line:
-    """Let work that goes on be, first with all brokers and then with one of them frozen."""
+    """Measure work that goes on, first with all brokers and then with one of them frozen."""
     time.sleep(GRACE_S)
     meter.start()
     time.sleep(seconds)
@@ -154,7 +154,7 @@ def feed(master: str, topic: str) -> None:
 
 @contextlib.contextmanager
 def fed(cluster: RealTubeMQ, topic: str) -> Iterator[None]:
-    """Have a process of its own write to a topic meanwhile."""
+    """Write to a topic from a process of its own during the block."""
     feeder = subprocess.Popen([sys.executable, __file__, "--feed", cluster.master, topic])
     try:
         yield
@@ -277,7 +277,7 @@ def stream(cluster: RealTubeMQ, topic: str, seconds: float) -> Line:
 
 
 def heartbeats(cluster: RealTubeMQ, topic: str, seconds: float) -> Line:
-    """Be a member on one cluster while another one is frozen."""
+    """Measure the heartbeats of a member on one cluster while another one is frozen."""
     meter = Meter()
     with contextlib.ExitStack() as closing:
         other = closing.enter_context(RealTubeMQ({topic: TopicSpec()}))

@@ -240,7 +240,7 @@ def thread_connection():
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Let a test's fixtures say what it needs, and which process it runs in when there are several.
+    """Mark tests with what their fixtures need, and with the process that they run in when there are several.
 
     First of all hooks: xdist looks at the groups in a hook of its own, and ignores those that come later.
     Last of all, after the shuffle, come the groups in the order in which processes are to begin them.

@@ -87,7 +87,7 @@ def produce_to(server, topic, values):
 
 
 def set_version(checkpoint, version):
-    """Let the last offset of a checkpoint be of another format version."""
+    """Give the last offset of a checkpoint another format version."""
     last = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     *before, offset = last.read_text().splitlines()
     last.write_text("\n".join([*before, json.dumps(json.loads(offset) | {"v": version})]))

@@ -32,7 +32,7 @@ def killed(cluster):
 
 @contextlib.contextmanager
 def frozen(cluster):
-    """Let a broker hang for a while."""
+    """Pause a broker during the block, and for a while after it."""
     yield cluster.master, lambda: cluster.freeze(AWAY), cluster.times.frozen, lambda: cluster.thaw(AWAY)
 
 

@@ -135,7 +135,7 @@ def killed(cluster, topic):
 
 @contextlib.contextmanager
 def frozen(cluster, _):
-    """Let a broker hang for a while."""
+    """Pause a broker during the block, and for a while after it."""
     cluster.pause_broker(GOES)
     try:
         yield

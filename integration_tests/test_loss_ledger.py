@@ -19,7 +19,7 @@ on_embedded = pytest.mark.parametrize("server", ["embedded"], indirect=True)
 
 
 def planned_only(*_):
-    """Be the sink of a query that ends within its first micro-batch, when its offsets are written down."""
+    """Fail, as the sink of a query that ends when the offsets of its first micro-batch are written down."""
     raise RuntimeError("this sink fails on purpose")
 
 

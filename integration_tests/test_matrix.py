@@ -155,7 +155,7 @@ def beginning_of(kind, cluster, topic, partitions, group):
 
 
 def move_group(cluster, topic, group, rows):
-    """Let a group stand behind so many rows of partitions; it has no position in the others."""
+    """Move a group behind so many rows of partitions; it has no position in the others."""
     brokers = cluster_of(client_config(cluster.master, group))
     positions = {
         TopicPartition(topic.name, *partition): INDEX_ENTRY_BYTES * count for partition, count in rows.items()

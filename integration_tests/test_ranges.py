@@ -247,11 +247,11 @@ def reads_memory(log, total):
         claim = Claim(work.range.partition, "it_group_r00", "it_group_memory-1")
         await session.start_register(claim, work.range.start)
         fetched = await session.start_fetch(claim)
-        seen = fetched.count
+        rows = fetched.count
         while fetched.count:
             fetched = await session.start_fetch(claim, consumed=True)
-            seen += fetched.count
+            rows += fetched.count
         await session.start_unregister(claim)
-        return seen
+        return rows
 
     return sum(loop.run(count(work)) for work in log.cuts(random.Random(1), pieces=1)) == total

@@ -85,7 +85,7 @@ def fill(master):
 
 
 def kill_under_load(server, run, chance):
-    """Let producers send and kill the server at some moment; return how much each was acknowledged."""
+    """Kill the server while producers send; return how much each was acknowledged."""
     loads = [Load(server.master, partition_id, run) for partition_id in PARTITIONS]
     for load in loads:
         load.start()

@@ -145,7 +145,7 @@ class Stress:
         self.end()
 
     def await_rows(self):
-        """Let the job read the rest, however many small micro-batches that takes, and stop it."""
+        """Wait until the job has read the rest, however many small micro-batches that takes, and stop it."""
         self.start_job()
         while (read := self._rows_read()) < self.stored:
             self._await(lambda read=read: self._rows_read() > read, f"more than {read} of {self.stored} rows")

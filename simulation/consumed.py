@@ -172,8 +172,8 @@ class GroupLedger:
 
     def has(self, partition: TopicPartition, value: bytes) -> bool:
         """Return whether a message was handed out, or need not be."""
-        wanted = any(message.value == value for message in self._wanted(partition))
-        return not wanted or value in self.handed_out or value in self.excused
+        is_wanted = any(message.value == value for message in self._wanted(partition))
+        return not is_wanted or value in self.handed_out or value in self.excused
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions of all topics."""
@@ -199,8 +199,8 @@ class GroupLedger:
             self.again |= dict.fromkeys((message.value for message in back), self._now)
 
     def _is_told(self, move: Move) -> bool:
-        told = self._told[move.partition] | self._told[_EVERY_PARTITION]
-        return move.how == "register" and move.client_id in told
+        client_ids = self._told[move.partition] | self._told[_EVERY_PARTITION]
+        return move.how == "register" and move.client_id in client_ids
 
     def _may_be_passed(self, value: bytes) -> bool:
         if value in self.excused or self._is_confirmed(value):

@@ -275,14 +275,14 @@ class MasterModel:
                 if not self.knows(member):
                     self._remove_member(name, member)
             if group.events.begin_round(_PATIENCE_ROUNDS):
-                partitions = {one for topic in group.topics for one in self._directory.partitions(topic)}
+                partitions = {name for topic in group.topics for name in self._directory.partitions(topic)}
                 group.events.plan(spread(group.events.holdings(), partitions), self._last_id)
 
     def _remove_member(self, group: str, member: str) -> None:
-        if (known := self._groups.get(group)) is not None:
-            known.members.discard(member)
-            known.events.leave(member)
-            if not known.members:
+        if (state := self._groups.get(group)) is not None:
+            state.members.discard(member)
+            state.events.leave(member)
+            if not state.members:
                 del self._groups[group]
 
     def _tasks(self, group: str) -> master_pb2.OpsTaskInfo:

@@ -354,15 +354,15 @@ class Member:
 
     def _check_positions(self, core: ConsumerCore) -> None:
         for partition, position in core.positions().items():
-            held, turns = core.state.connected[partition], self._ledger.turns_back[partition]
+            holder, turns = core.state.connected[partition], self._ledger.turns_back[partition]
             before = self._positions.get(partition)
             since = -1
-            if before is not None and before[0] is held:
+            if before is not None and before[0] is holder:
                 # It may have been told of a turn before it came here.
                 since = before[2] if position.offset == before[1] else before[3]
                 went_on = position.offset >= before[1] or before[2] != turns
                 assert went_on, f"{partition} went back from {before[1]} to {position}"
-            self._positions[partition] = held, position.offset, since, turns
+            self._positions[partition] = holder, position.offset, since, turns
 
     async def _confirm(
         self,
@@ -446,16 +446,16 @@ class Member:
 
     async def _do_something(self, core: ConsumerCore) -> None:
         kind = chance.below(20)
-        held = core.state.held()
+        partitions = core.state.held()
         if kind == 0:
             with contextlib.suppress(ConsumeError):
                 core.pause(_some(self._ledger.partitions()))
         elif kind < 4:
             self.resume()
-        elif kind == 4 and self.habits.seeks and held:
-            await self._seek(core, chance.one_of(held))
-        elif kind == 5 and held and isinstance(core, AssignedCore):
-            await core.disconnect(chance.one_of(held))
+        elif kind == 4 and self.habits.seeks and partitions:
+            await self._seek(core, chance.one_of(partitions))
+        elif kind == 5 and partitions and isinstance(core, AssignedCore):
+            await core.disconnect(chance.one_of(partitions))
         elif kind == 6:
             with contextlib.suppress(TubeMQError):
                 await core.lag(None)

@@ -49,7 +49,7 @@ class Scene:
     def add_client(self, name: str) -> simloom.Host:
         """Return the host of one more client, which may have troubles like the others."""
         host = self.world.host(name)
-        self.clients = [one for one in self.clients if one is not self.client] + [host]
+        self.clients = [client for client in self.clients if client is not self.client] + [host]
         self._all_clients.append(host)
         return host
 
@@ -101,8 +101,8 @@ class Scene:
         await asyncio.sleep(0.001)  # a transport that was closed tells its protocol a turn later
         # What a closed end still had to send through a cut is dropped, so servers may never know of it.
         transports = self.world.net._live_transports.values()  # noqa: SLF001
-        left = [transport for transport in transports if transport.owner in self._all_clients]
-        assert not left, f"connections are left: {left}"
+        of_clients = [transport for transport in transports if transport.owner in self._all_clients]
+        assert not of_clients, f"connections are left: {of_clients}"
 
 
 def _is_the_clients(task: asyncio.Task[object]) -> bool:

@@ -330,8 +330,8 @@ class BrokerModel:
         taken, size, number = [], 0, begin
         while number < end and size < most_bytes:
             entry = store.entries[number]
-            wanted = not holding.types or entry.message_type in holding.types
-            if entry.partition_id == partition_id and entry.readable and wanted:
+            is_wanted = not holding.types or entry.message_type in holding.types
+            if entry.partition_id == partition_id and entry.readable and is_wanted:
                 taken.append(entry)
                 size += len(entry.value) + _RECORD_HEAD_BYTES
             number += 1

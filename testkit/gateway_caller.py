@@ -44,7 +44,7 @@ class Caller:
         beside: "Caller | None" = None,
         ca: bytes | None = None,
     ) -> None:
-        """Connect to nothing yet.
+        """Prepare calls; the first one connects.
 
         Args:
             address: the gateway's.
@@ -109,7 +109,6 @@ class AsyncCaller:
     """One session of many, which share a few connections of an event loop."""
 
     def __init__(self, channel: grpc.aio.Channel, client_id: str) -> None:
-        """Ask nothing yet."""
         self.channel = channel
         self.session = session_of(client_id)
 

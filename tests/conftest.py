@@ -126,7 +126,7 @@ def left_behind(threads, sockets):
 
 @pytest.fixture(scope="module", params=["python", "compiled"])
 def each_twin(request):
-    """Let a module's tests run over both twins of the hot loops."""
+    """Run a module's tests over both twins of the hot loops."""
     twin = None
     if request.param == "compiled":
         reason = "the compiled twin was not built"

@@ -5,7 +5,7 @@ from pyspark import TaskContext
 
 
 def enter_micro_batch(monkeypatch: pytest.MonkeyPatch, batch_id: int, query_id: str, task: int = 0) -> None:
-    """Let what follows in this test run in a task of a micro-batch."""
+    """Make what follows in this test run in a task of a micro-batch."""
     monkeypatch.setattr(TaskContext, "_taskContext", None)
     context = TaskContext()  # there is only one, which it makes known itself
     context._partitionId = task

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [path for path in (ROOT / "tubemq_spark").rglob("*.py") if not path.stem.endswith("_pb2")]
+FOLDERS_BESIDE = ("tests", "testkit", "simulation", "integration_tests", "benchmarks", "fuzz", "tools")
 MOST_VAGUE_NAMES = 0.005
 
 
@@ -59,6 +60,17 @@ def test_docstrings_say_what_functions_do_and_not_what_is_not_there():
         for path, tree in trees()
         for name, text in docstrings(tree)
         if text.split(maxsplit=1)[0] in openings or (name == "__init__" and re.search(r"\byet\b", text))
+    ]
+    assert offenders == [], "say what a function does, from its first word on; see docs/project/words.md"
+
+
+def test_docstrings_beside_the_package_say_what_functions_do():
+    opening = re.compile(rf'"""((?:{"|".join(words_of("begin with"))}) .*)')
+    offenders = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for folder in FOLDERS_BESIDE
+        for path in (ROOT / folder).rglob("*.py")
+        for text in opening.findall(path.read_text(encoding="utf-8"))
     ]
     assert offenders == [], "say what a function does, from its first word on; see docs/project/words.md"
 

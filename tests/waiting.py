@@ -15,7 +15,7 @@ def wait_until(condition, seconds=5.0):
 
 
 async def until(condition, seconds=20.0):
-    """Do the same in an event loop, which goes on meanwhile."""
+    """Return when it holds; others go on in the event loop until then."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.002)

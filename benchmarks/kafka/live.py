@@ -48,7 +48,7 @@ class _Arrivals:
         self._changed = threading.Condition()
 
     def note(self, batch: DataFrame, _number: int) -> None:
-        """Be the function of ``foreachBatch``; a message is the time when it was sent."""
+        """Note the delays of a micro-batch, for ``foreachBatch``; a message is the time when it was sent."""
         values = [bytes(row.value) for row in batch.select("value").collect()]
         now = time.time_ns()
         with self._changed:

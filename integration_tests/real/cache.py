@@ -32,7 +32,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def cache_lock() -> Iterator[None]:
-    """Let one process at a time fill the cache."""
+    """Lock the cache: one process at a time fills it."""
     cache_dir().mkdir(parents=True, exist_ok=True)
     with (cache_dir() / ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -204,7 +204,7 @@ class RealTubeMQ:
         self._publish()
 
     def close_topic(self, name: str) -> None:
-        """Let a topic take no rows and no consumers, as before its removal; returns when all know."""
+        """Close a topic for rows and consumers, as before its removal; returns when all know."""
         self.admin.modify_topic(name, self._brokers_with(name), acceptPublish=False, acceptSubscribe=False)
         self._await(
             lambda: not self.admin.accepts_publish(name), PUBLISH_TIMEOUT_S, f"topic {name} to be closed"
@@ -251,11 +251,11 @@ class RealTubeMQ:
         self.brokers[broker_id].server.kill()
 
     def pause_broker(self, broker_id: int) -> None:
-        """Let a broker hang: its connections stay open and nothing is answered."""
+        """Pause a broker: its connections stay open and nothing is answered."""
         self.brokers[broker_id].server.pause()
 
     def resume_broker(self, broker_id: int) -> None:
-        """Let a paused broker go on where it was."""
+        """Resume a paused broker."""
         self.brokers[broker_id].server.resume()
 
     def pause(self) -> None:
@@ -301,7 +301,7 @@ class RealTubeMQ:
         self.start_master()
 
     def start_standbys(self) -> None:
-        """Let the other masters join the group; the first one leads it."""
+        """Start the other masters, which join the group; the first one leads it."""
         for number, ports in enumerate(self._standbys, start=2):
             name = f"master-{number}"
             server = self._new_server(name, MASTER_CLASS, MASTER_FLAGS)
@@ -394,7 +394,7 @@ class RealTubeMQ:
 
     @contextmanager
     def _brokers_paused(self) -> Iterator[None]:
-        """Let no broker report while the master takes in a change.
+        """Pause all brokers, so that none reports while the master takes in a change.
 
         It would be told of the first half at once, and of the other half 35 s later.
         """

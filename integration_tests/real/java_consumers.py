@@ -212,7 +212,7 @@ class _Listener:
             self._messages += came
 
     def getExecutor(self) -> None:  # noqa: N802
-        """Let the consumer's own threads call."""
+        """Return None: the consumer's own threads call."""
 
     def stop(self) -> None:
         """Need nothing at the end."""

@@ -51,8 +51,8 @@ from tubemq_spark.model import TopicPartition
 
 _TOPICS: Final = (TOPIC, "other")
 _TYPES: Final = ("a", "b", "c")
-_MEMBERS: Final = 5
-_MEMBERS_OF_A_STORM: Final = 20
+_USUAL_MEMBERS: Final = 5
+_MOST_MEMBERS: Final = 20
 _ROUNDS_S: Final = 30.0
 """In so long, members that come or go have been taken into account."""
 _SOON_S: Final = 1.5
@@ -70,7 +70,7 @@ class _Group:
 
     def __init__(self, cluster: Cluster, name: str, *, most: int) -> None:
         types = frozenset(chance.one_of(((), (), ("a",), ("a", "b"))))
-        rollback, by_master = chance.happens(75), most > _MEMBERS or chance.happens(65)
+        rollback, by_master = chance.happens(75), most > _USUAL_MEMBERS or chance.happens(65)
         self.name = name
         locally, rest_ms = chance.happens(25), chance.one_of((400, 2_000, 4_000))
         self.soon_s = _SOON_S + rest_ms / 1000
@@ -156,7 +156,7 @@ class _Consuming:
         )
         cluster.clients = []
         self._world = world
-        most = _MEMBERS_OF_A_STORM if self.is_storm else 1 + chance.below(_MEMBERS)
+        most = _MOST_MEMBERS if self.is_storm else 1 + chance.below(_USUAL_MEMBERS)
         count = 1 if self.is_storm else chance.one_of((1, 1, 2))
         self.groups = [_Group(cluster, f"group{number}", most=most) for number in range(count)]
         self._serial = 0
@@ -295,7 +295,7 @@ class _Consuming:
             group.habits.settled = True
 
     async def _all_well(self) -> None:
-        """Let members come and go, and messages come."""
+        """Add and remove members; check that partitions are shared and new messages come soon."""
         for group in self.groups:
             if group.by_master:
                 group.join()
@@ -344,11 +344,11 @@ class _Consuming:
                 key = group.name, partition.topic, partition.partition_id
                 assert model.holdings[key].owner == member.client_id, f"{partition} is not {member.name}'s"
                 assert not model.holdings[key].timed_out, f"{member.name} has let {partition} go"
-            held = member.core.state
+            state = member.core.state
             if group.by_master and group.habits.callbacks:
-                assert member.assigned == held.connected.keys(), f"{member.name} knows of {member.assigned}"
-            troubles_of_held = held.troubles.keys() & held.connected.keys()
-            assert not troubles_of_held, {name: held.troubles[name] for name in troubles_of_held}
+                assert member.assigned == state.connected.keys(), f"{member.name} knows of {member.assigned}"
+            in_trouble = state.troubles.keys() & state.connected.keys()
+            assert not in_trouble, {name: state.troubles[name] for name in in_trouble}
         if group.by_master:
             shares = [len(member.core.state.connected) for member in members if member.core is not None]
             assert max(shares) - min(shares) <= 1, f"{group.name} is not balanced: {shares}"

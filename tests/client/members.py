@@ -46,6 +46,6 @@ def shares(*members):
 
 
 def refuse(server):
-    """Let the master forget a member, and take it in no more."""
+    """Make the master forget a member, and refuse it from then on."""
     server.faults.answer(Method.CONSUMER_REGISTER, ErrCode.CONSUME_GROUP_FORBIDDEN)
     server.faults.answer(Method.CONSUMER_HEARTBEAT, ErrCode.HB_NO_NODE)

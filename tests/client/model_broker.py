@@ -109,7 +109,7 @@ def restart(broker, exchange):
 
 
 def nothing(broker, exchange):
-    """Be no fault, but take the place of one in a list."""
+    """Do nothing; takes the place of a fault in a list."""
     return False
 
 

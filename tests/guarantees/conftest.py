@@ -14,9 +14,9 @@ def scene(monkeypatch):
     """Three brokers; what the process keeps between queries ends with the test."""
     monkeypatch.setattr(layout_cache, "_MAX_AGE_SECONDS", 0.2)
     monkeypatch.setattr(planner, "REMOVAL_SECONDS", 0.5)
-    with opened_connections() as connections, Scene() as made:
+    with opened_connections() as connections, Scene() as scene:
         monkeypatch.setattr("tubemq_spark.cluster.open.process_connections", lambda: connections)
-        yield made
+        yield scene
 
 
 @pytest.fixture

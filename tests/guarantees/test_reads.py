@@ -21,7 +21,7 @@ def cell_of(use):
 
 
 def go_on(scene, query, trouble, outcome, losses, before):
-    """Let a query read what is there and what comes, and check that the cell's words describe that."""
+    """Read with a query what is there and what comes, and check that the cell's words describe that."""
     meanwhile = scene.produce(trouble.spares)
     query.await_rows(before | meanwhile)
     if trouble.end is not None:

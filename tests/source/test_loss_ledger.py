@@ -54,7 +54,7 @@ def ledger(tmp_path):
 
 @pytest.fixture
 def in_task(monkeypatch):
-    """Let what follows run in a task of a micro-batch, as far as one can see."""
+    """Make what follows look as if it ran in a task of a micro-batch."""
 
     def enter(batch_id, query_id=QUERY):
         enter_micro_batch(monkeypatch, batch_id, query_id)

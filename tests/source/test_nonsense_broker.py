@@ -69,7 +69,7 @@ def server():
 
 @pytest.fixture
 def odd(server, monkeypatch):
-    """Let somebody else answer in the place of the first broker; returns its address."""
+    """Return what begins to answer in the place of the first broker, and returns its address."""
     # A stopped broker keeps its ports, so that nobody else gets them by chance.
     monkeypatch.setattr(BrokerNode, "_reserve_ports", lambda _: None)
 

@@ -8,7 +8,7 @@ SECONDS = 30
 
 
 def coroutine(test):
-    """Let a test that is a coroutine run in an event loop of its own."""
+    """Run a test that is a coroutine in an event loop of its own."""
 
     @functools.wraps(test)
     def run(*args, **kwargs):

@@ -83,11 +83,11 @@ class Source:
 @contextlib.asynccontextmanager
 async def reading():
     source = Source()
-    one = Reading(source.items(), fail_on_loss)
+    reader = Reading(source.items(), fail_on_loss)
     try:
-        yield source, one, one.records()
+        yield source, reader, reader.records()
     finally:
-        await one.close()
+        await reader.close()
 
 
 @coroutine

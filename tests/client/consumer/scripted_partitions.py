@@ -116,7 +116,7 @@ class ScriptedConsumer:
         return sorted(name for name, one in self.state.connected.items() if one.answer is not None)
 
     def answer(self, partition):
-        """Let a broker answer with the next message of a partition."""
+        """Answer with the next message of a partition."""
         scripted = self.state.connected[partition]
         scripted.answer.set_result(batch_of(b"%d" % (scripted.position // ROW)))
 
@@ -130,7 +130,7 @@ class ScriptedConsumer:
         )
 
     def refuse(self, partition):
-        """Let a broker refuse a partition for good."""
+        """Refuse a partition for good."""
         error = rpc_error(ErrCode.BAD_REQUEST, "no", peer="broker", during="fetching")
         self.state.connected[partition].answer.set_exception(error)
 
@@ -154,7 +154,7 @@ class ScriptedConsumer:
 
 
 async def settle():
-    """Let everything happen that needs no time."""
+    """Run the loop until nothing is left that needs no time."""
     for _ in range(20):
         await asyncio.sleep(0)
 

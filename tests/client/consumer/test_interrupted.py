@@ -107,7 +107,7 @@ def test_an_exception_in_any_line_of_a_fetch_leaves_no_partition_behind(server):
             batches.append(consumer.fetch(5_000))
 
         def confirm():
-            """Let the batches come again; return their partitions."""
+            """Roll the batches back, and return their partitions."""
             confirmed = [batch.partition for batch in batches]
             while batches:
                 with contextlib.suppress(ConsumeError):  # its time may be over
@@ -272,7 +272,7 @@ def test_a_close_that_has_no_more_time_goes_on_by_itself(server):
 
 @contextlib.contextmanager
 def ctrl_c(handler):
-    """Let a function handle SIGINT in the main thread, which runs the test."""
+    """Make a function handle SIGINT in the main thread, which runs the test."""
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield

@@ -139,7 +139,7 @@ def test_no_message_is_lost_and_none_that_was_confirmed_comes_again(server):
     chance, sent = random.Random(46), []
 
     def send_more():
-        """Let there be something to read all the time."""
+        """Produce messages unless there are enough to read."""
         if len(sent) - len(user.seen) < FEW:
             more = numbered(2 * FEW, len(sent))
             sent.extend(more)

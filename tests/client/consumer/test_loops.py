@@ -35,7 +35,7 @@ def consumer(server):
 
 
 def fail_once(server):
-    """Let the second request of a batch's end fail; the broker has not carried it out."""
+    """Make the second request of a batch's end fail; the broker has not carried it out."""
     return server.faults.drop_connection(Method.COMMIT_OFFSET, skip=1, times=1)
 
 

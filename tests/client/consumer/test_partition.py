@@ -346,9 +346,9 @@ async def test_a_broker_that_could_not_be_reached_a_moment_ago_is_not_asked():
         broker._server.close()
         with pytest.raises(TubeMQConnectionError):
             await connections.get(broker.endpoint)
-        asked = broker.counts()
+        counts = broker.counts()
         await at.partition.release(consumed=False)
-        assert broker.counts() == asked
+        assert broker.counts() == counts
 
 
 def state_of(at):

@@ -56,10 +56,10 @@ def test_consumers_that_close_beside_a_silent_broker_have_no_threads_and_tell_th
         server.faults.freeze_broker(1)
         for consumer in consumers:
             assert consumer.close(0) is False
-        wait_until(lambda: all(one._core._upkeep.done() for one in consumers))
+        wait_until(lambda: all(consumer._core._upkeep.done() for consumer in consumers))
         heartbeats = server.faults.delay(Method.BALANCE_HEARTBEAT, 0)
         assert len(threads_of_consumers()) <= before
         left = server.faults.delay(Method.CONSUMER_CLOSE, 0)
-        wait_until(lambda: all(one._core._closing.done() for one in consumers), 20)
+        wait_until(lambda: all(consumer._core._closing.done() for consumer in consumers), 20)
         assert left.hits == _MANY, "the master was told of each"
         assert heartbeats.hits <= _MANY, "each had one under way"

@@ -29,10 +29,10 @@ def threads_of(consumer):
 
 @pytest.fixture
 def user_thread():
-    made = UserThread()
-    made.name = "etl_user"
-    yield made
-    asyncio.run(made.end())
+    thread = UserThread()
+    thread.name = "etl_user"
+    yield thread
+    asyncio.run(thread.end())
     wait_until(lambda: not threads_of("etl_user"))
 
 

@@ -30,8 +30,8 @@ def server():
 
 @pytest.fixture
 def connections():
-    with opened_connections() as made:
-        yield made
+    with opened_connections() as connections:
+        yield connections
 
 
 @contextlib.contextmanager

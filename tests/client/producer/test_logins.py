@@ -33,14 +33,14 @@ def server():
 def producer(server, connections):
     """Heartbeats come only when they are asked for."""
     login = {"username": "writer", "password": "secret", "heartbeat_period_ms": 29_000}
-    with contextlib.closing(MessageSender(config_of(server, **login), connections)) as made:
-        yield made
+    with contextlib.closing(MessageSender(config_of(server, **login), connections)) as sender:
+        yield sender
 
 
 @pytest.fixture
 def connections():
-    with opened_connections() as made:
-        yield made
+    with opened_connections() as connections:
+        yield connections
 
 
 def send_to_all(producer, first, count):

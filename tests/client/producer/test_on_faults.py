@@ -35,8 +35,8 @@ def server():
 
 @pytest.fixture
 def connections():
-    with opened_connections() as made:
-        yield made
+    with opened_connections() as connections:
+        yield connections
 
 
 def produce(server, connections, values=SENT, **changes):
@@ -110,9 +110,9 @@ def test_what_has_no_answer_is_sent_again_and_stored_at_least_once(server, conne
     assert rule.hits > 0
     assert retried > 0
     server.faults.clear()
-    found = stored(server, connections)
-    assert set(found) == set(SENT)
-    assert found.total() <= len(SENT) + retried
+    counts = stored(server, connections)
+    assert set(counts) == set(SENT)
+    assert counts.total() <= len(SENT) + retried
 
 
 def test_a_trouble_that_stays_is_an_error_with_the_brokers_words(server, connections):

@@ -55,11 +55,11 @@ def server():
 def producer(server):
     config = ClientConfig((server.master,), "test", rpc_timeout_ms=1_000, delivery_timeout_ms=4_000)
     with opened_connections() as connections:
-        made = MessageSender(config, connections)
-        made.send("demo", b"before")
-        made.flush()
-        yield made
-        made.close()
+        sender = MessageSender(config, connections)
+        sender.send("demo", b"before")
+        sender.flush()
+        yield sender
+        sender.close()
 
 
 def send_much(producer):

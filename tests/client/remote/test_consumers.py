@@ -245,8 +245,9 @@ def test_a_loss_that_was_raised_takes_no_partition_that_is_connected_again(gatew
         with pytest.raises(DataLossError):
             consumer.connect(where, 40 * ROW)
         consumer.connect(where, 0)
-        seen = consumer._core._heartbeats._seen
-        wait_until(lambda: consumer._core._heartbeats._seen > seen or consumer._core._heartbeats._seen > 0)
+        heartbeats = consumer._core._heartbeats
+        before = heartbeats._seen
+        wait_until(lambda: heartbeats._seen > before or heartbeats._seen > 0)
         assert consumer.connected == (where,)
 
 

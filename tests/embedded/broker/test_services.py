@@ -62,7 +62,7 @@ def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_paus
 
 @contextlib.contextmanager
 def files_up_to(size):
-    """Let the kernel refuse to write more than this to a file of this process."""
+    """Make the kernel refuse to write more than this to a file of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -38,7 +38,7 @@ def answer(group, member, event):
 
 
 def carry_out(group, *members):
-    """Let members finish their events until none is left."""
+    """Finish the events of members until none is left."""
     done = []
     while any(events := [(name, event) for name in members if (event := group.next_event(name))]):
         for name, event in events:

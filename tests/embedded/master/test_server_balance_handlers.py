@@ -48,7 +48,7 @@ class Client:
 
 
 def until(done, *clients):
-    """Let clients send heartbeats until a condition is true."""
+    """Send heartbeats of clients until a condition is true."""
     deadline = time.monotonic() + DEADLINE_S
     while not done():
         assert time.monotonic() < deadline, [(client.name, client.numbers) for client in clients]
@@ -60,7 +60,7 @@ def until(done, *clients):
 
 
 def settled(*clients):
-    """Let clients send heartbeats for some rounds, and check that nothing moves."""
+    """Send heartbeats of clients for some rounds, and check that nothing moves."""
     before = [client.numbers for client in clients]
     for _ in range(8):
         for client in clients:

@@ -326,7 +326,7 @@ def test_a_checkpoint_of_a_newer_release_is_refused(view, tmp_path):
 
 
 def move(server, group, topic, **offsets):
-    """Let a group commit, and wait until the brokers' web servers know it."""
+    """Commit for a group, and wait until the brokers' web servers know it."""
     cluster = open_cluster(
         ClusterConfig(
             ClientConfig((Endpoint.parse(server.master),), group), web=(Endpoint.parse(server.master_web),)

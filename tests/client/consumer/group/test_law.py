@@ -118,7 +118,7 @@ class GroupMachine(RuleBasedStateMachine):
         return member
 
     def place(self, where):
-        """Let the group have a position at the end of a log; return it."""
+        """Give the group a position at the end of a log, and return it."""
         self.tell(0, EventType.ONLY_CONNECT, where)
         begin = self.members[0].positions()[where].offset
         self.tell(0, EventType.ONLY_DISCONNECT, where)
