@@ -106,10 +106,10 @@ def test_files_are_looked_at_once_a_second_and_not_for_each_call(server, authori
             assert [ask(gateways) for _ in range(5)] == [["demo"]] * 5
             assert len(looks) == 1
             ca.write_bytes(ca.read_bytes() + b"\n")
-            before = gateways._channels.made(address)
+            before = gateways._channels.existing(address)
             now[0] += 1
             assert ask(gateways) == ["demo"]
-            assert gateways._channels.made(address) is not before
+            assert gateways._channels.existing(address) is not before
 
 
 def test_files_that_cannot_be_read_in_time_are_told_as_a_gateway_that_is_away(authority, monkeypatch):
