@@ -40,6 +40,8 @@ class Move(NamedTuple):
     after: int
     is_late: bool
     """Whether a request did it that came in behind later ones."""
+    is_holders: bool
+    """Whether its client held the partition before, so that no other member can have moved the group."""
 
 
 class Broker:
@@ -177,14 +179,18 @@ class _LoggedModel(BrokerModel):
         key = request.groupName, request.topicName, request.partitionId
         holding = self.holdings[key]
         before, was_recorded = holding.committed, holding.recorded
+        is_holders = holding.owner == request.clientId and not holding.timed_out
         answer = carry_out(request)
         if was_recorded and holding.committed != before:
-            self.on_move(self._move(key, how, request.clientId, before, holding.committed))
+            self.on_move(self._move(key, how, request.clientId, before, holding.committed, is_holders))
         return answer
 
-    def _move(self, key: Held, how: str, client_id: str, before: int, after: int) -> Move:
+    def _move(
+        self, key: Held, how: str, client_id: str, before: int, after: int, is_holders: bool = False
+    ) -> Move:
         partition = TopicPartition(key[1], self.broker_id, key[2])
-        return Move(key[0], partition, how, client_id, before, after, self.is_late and how != "crash")
+        is_late = self.is_late and how != "crash"
+        return Move(key[0], partition, how, client_id, before, after, is_late, is_holders)
 
 
 class Cluster(Scene):

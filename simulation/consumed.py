@@ -94,6 +94,8 @@ class GroupLedger:
                 # What was in flight is not what the member believes.
                 self.excused.update(message.value for message in self._wanted(move.partition))
                 self.again |= dict.fromkeys(self.excused, self._now)
+        elif self._by_master and move.how == "register" and not move.is_holders:
+            raise AssertionError(f"a member takes a partition elsewhere than where its group stands: {move}")
         elif after < before:
             self.turns_back[move.partition] += 1
             if self._locally:  # it stands there for a moment, to see where a batch has ended
@@ -108,7 +110,8 @@ class GroupLedger:
     def note_reset(self, partition: TopicPartition, before: int, after: int) -> None:
         """Take note that an administrator has moved the group."""
         self.excused.update(message.value for message in self._wanted(partition, before, after))
-        self._note_turn(Move(self.group, partition, "reset", "", before, after, False))
+        move = Move(self.group, partition, "reset", "", before, after, is_late=False, is_holders=False)
+        self._note_turn(move)
 
     # What users see.
 

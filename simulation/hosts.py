@@ -1,6 +1,7 @@
 """Hosts of clients whose processes freeze: nothing of one runs until it is thawed, then all that is due."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -40,6 +41,13 @@ def is_frozen(host: simloom.Host) -> bool:
 def was_frozen(host: simloom.Host, since: float) -> bool:
     """Return whether a host is frozen, or was at some time since a moment."""
     return is_frozen(host) or _thawed_at.get(host, -1.0) >= since
+
+
+def call(host: simloom.Host, function: Callable[[], object]) -> None:
+    """Call a function as a process of a host: the tasks and connections that it begins belong to that."""
+    context = contextvars.copy_context()
+    context.run(current_host.set, host)
+    context.run(function)
 
 
 def run_unless_frozen(handle: Any) -> None:  # noqa: ANN401 (its private parts)

@@ -480,11 +480,16 @@ class Member:
         except TubeMQError as error:
             simloom.reached(error.condition)
 
+    def pause(self) -> None:
+        """Fetch nothing of what is held."""
+        if (core := self.core) is not None:
+            hosts.call(self.host, lambda: core.pause(core.state.held()))
+
     def resume(self) -> None:
         """Fetch again what was paused."""
         if self.core is not None:
             with contextlib.suppress(ConsumeError):
-                self.core.resume()
+                hosts.call(self.host, self.core.resume)
 
     async def _take_share(self, core: AssignedCore) -> None:
         """Connect to what belongs to this node, again and again."""

@@ -94,12 +94,25 @@ class _Task(asyncio.Task[Any]):
         return self is other
 
 
+def _note_law(broken: list[AssertionError], loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Note that a law is broken where none awaits it, such as in a server that carries out a request."""
+    if isinstance(error := context.get("exception"), AssertionError):
+        broken.append(error)
+    loop.default_exception_handler(context)
+
+
 def _main(scenario: str) -> Callable[[simloom.World], Coroutine[Any, Any, None]]:
     async def main(world: simloom.World) -> None:
         numbers = itertools.count()
         loop = asyncio.get_running_loop()
         loop.set_task_factory(lambda loop, coro, **more: _Task(next(numbers), coro, loop=loop, **more))
-        async with asyncio.timeout(_LONGEST_S):
-            await world.host("client").spawn(functools.partial(SCENARIOS[scenario], world), name="client")
+        broken: list[AssertionError] = []
+        loop.set_exception_handler(functools.partial(_note_law, broken))
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await world.host("client").spawn(functools.partial(SCENARIOS[scenario], world), name="client")
+        finally:
+            if broken:  # whatever came of that
+                raise broken[0]
 
     return main

@@ -13,8 +13,9 @@ Laws:
 - a batch is confirmed once, and only by who has it; what is told of losses is true;
 - no message of a partition is handed out before ``on_assigned`` has ended, or after ``on_revoked`` has begun;
 - a fetch ends within its time-out, or 0.2 s later if it is patient, and at once when it is cancelled;
-- when all is well again each partition has one holder, the same for its broker, its master and itself;
-- beside one frozen broker, messages of the others come as fast as without;
+- when all is well again each partition has one holder, the same for its broker, its master and itself, which
+  keeps its lease also while nothing is fetched;
+- beside one frozen broker, messages of the others come at most 0.6 s after the rest of their partitions;
 - closing ends within its bound, and leaves no task, connection or lease.
 """
 
@@ -55,8 +56,12 @@ _USUAL_MEMBERS: Final = 5
 _MOST_MEMBERS: Final = 20
 _ROUNDS_S: Final = 30.0
 """In so long, members that come or go have been taken into account."""
+_LEASE_S: Final = 31.0
+"""So long without a request, and a broker gives a partition to others."""
 _SOON_S: Final = 1.5
 """A message is handed out so soon when all is well, and its partition does not rest."""
+_BESIDE_S: Final = 0.6
+"""The same beside a frozen broker, of which one partition takes a turn."""
 _FREEZES_S: Final = (0.5, 5.0, 45.0)
 
 
@@ -73,7 +78,9 @@ class _Group:
         rollback, by_master = chance.happens(75), most > _USUAL_MEMBERS or chance.happens(65)
         self.name = name
         locally, rest_ms = chance.happens(25), chance.one_of((400, 2_000, 4_000))
-        self.soon_s = _SOON_S + rest_ms / 1000
+        self.rest_s = rest_ms / 1000
+        """How long a partition rests at most."""
+        self.soon_s = _SOON_S + self.rest_s
         self.ledger = GroupLedger(
             cluster, name, types, rollback=rollback, locally=locally, by_master=by_master
         )
@@ -302,8 +309,7 @@ class _Consuming:
                 if len(group.open) > 1 and chance.happens(50):
                     chance.one_of(group.open).leave()
         await asyncio.sleep(_ROUNDS_S)
-        for group in self.groups:
-            self._check_holders(group)
+        await self._fetch_nothing_for_a_lease()
         for _ in range(2):
             for _ in range(5):
                 self._store()
@@ -311,6 +317,19 @@ class _Consuming:
             for group in self.groups:
                 group.look()
                 assert not group.ledger.missing(), f"{group.name} did not get {group.ledger.missing()}"
+
+    async def _fetch_nothing_for_a_lease(self) -> None:
+        """Pause everything for so long that only heartbeats keep the leases."""
+        members = [member for group in self.groups for member in group.open]
+        for member in members:
+            member.pause()
+        await asyncio.sleep(_LEASE_S)
+        for broker in self.cluster.brokers:
+            broker.model.live_leases(self._world.time)  # ends those that are over
+        for group in self.groups:
+            self._check_holders(group)
+        for member in members:
+            member.resume()
 
     def _is_settled(self, group: _Group) -> bool:
         states = [member.core.state for member in group.open if member.core is not None]
@@ -360,12 +379,13 @@ class _Consuming:
         await asyncio.sleep(chance.between(0.0, 3.0))
         for _ in range(2):
             stored = [self._store(broker) for broker in (*good, *good)]
-            await asyncio.sleep(max(group.soon_s for group in self.groups))
+            await asyncio.sleep(max(group.rest_s for group in self.groups) + _BESIDE_S)
             for group in self.groups:
                 group.look()
                 for partition, value in stored:
                     assert group.ledger.has(partition, value), f"{value!r} of {partition} does not come"
         frozen.server.thaw()
+        await asyncio.sleep(2 * _SOON_S)  # what was sent on connections that were given up is through
 
     async def _end(self, *, well: bool) -> None:
         """Close everything."""
