@@ -15,8 +15,10 @@ Laws:
 - a fetch ends within its time-out, or 0.2 s later if it is patient, and at once when it is cancelled;
 - when all is well again each partition has one holder, the same for its broker, its master and itself, which
   keeps its lease also while nothing is fetched;
+- a partition that another consumer has taken is given up with the next fetch, and without one with the next
+  heartbeat;
 - beside one frozen broker, messages of the others come at most 0.6 s after the rest of their partitions;
-- closing ends within its bound, and leaves no task, connection or lease.
+- closing ends within its bound, and leaves no task when it ends, and no connection or lease.
 """
 
 import asyncio
@@ -81,6 +83,7 @@ class _Group:
         self.rest_s = rest_ms / 1000
         """How long a partition rests at most."""
         self.soon_s = _SOON_S + self.rest_s
+        self.heartbeat_s = chance.one_of((2, 5, 9))
         self.ledger = GroupLedger(
             cluster, name, types, rollback=rollback, locally=locally, by_master=by_master
         )
@@ -93,7 +96,7 @@ class _Group:
             name,
             rpc_timeout_ms=2_000,
             connect_timeout_ms=1_000,
-            heartbeat_period_ms=chance.one_of((2_000, 5_000, 9_000)),
+            heartbeat_period_ms=self.heartbeat_s * 1000,
             register_attempts=2,
             consumer=ConsumerConfig(
                 consume_position=ConsumePosition.FIRST,
@@ -292,6 +295,9 @@ class _Consuming:
                 await asyncio.sleep(1.0)
             for member in group.open:
                 member.resume()
+        await self._until_settled()
+
+    async def _until_settled(self) -> None:
         until = self._world.time + SETTLED_S
         while self._world.time < until and not all(map(self._is_settled, self.groups)):
             await asyncio.sleep(2.0)
@@ -310,6 +316,8 @@ class _Consuming:
                     chance.one_of(group.open).leave()
         await asyncio.sleep(_ROUNDS_S)
         await self._fetch_nothing_for_a_lease()
+        if chance.happens(30):
+            await self._take_a_partition(chance.one_of(self.groups))
         for _ in range(2):
             for _ in range(5):
                 self._store()
@@ -330,6 +338,29 @@ class _Consuming:
             self._check_holders(group)
         for member in members:
             member.resume()
+
+    async def _take_a_partition(self, group: _Group) -> None:
+        """Let another consumer take a partition for a while, as one does that was believed to be gone."""
+        group.habits.settled = False
+        partition = chance.one_of(group.ledger.partitions())
+        holding = self.cluster.brokers[partition.broker_id - 1].model.holdings[
+            group.name, partition.topic, partition.partition_id
+        ]
+        only_heartbeats = chance.happens(50)
+        if only_heartbeats:
+            for member in group.open:
+                member.pause()
+        holding.owner, holding.timed_out, holding.in_flight = "another consumer", False, 0
+        holding.renewed_at = self._world.time
+        await asyncio.sleep(_SOON_S + group.heartbeat_s if only_heartbeats else group.soon_s)
+        for member in group.open:
+            assert member.core is None or partition not in member.core.state.connected, (
+                f"{member.name} keeps {partition}, which another consumer has"
+            )
+        holding.owner = None
+        for member in group.open:
+            member.resume()
+        await self._until_settled()
 
     def _is_settled(self, group: _Group) -> bool:
         states = [member.core.state for member in group.open if member.core is not None]
