@@ -418,6 +418,19 @@ class _Consuming:
         frozen.server.thaw()
         await asyncio.sleep(2 * _SOON_S)  # what was sent on connections that were given up is through
 
+    async def _freeze_all(self) -> None:
+        for server in self.cluster.servers:
+            server.freeze()
+        await asyncio.sleep(chance.between(0.0, 5.0))
+
+    async def _cut_off_brokers(self) -> None:
+        """Cut all ways to brokers for so long that members may be connecting to them again."""
+        for broker in self.cluster.brokers:
+            for client in self.cluster.clients:
+                self._world.net.block(client, broker.server.host)
+                self._world.net.block(broker.server.host, client)
+        await asyncio.sleep(chance.between(0.0, 15.0))
+
     async def _end(self, *, well: bool) -> None:
         """Close everything."""
         if not well:
@@ -425,10 +438,7 @@ class _Consuming:
                 for member in group.open:
                     if chance.happens(20):
                         member.crash()
-        if not well and chance.happens(50):
-            for server in self.cluster.servers:
-                server.freeze()
-            await asyncio.sleep(chance.between(0.0, 5.0))
+            await chance.one_of((self._freeze_all, self._cut_off_brokers, _do_nothing))()
         for group in self.groups:
             await group.close()
         self.cluster.heal()
@@ -438,6 +448,10 @@ class _Consuming:
                 leases = broker.model.live_leases(self._world.time)
                 assert not leases, f"{leases} are left"
         await self.cluster.nothing_is_left()
+
+
+async def _do_nothing() -> None:
+    """Let all be as it is."""
 
 
 async def freeze_client(scene: Scene) -> None:
