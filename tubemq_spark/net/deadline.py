@@ -1,8 +1,13 @@
 """A point in time that is passed down through calls, so that time-outs do not multiply."""
 
+import io
+import socket
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 Clock = Callable[[], float]
 """Returns seconds since some fixed moment; never goes back."""
@@ -44,3 +49,32 @@ class Deadline:
     def expired(self) -> bool:
         """Whether nothing is left."""
         return self._clock() >= self.at
+
+
+class UntilDeadline(io.RawIOBase):
+    """Reads from a connection until a deadline, which single bytes do not postpone."""
+
+    def __init__(self, connected: socket.socket, deadline: Deadline) -> None:
+        """Read from a connection, whose time-out this sets; closing it is its owner's."""
+        self._connected = connected
+        self._deadline = deadline
+
+    def readable(self) -> bool:
+        """Return whether it can be read: always."""
+        return True
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        """Return a buffered reader of it, as a socket does."""
+        return io.BufferedReader(self)
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Wait for the next bytes and return how many there are; 0 at the end.
+
+        Raises:
+            OSError: the deadline has passed, or the connection is lost.
+        """
+        remaining = self._deadline.remaining()
+        if remaining <= 0:
+            raise TimeoutError("timed out")
+        self._connected.settimeout(remaining)
+        return self._connected.recv_into(buffer)

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
-from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.http import UntilDeadline
+from tubemq_spark.net.deadline import Deadline, UntilDeadline
 
 if TYPE_CHECKING:
     import socket

@@ -383,7 +383,7 @@ def test_connections_are_bounded(web_server, monkeypatch):
     monkeypatch.setattr(web, "_MOST_CONNECTIONS", 3)
     server, _ = web_server()
     silent = [socket.create_connection(("127.0.0.1", server.endpoint.port), 10) for _ in range(3)]
-    wait_until(lambda: server._acceptor.connection_count == 3)
+    wait_until(lambda: server.connection_count == 3)
     with (
         socket.create_connection(("127.0.0.1", server.endpoint.port), 10) as further,
         contextlib.suppress(ConnectionError),
@@ -392,5 +392,5 @@ def test_connections_are_bounded(web_server, monkeypatch):
         assert further.recv(1) == b""
     for one in silent:
         one.close()
-    wait_until(lambda: server._acceptor.connection_count == 0)
+    wait_until(lambda: server.connection_count == 0)
     assert request_at(str(server.endpoint), "/health")[0] == 200

@@ -7,12 +7,9 @@ Two answers are not TubeMQ's: 403 to a request that a page of another site made 
 and 408 or 413 to a request that takes too long or is too large.
 """
 
-import contextlib
 import dataclasses
 import json
 import logging
-import socket
-import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,9 +17,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.net import visitors
-from tubemq_spark.net.http import HttpRequest
-from tubemq_spark.net.listener import Acceptor
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.http_server import Answer, HttpRequest, HttpServer, RefusedRequestError
 from tubemq_spark.protocol.errcodes import ErrCode
 
 __all__ = ["BROKER_FRAME", "MASTER_FRAME", "AdminServer", "Call", "Frame", "Parameters", "bad_request"]
@@ -97,19 +93,8 @@ BROKER_FRAME: Final = Frame(
 """A broker's (AbstractWebHandler, BrokerAdminServlet)."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Page:
-    """An HTTP response."""
-
-    body: bytes
-    content_type: str = _USUAL_TYPE
-    location: str | None = None
-    """Where a redirect leads."""
-    status: HTTPStatus = HTTPStatus.OK
-
-
-class AdminServer:
-    """One web port, served from its construction; each request has its own thread."""
+class AdminServer(HttpServer):
+    """One web port, served from its construction."""
 
     def __init__(
         self,
@@ -137,63 +122,59 @@ class AdminServer:
         }
         self._frame = frame
         self._leader = leader
-        self._name = f"{name}-web"
-        self._hosts = frozenset({host, advertised or host})
-        self._refusals: set[str] = set()
-        self._lock = threading.Lock()
-        self._acceptor = Acceptor(
-            self._name, host, port, self._serve, _MAX_CONNECTIONS, setting=f"{name}_web_port"
+        self._refused: set[HTTPStatus] = set()
+        super().__init__(
+            f"{name}-web",
+            Endpoint(host, port),
+            {"GET": self._by_query, "POST": self._by_form},
+            names={advertised or host},
+            request_s=_REQUEST_TIMEOUT_S,
+            connections=_MAX_CONNECTIONS,
+            setting=f"{name}_web_port",
         )
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._acceptor.endpoint.port
+        return self.endpoint.port
 
-    def freeze(self) -> None:
-        """Read and answer nothing from now on."""
-        self._acceptor.freeze()
-
-    def thaw(self) -> None:
-        """Resume with what arrived in the meantime."""
-        self._acceptor.thaw()
-
-    def close(self) -> None:
-        """Close the port and wait until its threads have ended."""
-        self._acceptor.close()
-
-    def _serve(self, connected: socket.socket) -> None:
-        try:
-            _Handler(connected, self)
-        except ValueError as error:
-            logger.debug("a request to %s is not HTTP: %s", self._acceptor.endpoint, error)
-
-    def why_foreign(self, header: visitors.Header) -> str | None:
-        """Return what shows that a request comes from another site; None if nothing does."""
-        return visitors.why_foreign(header, self._hosts)
-
-    def log_refusal(self, kind: str, why: str) -> None:
-        """Log that a request was refused; the first one of each kind is a warning."""
+    def refusal(self, status: HTTPStatus, why: str) -> Answer:
+        """Log that a request is refused, the first of each kind as a warning; return the answer."""
         with self._lock:
-            first = kind not in self._refusals
-            self._refusals.add(kind)
-        text = "%s refused a request: %s"
-        logger.log(logging.WARNING if first else logging.DEBUG, text, self._name, why)
+            level = logging.DEBUG if status in self._refused else logging.WARNING
+            self._refused.add(status)
+        logger.log(level, "%s refused a request: %s", self._name, why)
+        return _page(_failure(status, f"refused: {why}"), status)
 
-    def page(self, path: str, values: Mapping[str, str]) -> _Page:
-        """Answer one request."""
+    def _by_query(self, request: HttpRequest) -> Answer:
+        return self._page_of(request, urlsplit(request.path).query)
+
+    def _by_form(self, request: HttpRequest) -> Answer:
+        form = request.form(_MAX_FORM_BYTES)
+        return self._page_of(request, f"{urlsplit(request.path).query}&{form}")
+
+    def _page_of(self, request: HttpRequest, query: str) -> Answer:
+        request.refuse_foreign()
+        values: dict[str, str] = {}
+        try:
+            for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS):
+                values.setdefault(name, value)
+        except ValueError as error:
+            why = f"a request has at most {_MAX_FIELDS} fields"
+            raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, why) from error
         leader = self._leader()
         if leader is not None:
-            return _Page(b"", location=f"http://{leader}{path}", status=HTTPStatus.FOUND)
+            location = {"Location": f"http://{leader}{request.path}"}
+            return Answer("", _USUAL_TYPE, HTTPStatus.FOUND, location)
         try:
             content = self._answer(values)
         except RefusedError as refused:
             # The answer is not wrapped if the call was not reached.
-            return _Page(_json(_failure(refused.code, self._frame.prefix + refused.text)))
+            return _page(_failure(refused.code, self._frame.prefix + refused.text))
         callback = values.get("callback", "").strip()
         if callback and self._frame.wraps:
-            return _Page(callback.encode() + b"(" + _json(content) + b")", _WRAPPED_TYPE)
-        return _Page(_json(content))
+            return Answer(f"{callback}({_json(content)})", _WRAPPED_TYPE)
+        return _page(content)
 
     def _answer(self, values: Mapping[str, str]) -> dict[str, Any]:
         """Answer one call.
@@ -227,68 +208,16 @@ class AdminServer:
         )
 
 
-class _Handler(HttpRequest):
-    """One call: GET with a query, or POST with a form."""
-
-    def __init__(self, connected: socket.socket, server: AdminServer) -> None:
-        self._server = server
-        super().__init__(connected, _REQUEST_TIMEOUT_S)
-
-    def do_GET(self) -> None:  # noqa: N802 (the base class's name)
-        self._answer(urlsplit(self.path).query)
-
-    def do_POST(self) -> None:  # noqa: N802 (the base class's name)
-        length = int(self.headers.get("Content-Length") or 0)
-        if not 0 <= length <= _MAX_FORM_BYTES:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a form has at most {_MAX_FORM_BYTES} bytes")
-            return
-        form = self.rfile.read(length).decode(errors="replace")
-        self._answer(f"{urlsplit(self.path).query}&{form}")
-
-    def _answer(self, query: str) -> None:
-        foreign = self._server.why_foreign(self.headers.get)
-        if foreign is not None:
-            self._refuse(HTTPStatus.FORBIDDEN, foreign)
-            return
-        values: dict[str, str] = {}
-        try:
-            for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_FIELDS):
-                values.setdefault(name, value)
-        except ValueError:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {_MAX_FIELDS} fields")
-            return
-        self._send(self._server.page(self.path, values))
-
-    def _refuse(self, status: HTTPStatus, why: str) -> None:
-        """Answer with a refusal, and log it."""
-        self._server.log_refusal(status.phrase, why)
-        self._send(_Page(_json(_failure(status, f"refused: {why}")), status=status))
-
-    def late(self) -> None:
-        status, why = HTTPStatus.REQUEST_TIMEOUT, f"it was not complete after {_REQUEST_TIMEOUT_S:g} s"
-        if getattr(self, "command", None):
-            with contextlib.suppress(OSError):
-                self._refuse(status, why)
-        else:  # No request has arrived that could be answered.
-            self._server.log_refusal(status.phrase, why)
-
-    def _send(self, page: _Page) -> None:
-        self.send_response(page.status)
-        if page.location is not None:
-            self.send_header("Location", page.location)
-        self.send_header("Content-Type", page.content_type)
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Content-Length", str(len(page.body)))
-        self.end_headers()
-        self.wfile.write(page.body)
+def _page(content: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    return Answer(_json(content), _USUAL_TYPE, status)
 
 
-def _json(content: Mapping[str, Any]) -> bytes:
+def _json(content: Mapping[str, Any]) -> str:
     """Return JSON that is harmless as HTML, because answers are text/html and repeat the request."""
     text = json.dumps(content)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return text.encode()
+    return text
 
 
 def _failure(code: int, text: str) -> dict[str, Any]:

@@ -7,12 +7,12 @@ neither scripts nor other files.
 
 import logging
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from html import escape
 from http import HTTPStatus
+from importlib import resources
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -27,10 +27,8 @@ from tubemq_spark.gateway.operate.overview import (
     sessions_in_words,
 )
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import visitors
 from tubemq_spark.net.deadline import Clock
-from tubemq_spark.net.http import HttpRequest
-from tubemq_spark.net.listener import Acceptor
+from tubemq_spark.net.http_server import Answer, HttpRequest, HttpServer, RefusedRequestError
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +41,6 @@ _HEADERS: Final = {
     # The page needs no script and no other file, so none may be loaded.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; "
     "base-uri 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
 _HTML: Final = "text/html; charset=utf-8"
@@ -51,7 +48,18 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 _NUMBERS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class WebServer:
+def _text_of(status: HTTPStatus, text: str) -> Answer:
+    return Answer(f"{text}\n", _PLAIN, status, _HEADERS)
+
+
+_SERVING: Final = _text_of(HTTPStatus.OK, "serving")
+_DRAINING: Final = _text_of(HTTPStatus.SERVICE_UNAVAILABLE, "draining")
+_UNKNOWN: Final = _text_of(HTTPStatus.NOT_FOUND, "there are only /, /metrics and /health")
+_READ_ONLY: Final = _text_of(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD are served")
+_FAILED: Final = _text_of(HTTPStatus.INTERNAL_SERVER_ERROR, "the gateway's log says why this is not shown")
+
+
+class WebServer(HttpServer):
     """Serves ``/``, ``/metrics`` and ``/health`` from its construction."""
 
     def __init__(
@@ -63,70 +71,54 @@ class WebServer:
         takes_calls: Callable[[], bool],
         clock: Clock = time.monotonic,
     ) -> None:
-        """Begin to serve.
-
-        Args:
-            endpoint: where to listen; port 0: any free one.
-            names: by which browsers and programs reach it, besides addresses and localhost.
-            overview: returns what the gateway is doing.
-            numbers: returns the metrics as Prometheus reads them.
-            takes_calls: tells whether the gateway takes calls.
-            clock: tells seconds.
+        """Listen, and ask for what is shown in threads; ``names`` are those by which browsers reach it.
 
         Raises:
             OptionError: the host is not this machine.
             TubeMQConnectionError: nothing can listen there.
         """
-        self._names = frozenset({endpoint.host, *names})
         self._overview = overview
-        self._numbers = numbers
-        self._takes_calls = takes_calls
         self._clock = clock
-        self._lock = threading.Lock()
+        self._page_lock = threading.Lock()
         self._page = -math.inf, ""
-        self._acceptor = Acceptor(
+        self._paths: Mapping[str, Callable[[HttpRequest], Answer]] = {
+            "/": lambda request: _shown(request, _HTML, self._recent_page),
+            "/metrics": lambda request: _shown(request, _NUMBERS, numbers),
+            # It says nothing of clients, and load balancers use names of their own.
+            "/health": lambda _: _SERVING if takes_calls() else _DRAINING,
+        }
+        methods = {"GET": self._answer, "HEAD": self._answer}
+        super().__init__(
             "gateway-web",
-            endpoint.host,
-            endpoint.port,
-            self._serve,
-            _MOST_CONNECTIONS,
+            endpoint,
+            {**methods, **dict.fromkeys(("POST", "PUT", "PATCH", "DELETE", "OPTIONS"), lambda _: _READ_ONLY)},
+            names=names,
+            request_s=_REQUEST_S,
+            connections=_MOST_CONNECTIONS,
             setting="metrics (--metrics)",
         )
-        self.endpoint = self._acceptor.endpoint
 
-    def close(self) -> None:
-        """Serve no longer."""
-        self._acceptor.close()
+    def refusal(self, status: HTTPStatus, why: str) -> Answer | None:
+        """Return the answer to a request of another site; one that is late has none."""
+        if status is HTTPStatus.REQUEST_TIMEOUT:
+            return None
+        logger.warning("the status page refused a request: %s", why)
+        return _text_of(status, f"refused: {why}; the setting metrics_hosts adds names")
 
-    def _serve(self, connected: socket.socket) -> None:
+    def _answer(self, request: HttpRequest) -> Answer:
+        answer = self._paths.get(urlsplit(request.path).path)
+        if answer is None:
+            return _UNKNOWN
         try:
-            _Request(connected, self)
-        except ValueError as error:
-            logger.debug("a request to %s is not HTTP: %s", self.endpoint, error)
-
-    def answer(self, path: str, header: visitors.Header) -> tuple[HTTPStatus, str, str]:
-        """Return the status, the type and the content of the answer to a request."""
-        try:
-            if path == "/health":
-                # It says nothing of clients, and load balancers use names of their own.
-                serving = self._takes_calls()
-                status = HTTPStatus.OK if serving else HTTPStatus.SERVICE_UNAVAILABLE
-                return status, _PLAIN, "serving\n" if serving else "draining\n"
-            if path not in {"/", "/metrics"}:
-                return HTTPStatus.NOT_FOUND, _PLAIN, "there are only /, /metrics and /health\n"
-            if foreign := visitors.why_foreign(header, self._names):
-                logger.warning("the status page refused a request: %s", foreign)
-                text = f"refused: {foreign}; the setting metrics_hosts adds names\n"
-                return HTTPStatus.FORBIDDEN, _PLAIN, text
-            if path == "/metrics":
-                return HTTPStatus.OK, _NUMBERS, self._numbers()
-            return HTTPStatus.OK, _HTML, self._recent_page()
+            return answer(request)
+        except RefusedRequestError:
+            raise
         except Exception:  # (any mistake is one of ours, and belongs into the log)
             logger.exception("the gateway cannot say what it is doing")
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, "the gateway's log says why this is not shown\n"
+            return _FAILED
 
     def _recent_page(self) -> str:
-        with self._lock:
+        with self._page_lock:
             at, text = self._page
             if self._clock() - at >= _PAGE_S:
                 text = render(self._overview())
@@ -134,30 +126,10 @@ class WebServer:
             return text
 
 
-class _Request(HttpRequest):
-    """One request; only the methods GET and HEAD are served."""
-
-    def __init__(self, connected: socket.socket, server: WebServer) -> None:
-        self._web = server
-        super().__init__(connected, _REQUEST_S)
-
-    def do_GET(self) -> None:  # noqa: N802 (the base class's name)
-        self._send(*self._web.answer(urlsplit(self.path).path, self.headers.get))
-
-    def _refuse(self) -> None:
-        self._send(HTTPStatus.METHOD_NOT_ALLOWED, _PLAIN, "only GET and HEAD are served\n")
-
-    do_HEAD = do_GET  # noqa: N815 (the base class's names)
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse  # noqa: N815
-
-    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
-        content = text.encode()
-        self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(content)), **_HEADERS}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+def _shown(request: HttpRequest, content_type: str, content: Callable[[], str]) -> Answer:
+    """Return what no page of another site may read."""
+    request.refuse_foreign()
+    return Answer(content(), content_type, headers=_HEADERS)
 
 
 # The page.
@@ -166,39 +138,8 @@ _REFRESH_S: Final = 5
 _CELL_CHARACTERS: Final = 120
 _WIDTH: Final = 600
 _HEIGHT: Final = 100
-_STYLE: Final = (
-    ":root{color-scheme:light dark;--text:#1f2328;--dim:#59636e;--back:#fff;--line:#d1d9e0;"
-    "--read:#0969da;--published:#bc4c00;--good:#1a7f37;--warning:#9a6700;--bad:#d1242f}"
-    "@media(prefers-color-scheme:dark){:root{--text:#e6edf3;--dim:#9198a1;--back:#0d1117;--line:#3d444d;"
-    "--read:#4493f8;--published:#f0883e;--good:#3fb950;--warning:#d29922;--bad:#f85149}}"
-    "body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;padding:1rem;max-width:75rem;"
-    "color:var(--text);background:var(--back)}"
-    "h1{font-size:1.4rem;margin:.2em 0 .6em;overflow-wrap:anywhere}a{color:var(--read)}"
-    "table{border-collapse:collapse;width:100%;margin:0 0 2rem}"
-    "caption,figcaption{text-align:left;font-weight:600;padding:.3em 0}"
-    "th,td{text-align:left;vertical-align:top;padding:.25em 1em .25em 0;border-bottom:1px solid var(--line);"
-    "overflow-wrap:anywhere}th,.number{white-space:nowrap}th{color:var(--dim);font-weight:400}"
-    ".wide td{min-width:4em}.wide td:not(.number){min-width:8em}.wide td:first-child{min-width:12em}"
-    ".number{text-align:right;font-variant-numeric:tabular-nums}"
-    ".pair{display:grid;gap:0 3rem;align-items:start;"
-    "grid-template-columns:repeat(auto-fit,minmax(18rem,1fr))}"
-    ".state{padding:.1em .6em;border-radius:1em;color:var(--back);font-size:.9rem;white-space:nowrap}"
-    ".good{background:var(--good)}.warning{background:var(--warning)}.bad{background:var(--bad)}"
-    "figure{margin:0 0 2rem}svg{display:block;width:100%;height:8rem}"
-    "polyline{fill:none;stroke-width:2;vector-effect:non-scaling-stroke}"
-    "line{stroke:var(--line);vector-effect:non-scaling-stroke}"
-    "polyline.read{stroke:var(--read)}polyline.published{stroke:var(--published)}"
-    "b.read{color:var(--read)}b.published{color:var(--published)}"
-    ".ends{display:flex;justify-content:space-between;color:var(--dim);font-size:.85rem}"
-    # On a phone each row of a wide table is a card of its own.
-    "@media(max-width:45rem){.wide thead{display:none}.wide tr{display:block;padding:.5em 0;"
-    "border-bottom:1px solid var(--line)}.wide td{display:flex;justify-content:space-between;gap:1em;"
-    "border:0;padding:.1em 0;text-align:right}"
-    ".wide td,.wide td:not(.number),.wide td:first-child{min-width:0}.wide td:empty{display:none}"
-    ".wide td:first-child{font-weight:600}"
-    ".wide td::before{content:attr(data-name);color:var(--dim);font-weight:400;"
-    "text-align:left;white-space:nowrap;overflow-wrap:normal}th,td{padding-right:.5em}}"
-)
+_STYLE: Final = resources.files(__package__).joinpath("status.css").read_text()
+"""On a phone each row of a wide table is a card of its own."""
 
 
 def render(overview: Overview) -> str:
