@@ -2,13 +2,13 @@
 
 import argparse
 import os
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tubemq_spark.cli.wording import cause_of
 from tubemq_spark.errors import OptionError
+from tubemq_spark.settings.sources import Sources, Stated
 from tubemq_spark.settings.suggest import did_you_mean
 
 PREFIX: Final = "TUBEMQ_"
@@ -41,18 +41,18 @@ def settled(arguments: argparse.Namespace, readers: Readers) -> dict[str, Any]:
         OptionError: the file cannot be read, has an unknown key or a secret, or a value cannot be used.
     """
     settings: dict[str, Any] = {}
-    path = _file(arguments)
-    if path is not None:
-        for name, text in _texts(path, readers):
-            value = _read(readers[name], text, f"The key '{name}' in the configuration file {path}")
-            settings[name] = path.parent / value.expanduser() if isinstance(value, Path) else value
-    for name, read in readers.items():
-        if stated := os.environ.get(variable(name)):
-            settings[name] = _read(read, stated, f"The variable {variable(name)}")
-        argument = getattr(arguments, name.replace("-", "_"), None)
-        if argument is not None:
-            settings[name] = argument
-    return settings
+    variables = (
+        Stated(name, text, f"The variable {variable(name)}")
+        for name in readers
+        if (text := os.environ.get(variable(name)))
+    )
+    sources = Sources(readers, _unreadable, lambda name, file: _unknown(name, file, readers), _no_text)
+    for name, text, source, folder in sources.stated(_file(arguments), variables):
+        called = f"The key '{name}' in the configuration file {source}" if folder else source
+        value = _read(readers[name], text, called)
+        settings[name] = folder / value.expanduser() if folder and isinstance(value, Path) else value
+    stated = {name: getattr(arguments, name.replace("-", "_"), None) for name in readers}
+    return settings | {name: value for name, value in stated.items() if value is not None}
 
 
 def usual_file() -> Path:
@@ -68,40 +68,29 @@ def _file(arguments: argparse.Namespace) -> Path | None:
     return usual if (usual := usual_file()).exists() else None
 
 
-def _texts(path: Path, readers: Readers) -> Iterator[tuple[str, str]]:
-    """Yield what a file says, by name."""
-    source = f"The configuration file {path}"
-    try:
-        with path.open("rb") as opened:
-            content = tomllib.load(opened)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _unusable(source, cause_of(error)) from error
-    for name, value in content.items():
-        if name in _SECRETS:
-            instead = _SECRETS[name] or f"the variable {variable(name)}"
-            raise _unusable(source, f"it has '{name}', and secrets may not stand in it (use {instead})")
-        if name not in readers:
-            advice = did_you_mean(name, readers) or f"it may have {', '.join(readers)}"
-            raise _unusable(source, f"it has '{name}', which is not known ({advice})")
-        yield name, _as_text(name, value, source)
+def _unknown(name: str, file: str, readers: Readers) -> OptionError:
+    if name in _SECRETS:
+        instead = _SECRETS[name] or f"the variable {variable(name)}"
+        return _unusable_file(file, f"it has '{name}', and secrets may not stand in it (use {instead})")
+    advice = did_you_mean(name, readers) or f"it may have {', '.join(readers)}"
+    return _unusable_file(file, f"it has '{name}', which is not known ({advice})")
 
 
-def _as_text(name: str, value: object, source: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    if isinstance(value, str | int | float):
-        return str(value)
-    raise _unusable(source, f"'{name}' is neither a text nor a number, true or false")
+def _no_text(name: str, _: object, file: str) -> OptionError:
+    return _unusable_file(file, f"'{name}' is neither a text nor a number, true or false")
+
+
+def _unreadable(file: Path, error: Exception) -> OptionError:
+    return _unusable_file(file, cause_of(error))
 
 
 def _read(read: Callable[[str], Any], text: str, source: str) -> Any:  # noqa: ANN401 (as its reader makes it)
     try:
         return read(text)
     except argparse.ArgumentTypeError as error:
-        raise _unusable(source, str(error)) from error
+        raise OptionError("TUBEMQ_COMMAND_SETTING", source=source, problem=str(error)) from error
 
 
-def _unusable(source: str, problem: str) -> OptionError:
+def _unusable_file(file: str | Path, problem: str) -> OptionError:
+    source = f"The configuration file {file}"
     return OptionError("TUBEMQ_COMMAND_SETTING", source=source, problem=problem)

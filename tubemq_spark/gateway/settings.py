@@ -8,11 +8,9 @@ import dataclasses
 import os
 import secrets
 import socket
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.model import Endpoint
@@ -20,17 +18,21 @@ from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_MASTER
 from tubemq_spark.settings.fields import Value, setting, settings_of
 from tubemq_spark.settings.kinds import (
     BOOLEAN,
+    HIDDEN,
     HOST,
     HOSTS,
     MASTERS,
     MILLISECONDS,
     PATH,
     TEXT,
+    URL,
     Kind,
     addresses,
     integer,
+    listener,
     one_of,
 )
+from tubemq_spark.settings.sources import Sources, Stated
 
 if TYPE_CHECKING:
     # The command line names all settings in its help, which is to be quick.
@@ -41,7 +43,6 @@ ENVIRONMENT_PREFIX: Final = "TUBEMQ_GATEWAY_"
 MIB: Final = 1 << 20
 _LONGEST_BATCH: Final = 32 * MIB
 """Brokers take messages of at most 20 MiB (maxMsgSizeInMB)."""
-_HIDDEN: Final = "********"
 _CLIENTS_WAITS: Final = (
     "rpc_timeout_ms",
     "connect_timeout_ms",
@@ -77,45 +78,6 @@ _NEEDED: Final = (
 )
 """Settings, each with another one that it needs."""
 
-
-def _listener(default_port: int) -> Kind[Endpoint]:
-    """Return the kind of addresses to listen at; their port may be 0, for any free one."""
-
-    def parse(text: str) -> Endpoint | None:
-        host, colon, port = text.strip().rpartition(":")
-        if not colon:
-            host, port = port, str(default_port)
-        bracketed = host.startswith("[") and host.endswith("]")
-        host = host[1:-1] if bracketed else host
-        is_port = port.isascii() and port.isdigit() and int(port) < 1 << 16
-        return Endpoint(host, int(port)) if host and is_port and (":" in host) == bracketed else None
-
-    return Kind(f"host:port, the port from 0 (any free one) to 65535, by default {default_port}", parse)
-
-
-def _parse_url(text: str) -> str | None:
-    try:
-        parts = urlsplit(text)
-        is_plain = parts.hostname and parts.port != 0 and not parts.username
-        return text if parts.scheme in {"http", "https"} and is_plain else None
-    except ValueError:
-        return None
-
-
-def _without_secrets(url: str) -> str:
-    """Return a URL without what may be secret in it: a login, and all that its query says."""
-    head, mark, _ = url.partition("?")
-    scheme, slashes, rest = head.partition("//")
-    host, slash, path = rest.partition("/")
-    host = f"{_HIDDEN}@{host.rpartition('@')[2]}" if "@" in host else host
-    return f"{scheme}{slashes}{host}{slash}{path}{mark and f'?{_HIDDEN}'}"
-
-
-URL: Final = Kind(
-    "a URL that begins with http:// or https://, without a user and a password",
-    _parse_url,
-    shown=_without_secrets,
-)
 _MASTERS_OVER_TLS: Final = addresses(DEFAULT_MASTER_TLS_PORT)
 COUNT: Final = integer(1, 1_000_000)
 BYTES: Final = integer(64 << 10, 1 << 40)
@@ -152,7 +114,7 @@ class GatewaySettings:
     )
     master_discovery_ms: int = setting(MILLISECONDS, "how often to look for them", 120_000)
     listen: Endpoint = setting(
-        _listener(DEFAULT_GATEWAY_PORT),
+        listener(DEFAULT_GATEWAY_PORT),
         "where clients reach the gateway; with 0.0.0.0 on every address",
         Endpoint("127.0.0.1", DEFAULT_GATEWAY_PORT),
     )
@@ -267,7 +229,7 @@ class GatewaySettings:
     )
     drain_ms: int = setting(MILLISECONDS, "how long calls may go on when the gateway stops", 30_000)
     metrics: Endpoint | None = setting(
-        _listener(_METRICS_PORT),
+        listener(_METRICS_PORT),
         "where to serve metrics, a status page and a health check over HTTP (default: nowhere)",
         None,
     )
@@ -317,14 +279,10 @@ class GatewaySettings:
             load_policy(Path(self.policy), certificates=self.tls_client_ca is not None)
         if self.heartbeat_ms >= self.lease_ms:
             raise bad_setting("heartbeat_ms", self.heartbeat_ms, f"below lease_ms, which is {self.lease_ms}")
-        if self.session_bytes > self.total_bytes:
-            raise bad_setting(
-                "session_bytes", self.session_bytes, f"total_bytes ({self.total_bytes}) at most"
-            )
-        if self.route_refresh_ms > self.route_expiry_ms:
-            raise bad_setting(
-                "route_refresh_ms", self.route_refresh_ms, f"route_expiry_ms ({self.route_expiry_ms}) at most"
-            )
+        for name, other in (("session_bytes", "total_bytes"), ("route_refresh_ms", "route_expiry_ms")):
+            value, most = getattr(self, name), getattr(self, other)
+            if value > most:
+                raise bad_setting(name, value, f"{other} ({most}) at most")
         _in_our_words(self.client_config().validate)
         if (tls := self.server_tls()) is not None:
             _in_our_words(tls.context)
@@ -335,7 +293,7 @@ class GatewaySettings:
         for name, declared in SETTINGS.items():
             value = getattr(self, name)
             if value not in (None, ()) and not declared.kind.fits(value):
-                shown = _HIDDEN if declared.secret else repr(declared.kind.shown(str(value)))
+                shown = HIDDEN if declared.secret else repr(declared.kind.shown(str(value)))
                 raise bad_setting(name, shown, declared.kind.expected)
 
     def _check_pairs(self) -> None:
@@ -425,7 +383,7 @@ class GatewaySettings:
     def shown(self) -> dict[str, str]:
         """Return all settings as texts that can be loaded again, but for secrets, which are hidden."""
         return {
-            name: _HIDDEN if declared.secret else declared.kind.shown(declared.kind.show(value))
+            name: HIDDEN if declared.secret else declared.kind.shown(declared.kind.show(value))
             for name, declared in SETTINGS.items()
             if (value := getattr(self, name)) not in (None, ())
         }
@@ -435,18 +393,21 @@ SETTINGS: Final = settings_of(GatewaySettings)
 """What is declared of each setting, in their order."""
 
 
-def _read(name: str, text: str, source: str, kind: Kind[Any] | None = None) -> Value:
+def _read(stated: Stated, kind: Kind[Any] | None = None) -> Value:
     """Return the value of a setting's text; a kind may take the place of the setting's own.
 
     Raises:
         GatewayError: it is not what the setting expects.
     """
-    declared = SETTINGS[name]
+    declared = SETTINGS[stated.name]
     kind = kind or declared.kind
+    text = stated.text
+    if kind is PATH and text and stated.folder is not None:
+        text = str(stated.folder / text)
     value: Value = kind.parse(text)
     if value is None:
-        shown = _HIDDEN if declared.secret else repr(kind.shown(text))
-        raise bad_setting(name, shown, kind.expected_instead_of(text), source)
+        shown = HIDDEN if declared.secret else repr(kind.shown(text))
+        raise bad_setting(stated.name, shown, kind.expected_instead_of(text), stated.source)
     return value
 
 
@@ -474,62 +435,36 @@ def load_settings(
     """
     values: dict[str, Any] = {}
     masters = None
-    for name, text, source in _texts(file, environment or {}, flags or {}):
-        values[name] = _read(name, text, source)
-        if name == "master_servers":
-            masters = text, source
+    variables = (
+        Stated(name.removeprefix(ENVIRONMENT_PREFIX).lower(), text, f"variable {name}")
+        for name, text in sorted((environment or {}).items())
+        if name.startswith(ENVIRONMENT_PREFIX)
+    )
+    arguments = (Stated(name, text, f"--{name.replace('_', '-')}") for name, text in (flags or {}).items())
+    for stated in _SOURCES.stated(file, variables, arguments):
+        values[stated.name] = _read(stated)
+        if stated.name == "master_servers":
+            masters = stated
     if masters is None:
         raise bad_setting("master_servers", "missing", "given, for example as --master-servers host:8715")
     if values.get("master_tls"):
-        values["master_servers"] = _read("master_servers", *masters, _MASTERS_OVER_TLS)
+        values["master_servers"] = _read(masters, _MASTERS_OVER_TLS)
     return GatewaySettings(**values).validate()
 
 
-def _texts(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]
-) -> Iterator[tuple[str, str, str]]:
-    """Yield each setting's name, text and source, those that count last."""
-    if file is not None:
-        yield from _texts_of(file)
-    for variable, text in sorted(environment.items()):
-        if variable.startswith(ENVIRONMENT_PREFIX):
-            source = f"variable {variable}"
-            yield _checked(variable.removeprefix(ENVIRONMENT_PREFIX).lower(), source), text, source
-    for name, text in flags.items():
-        source = f"--{name.replace('_', '-')}"
-        yield _checked(name, source), text, source
-
-
-def _texts_of(path: Path) -> Iterator[tuple[str, str, str]]:
-    source = str(path)
-    try:
-        with path.open("rb") as opened:
-            content = tomllib.load(opened)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise GatewayError("TUBEMQ_GATEWAY_CONFIG_FILE", path=path, cause=str(error).rstrip(".")) from error
-    for name, value in content.items():
-        text = _as_text(_checked(name, source), value, source)
-        yield name, str(path.parent / text) if SETTINGS[name].kind is PATH and text else text, source
-
-
-def _as_text(name: str, value: object, source: str) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return ",".join(value)
-    if isinstance(value, int | str):
-        return str(value)
-    raise bad_setting(name, f"of type {type(value).__name__}", SETTINGS[name].kind.expected, source)
-
-
-def _checked(name: str, source: str) -> str:
-    if name not in SETTINGS:
-        raise GatewayError(
-            "TUBEMQ_GATEWAY_CONFIG_UNKNOWN", setting=name, source=source, known=", ".join(sorted(SETTINGS))
-        )
-    return name
-
-
+_SOURCES: Final = Sources(
+    SETTINGS,
+    unreadable=lambda path, error: GatewayError(
+        "TUBEMQ_GATEWAY_CONFIG_FILE", path=path, cause=str(error).rstrip(".")
+    ),
+    unknown=lambda name, source: GatewayError(
+        "TUBEMQ_GATEWAY_CONFIG_UNKNOWN", setting=name, source=source, known=", ".join(sorted(SETTINGS))
+    ),
+    no_text=lambda name, value, source: bad_setting(
+        name, f"of type {type(value).__name__}", SETTINGS[name].kind.expected, source
+    ),
+    numbers=(int,),
+)
 _OUR_WORDS: Final = {
     "ServerTls.cert_file": "tls_cert",
     "ServerTls.key_file": "tls_key",

@@ -6,6 +6,7 @@ import re
 import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
+from urllib.parse import urlsplit
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
@@ -29,6 +30,8 @@ DAY_MS: Final = 86_400_000
 """No wait is longer: a longer one is most likely a mistaken unit."""
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
+HIDDEN: Final = "********"
+"""Shown in the place of a secret."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
@@ -116,6 +119,21 @@ def addresses(default_port: int) -> Kind[tuple[Endpoint, ...]]:
     return Kind("host:port addresses separated by commas", parse, show_list)
 
 
+def listener(default_port: int) -> Kind[Endpoint]:
+    """Return the kind of addresses to listen at; their port may be 0, for any free one."""
+
+    def parse(text: str) -> Endpoint | None:
+        host, colon, port = text.strip().rpartition(":")
+        if not colon:
+            host, port = port, str(default_port)
+        bracketed = host.startswith("[") and host.endswith("]")
+        host = host[1:-1] if bracketed else host
+        is_port = port.isascii() and port.isdigit() and int(port) < 1 << 16
+        return Endpoint(host, int(port)) if host and is_port and (":" in host) == bracketed else None
+
+    return Kind(f"host:port, the port from 0 (any free one) to 65535, by default {default_port}", parse)
+
+
 def name(pattern: re.Pattern[str], expected: str) -> Kind[str]:
     """Return the kind of names of one pattern."""
     return Kind(expected, lambda text: text.strip() if pattern.fullmatch(text.strip()) else None)
@@ -167,6 +185,29 @@ def _parse_time_zone(text: str) -> str | None:
         return None
 
 
+def _parse_url(text: str) -> str | None:
+    try:
+        parts = urlsplit(text)
+        is_plain = parts.hostname and parts.port != 0 and not parts.username
+        return text if parts.scheme in {"http", "https"} and is_plain else None
+    except ValueError:
+        return None
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without what may be secret in it: a login, and all that its query says."""
+    head, mark, _ = url.partition("?")
+    scheme, slashes, rest = head.partition("//")
+    host, slash, path = rest.partition("/")
+    host = f"{HIDDEN}@{host.rpartition('@')[2]}" if "@" in host else host
+    return f"{scheme}{slashes}{host}{slash}{path}{mark and f'?{HIDDEN}'}"
+
+
+URL: Final = Kind(
+    "a URL that begins with http:// or https://, without a user and a password",
+    _parse_url,
+    shown=_without_secrets,
+)
 PAUSE_MS: Final = integer(0, DAY_MS)
 HOST: Final = name(_HOST, "the name or the address of a host")
 HOSTS: Final = names(_HOST, "names of hosts separated by commas")
