@@ -109,7 +109,7 @@ def connections_of(sockets):
     return {(item.fd, item.laddr, item.raddr) for item in connections if item.fd in fds}
 
 
-def left_behind(threads, sockets):
+def left_behind(threads, sockets, tasks):
     more_threads = [
         thread
         for thread in threading.enumerate()
@@ -121,7 +121,7 @@ def left_behind(threads, sockets):
         # And it has threads of its own, which Python knows as soon as they log something.
         and not isinstance(thread, threading._DummyThread)
     ]
-    return more_threads, connections_of(open_sockets() - sockets), loop.task_count()
+    return more_threads, connections_of(open_sockets() - sockets), max(0, loop.task_count() - tasks)
 
 
 @pytest.fixture(scope="module", params=["python", "compiled"])
@@ -154,15 +154,15 @@ def no_thread_holds_up_the_end():
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
     """Fail a test that leaves a running thread or task, or an open socket."""
-    threads, sockets = set(threading.enumerate()), open_sockets()
+    before = set(threading.enumerate()), open_sockets(), loop.task_count()
     yield
     process_producers().close_idle()
     loop.call_soon(process_connections().close_kept)
     deadline = time.monotonic() + GRACE_SECONDS
-    left = left_behind(threads, sockets)
+    left = left_behind(*before)
     while any(left) and time.monotonic() < deadline:
         time.sleep(0.01)
-        left = left_behind(threads, sockets)
+        left = left_behind(*before)
     assert not any(left), f"left behind: {left}"
 
 

@@ -18,7 +18,6 @@ has. A file that cannot be used changes nothing.
 A method without a rule is refused, so that a new one is not open by mistake.
 """
 
-import asyncio
 import dataclasses
 import hashlib
 import logging
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
 from tubemq_spark.errors import GatewayError
+from tubemq_spark.net.loop import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -357,7 +357,7 @@ class Guard:
         if self._path is None:
             return False
         try:
-            content: bytes | str = await asyncio.to_thread(self._path.read_bytes)
+            content: bytes | str = await in_thread(self._path.read_bytes, "tubemq-gateway-policy")
         except OSError as error:
             content = str(error)
         if content == self._last_look:

@@ -1,4 +1,4 @@
-"""A gateway as a process, with its log, its signals and its exit code; or in a thread beside other work.
+"""A gateway as a process, with its log, its signals and its exit code; or in the event loop of another one.
 
 **The log** goes to stderr, or to a file that is replaced when it is large. Names and texts in it come from
 clients, so nothing that they send may look like a line of its own, move the cursor of a terminal, or fill a
@@ -12,7 +12,6 @@ disk:
 """
 
 import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -21,15 +20,14 @@ import logging.handlers
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Coroutine
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.operate.overview import report
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net import loop
 from tubemq_spark.net.deadline import Clock
 
 STOPPED: Final = 0
@@ -276,16 +274,16 @@ def log_handler(settings: GatewaySettings) -> logging.Handler:
     return LimitedHandler(handler)
 
 
-Result = TypeVar("Result")
-
-
 class BackgroundGateway:
-    """A gateway in a thread; as a context manager it starts and stops itself."""
+    """A gateway in the event loop of this process; as a context manager it starts and stops itself.
+
+    All gateways and clients of a process share that loop: several loops of gRPC in one process may lose a
+    wake-up.
+    """
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=f"tubemq-gateway {settings.name}", daemon=True)
+        self._running = False
         self.server: GatewayServer | None = None
         """The gateway, once it has started."""
 
@@ -299,7 +297,9 @@ class BackgroundGateway:
     @property
     def address(self) -> str:
         """Where clients reach it, as ``host:port``."""
-        return self._running().address
+        if self.server is None:
+            raise RuntimeError("the gateway has not started")
+        return self.server.address
 
     def start(self) -> None:
         """Begin to serve.
@@ -307,41 +307,16 @@ class BackgroundGateway:
         Raises:
             TubeMQError: as ``GatewayServer.start``.
         """
-        self._thread.start()
-        try:
-            self.server = self._do(self._start()).result()
-        except BaseException:
-            self._end()
-            raise
+        self.server = loop.run(self._start())
+        self._running = True
 
     def stop(self, drain_ms: int | None = None) -> None:
         """Drain, and end; see ``GatewayServer.stop``."""
-        if self._thread.is_alive():
-            try:
-                self._do(self._running().stop(drain_ms)).result()
-            finally:
-                self._end()
+        if self.server is not None and self._running:
+            self._running = False
+            loop.run(self.server.stop(drain_ms))
 
     async def _start(self) -> GatewayServer:
         server = GatewayServer(self._settings)
         await server.start()
         return server
-
-    def _running(self) -> GatewayServer:
-        if self.server is None:
-            raise RuntimeError("the gateway has not started")
-        return self.server
-
-    def _do(self, coroutine: Coroutine[object, object, Result]) -> "concurrent.futures.Future[Result]":
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
-        self._loop.close()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()

@@ -46,6 +46,7 @@ from tubemq_spark.gateway.session.sessions import LOST, REMOVED, Sessions
 from tubemq_spark.gateway.session.upstream import Access, Discovery, RouteRefresh, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.gateway.methods import SERVICE
 
@@ -263,7 +264,7 @@ class GatewayServer:
         self.observer.end()
         if self._web is not None:
             # In a thread: a request under way asks this loop.
-            await asyncio.to_thread(self._web.close)
+            await in_thread(self._web.close, "tubemq-gateway-web")
         logger.info("gateway %s has stopped", self._settings.name)
         if self.left:
             logger.warning("%d of its threads still wait for TubeMQ", self.left)
@@ -292,7 +293,7 @@ class GatewayServer:
             )
 
     async def _contact(self) -> None:
-        failure = await asyncio.get_running_loop().run_in_executor(None, self._upstream.contact)
+        failure = await in_thread(self._upstream.contact, "tubemq-gateway-contact")
         if failure is None:
             return
         if self._settings.require_master:

@@ -1,11 +1,11 @@
 """Numbers about the gateway itself: its event loop, its memory, its connections."""
 
-import asyncio
 import re
 import time
 
 from tests.gateway.running import PlainClient, gateway, tubemq
 from tests.waiting import wait_until
+from tubemq_spark.net import loop
 
 
 def value(running, name):
@@ -23,5 +23,5 @@ def test_the_numbers_of_the_process_are_there_and_a_busy_event_loop_is_told():
         async def hold():
             time.sleep(1.5)
 
-        asyncio.run_coroutine_threadsafe(hold(), running._loop).result()
+        loop.run(hold())
         wait_until(lambda: value(running, "tubemq_gateway_loop_lag_seconds_sum") > 0.5)

@@ -12,14 +12,15 @@ import pytest
 from tests.conftest import GRACE_SECONDS, left_behind, open_sockets
 from tests.gateway.fleet import Fleet
 from tests.gateway.running import gateway, tubemq
+from tubemq_spark.net import loop
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left_behind_by_the_module():
-    threads, sockets = set(threading.enumerate()), open_sockets()
+    before = set(threading.enumerate()), open_sockets(), loop.task_count()
     yield
     deadline = time.monotonic() + GRACE_SECONDS
-    while any(left := left_behind(threads, sockets)) and time.monotonic() < deadline:
+    while any(left := left_behind(*before)) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(left), f"left behind: {left}"
 

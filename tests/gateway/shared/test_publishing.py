@@ -13,6 +13,7 @@ from tests.gateway.fleet import Fleet, batch_to, publish
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import TopicSpec
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
@@ -486,7 +487,7 @@ def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narr
     stream.send(topic, b"x")
     wait_until(lambda: hung.hits)
     (kept,) = narrow.served.server._pipelines._entries.values()
-    narrow.served._loop.call_soon_threadsafe(kept.pipeline.break_off, ZeroDivisionError())
+    loop.call_soon(kept.pipeline.break_off, ZeroDivisionError())
     (failure,) = stream.answer().failures
     assert failure.error.condition == "TUBEMQ_MESSAGE_ABANDONED"
     hung.release()

@@ -41,6 +41,7 @@ from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls, parsed
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.loop import in_thread
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, limits, packed, sends, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 from tubemq_spark.protocol.send_batch import SendBatch
@@ -247,7 +248,7 @@ class Publishing:
         if rows <= _QUICK_ROWS and size <= _QUICK_BYTES:
             return function()
         async with self._thread_lock:
-            return await asyncio.to_thread(function)
+            return await in_thread(function, "tubemq-gateway-batch")
 
     async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
         """Say whether a topic, or one of its partitions, can be published to; wait for that if asked to."""

@@ -35,6 +35,7 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import http_client, loop
 from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.process_connections import close_connections
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -170,7 +171,7 @@ class Upstream:
     async def close(self) -> None:
         """Close all connections."""
         await self._connections.close()
-        await asyncio.get_running_loop().run_in_executor(None, close_connections, self._of_threads)
+        await in_thread(lambda: close_connections(self._of_threads), "tubemq-gateway-close")
 
 
 class RouteRefresh:
