@@ -25,50 +25,36 @@ def _prometheus() -> ModuleType:
 
 
 class Metrics:
-    """The numbers of one gateway."""
+    """The numbers of one gateway; what counts or notes one thing is an attribute that is called."""
 
     def __init__(self) -> None:
         prometheus = _prometheus()
         self.registry = prometheus.CollectorRegistry()
         self.labels: dict[str, tuple[str, ...]] = {}
         """The labels of those that have some, by the name without ``_total``."""
-        self._calls = self._metric(prometheus.Counter, "calls", "Calls that ended", "method", "status")
+        self._calls = self._counter("calls", "Calls that ended", "method", "status")
         self._seconds = self._metric(
             prometheus.Histogram, "call_seconds", "How long calls took", "method", buckets=_SECONDS
         )
         self._rows = self._metric(prometheus.Counter, "rows", "Messages that passed", "direction")
-        self._bytes = self._metric(
-            prometheus.Counter,
-            "bytes",
-            "Bytes of messages that passed, attributes and numbers included",
-            "direction",
-        )
-        self._losses = self._metric(prometheus.Counter, "losses", "Losses that readers were told of", "kind")
-        self._redirected = self._metric(
-            prometheus.Counter,
+        size = "Bytes of messages that passed, attributes and numbers included"
+        self._bytes = self._metric(prometheus.Counter, "bytes", size, "direction")
+        self.lost = self._counter("losses", "Losses that readers were told of", "kind")
+        self.redirected = self._counter(
             "calls_redirected",
             "Calls whose client was told to open its session, or to use another gateway",
             "method",
             "reason",
         )
-        self._sessions_ended = self._metric(
-            prometheus.Counter, "sessions_ended", "Sessions that ended, by how they did", "end"
-        )
-        self._behind = self._metric(
-            prometheus.Histogram,
-            "behind_bytes",
-            "How much data stores held behind what was read",
-            buckets=_BYTES,
-        )
-        self._policy_failures = self._metric(
-            prometheus.Counter, "policy_failures", "Changes of the policy that could not be used"
-        )
-        self._lag = self._metric(
-            prometheus.Histogram, "loop_lag_seconds", "How late the event loop was", buckets=_SECONDS
-        )
+        self.session_ended = self._counter("sessions_ended", "Sessions that ended, by how they did", "end")
+        behind = "How much data stores held behind what was read"
+        self.behind = self._metric(prometheus.Histogram, "behind_bytes", behind, buckets=_BYTES).observe
+        self.policy_failed = self._counter("policy_failures", "Changes of the policy that could not be used")
+        late = "How late the event loop was"
+        self.lagged = self._metric(prometheus.Histogram, "loop_lag_seconds", late, buckets=_SECONDS).observe
         # Memory, CPU time and open files, under Prometheus' own names.
         prometheus.ProcessCollector(registry=self.registry)
-        self._hooks = self._metric(prometheus.Counter, "hooks_failed", "Hooks that raised an exception")
+        self.hook_failed = self._counter("hooks_failed", "Hooks that raised an exception")
         self._limits = self._metric(prometheus.Gauge, "limit", "What a setting allows at most", "setting")
         self._watched: dict[str, Callable[[], float]] = {}
         self.totals: dict[str, tuple[int, int]] = dict.fromkeys(DIRECTIONS, (0, 0))
@@ -79,6 +65,11 @@ class Metrics:
         if labels:
             self.labels[full] = labels
         return kind(full, text, labels, registry=self.registry, **more)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Callable[..., None]:
+        """Return what counts one more, with a value for each label."""
+        metric = self._metric(_prometheus().Counter, name, text, *labels)
+        return lambda *values: (metric.labels(*values) if values else metric).inc()
 
     def watch(self, name: str, text: str, value: Callable[[], float], *, on_page: bool = True) -> None:
         """Show a number that is asked for at each look; ``on_page``: on the status page, too."""
@@ -96,7 +87,7 @@ class Metrics:
 
     def ended(self, method: str, status: str, seconds: float) -> None:
         """Count a call."""
-        self._calls.labels(method, status).inc()
+        self._calls(method, status)
         self._seconds.labels(method).observe(seconds)
 
     def passed(self, direction: str, rows: int, size: int) -> None:
@@ -105,34 +96,6 @@ class Metrics:
         self._bytes.labels(direction).inc(size)
         had_rows, had_bytes = self.totals[direction]
         self.totals[direction] = had_rows + rows, had_bytes + size
-
-    def lost(self, kind: str) -> None:
-        """Count a loss."""
-        self._losses.labels(kind).inc()
-
-    def redirected(self, method: str, reason: str) -> None:
-        """Count a call that was no failure, and has to be made elsewhere or again."""
-        self._redirected.labels(method, reason).inc()
-
-    def session_ended(self, end: str) -> None:
-        """Count a session that has ended."""
-        self._sessions_ended.labels(end).inc()
-
-    def behind(self, size: int) -> None:
-        """Note how much a reader has still to read."""
-        self._behind.observe(size)
-
-    def policy_failed(self) -> None:
-        """Count a policy that cannot be used."""
-        self._policy_failures.inc()
-
-    def lagged(self, seconds: float) -> None:
-        """Note how late the event loop was."""
-        self._lag.observe(seconds)
-
-    def hook_failed(self) -> None:
-        """Count a hook that raised."""
-        self._hooks.inc()
 
     def text(self) -> str:
         """Return all numbers as Prometheus reads them."""

@@ -188,7 +188,7 @@ class GatewayServer:
         try:
             await self._begin()
         except BaseException:
-            self.observer.end()
+            await self.observer.end()
             if self._server is not None:
                 await self._server.stop(0)
             await self._upstream.close()
@@ -261,7 +261,7 @@ class GatewayServer:
         # Before the other threads: a call that waits for a server would go on for minutes.
         await self._upstream.close()
         self.left = await self._admission.close(_THREADS_S)
-        self.observer.end()
+        await self.observer.end()
         if self._web is not None:
             # In a thread: a request under way asks this loop.
             await in_thread(self._web.close, "tubemq-gateway-web")

@@ -150,7 +150,7 @@ class Observer:
         self._metrics = metrics
         self._rates = Rates()
         self._began = time.monotonic()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop
         self._marks: asyncio.Task[None] | None = None
         self.address = ""
         """Where clients reach the gateway."""
@@ -163,14 +163,14 @@ class Observer:
         self._loop = asyncio.get_running_loop()
         self._marks = asyncio.create_task(self._mark())
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Measure no longer."""
         if self._marks is not None:
             self._marks.cancel()
+            await asyncio.wait({self._marks})
 
     async def _mark(self) -> None:
-        looks = itertools.cycle(range(round(MARK_S / _LOOK_S)))
-        for look in looks:
+        for look in itertools.cycle(range(round(MARK_S / _LOOK_S))):
             began = time.monotonic()
             await asyncio.sleep(_LOOK_S)
             self._metrics.lagged(max(0.0, time.monotonic() - began - _LOOK_S))
@@ -235,9 +235,6 @@ class Observer:
         return self._in_loop(lambda: not self.draining)
 
     def _in_loop(self, look: Callable[[], Result]) -> Result:
-        if self._loop is None:
-            raise RuntimeError("the gateway has not started")
-
         async def call() -> Result:
             return look()
 
