@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from html import escape
 from http import HTTPStatus
 from importlib import resources
+from itertools import zip_longest
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -182,10 +183,8 @@ def render(overview: Overview) -> str:
             [
                 (
                     *map(_text, (row.client_id, row.group, row.peer, row.language, row.version)),
-                    _duration(row.age_ms),
-                    _duration(row.silent_ms),
-                    f"{row.calls:,}",
-                    f"{row.running:,}",
+                    *map(_duration, (row.age_ms, row.silent_ms)),
+                    *map(_count, (row.calls, row.running)),
                 )
                 for row in overview.sessions
             ],
@@ -197,10 +196,8 @@ def render(overview: Overview) -> str:
             ("topic", "group", "#partitions", "#brokers", "#age"),
             [
                 (
-                    _text(row.topic),
-                    _text(row.group),
-                    f"{row.partitions:,}",
-                    f"{row.brokers:,}",
+                    *map(_text, (row.topic, row.group)),
+                    *map(_count, (row.partitions, row.brokers)),
                     _duration(row.age_ms),
                 )
                 for row in overview.routes
@@ -261,12 +258,11 @@ def _text(text: str) -> str:
 
 def _table(name: str, caption: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """Return a table of cells that are HTML already; a head that begins with # is that of numbers."""
-    classes = [' class="number"' if head.startswith("#") else "" for head in heads]
-    names = [head.removeprefix("#") for head in heads]
-    head = "".join(f"<th{kind}>{text}</th>" for kind, text in zip(classes, names, strict=True))
-    cells = [f'{kind} data-name="{text}"' for kind, text in zip(classes, names, strict=True)]
+    columns = [(' class="number"' if head.startswith("#") else "", head.removeprefix("#")) for head in heads]
+    head = "".join(f"<th{kind}>{text}</th>" for kind, text in columns)
+    kinds = [f'{kind} data-name="{text}"' for kind, text in columns]
     body = "".join(
-        "<tr>" + "".join(f"<td{_at(cells, place)}>{cell}</td>" for place, cell in enumerate(row)) + "</tr>"
+        f"<tr>{''.join(f'<td{at}>{cell}</td>' for cell, at in zip_longest(row, kinds, fillvalue=''))}</tr>"
         for row in rows
     )
     thead = f"<thead><tr>{head}</tr></thead>" if heads else ""
@@ -274,17 +270,16 @@ def _table(name: str, caption: str, heads: tuple[str, ...], rows: Iterable[tuple
     return f'<table id="{name}"{wide}><caption>{caption}</caption>{thead}<tbody>{body}</tbody></table>'
 
 
-def _at(cells: list[str], place: int) -> str:
-    return cells[place] if place < len(cells) else ""
-
-
 def _flow(flow: Flow) -> tuple[str, ...]:
-    return (
-        f"{flow.rows_per_second:,.0f}",
-        f"{flow.bytes_per_second / MEGABYTE:,.1f}",
-        f"{flow.rows:,}",
-        f"{flow.bytes / MEGABYTE:,.1f}",
+    return tuple(
+        cell
+        for rows, size in ((flow.rows_per_second, flow.bytes_per_second), (flow.rows, flow.bytes))
+        for cell in (_count(rows), f"{size / MEGABYTE:,.1f}")
     )
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
 
 
 def _duration(ms: int) -> str:
