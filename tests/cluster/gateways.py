@@ -82,7 +82,7 @@ class Parts:
 
 
 class Processes(Parts):
-    """Gateways in processes of their own: several loops of gRPC in one process may lose a wake-up."""
+    """Gateways in processes of their own, which end as by a crash when they are killed."""
 
     def _start(self, listen="127.0.0.1:0"):
         return GatewayProcess(

@@ -1,5 +1,6 @@
-"""The log of a gateway process: its format, and files that are replaced when they are large."""
+"""The log of a gateway process: its format, and files that are replaced; and gateways beside other work."""
 
+import asyncio
 import json
 import logging
 import re
@@ -8,9 +9,12 @@ import time
 
 import pytest
 
+from tests.gateway.running import gateway, tubemq
+from tubemq_spark.client import TubeMQClient
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.process import LimitedHandler, log_handler
 from tubemq_spark.gateway.settings import load_settings
+from tubemq_spark.net import loop
 
 
 def settings(**flags):
@@ -166,3 +170,16 @@ def test_kinds_that_are_all_different_are_limited_together():
         handler.handle(entry)
     handler.close()
     assert len(lines) < 600
+
+
+def test_gateways_and_clients_of_a_process_share_its_event_loop(monkeypatch):
+    """Several loops of gRPC in one process lose a wake-up now and then."""
+    loop.run(asyncio.sleep(0))
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: pytest.fail("another event loop"))
+    with (
+        tubemq(demo=(1, 1)) as server,
+        gateway(server) as first,
+        gateway(server) as second,
+        TubeMQClient.connect(f"gateway://{first.address},{second.address}?group=readers") as client,
+    ):
+        assert len(client.layout("demo").partitions) == 3
