@@ -21,7 +21,8 @@ import numpy as np
 from testkit.connections import opened_connections
 from tubemq_spark.client import ClientConfig, Producer, TubeMQClient
 from tubemq_spark.client.producer.batch_sender import BatchSender
-from tubemq_spark.cluster.kept_producers import broker_pipeline
+from tubemq_spark.client.transport.direct import DirectTransport
+from tubemq_spark.cluster.kept_producers import batch_sender
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
 
@@ -111,7 +112,7 @@ def main() -> None:
         if arguments.way == "send_batch":
             connections = stack.enter_context(opened_connections())
             config = ClientConfig((Endpoint.parse(arguments.master),), "bench")
-            producer = stack.enter_context(BatchSender(broker_pipeline(config, connections)))
+            producer = stack.enter_context(batch_sender(DirectTransport(config, connections)))
         else:
             client = stack.enter_context(TubeMQClient.connect(arguments.master))
             producer = stack.enter_context(client.producer())

@@ -35,6 +35,7 @@ from integration_tests.rig.server_process import ServerProcess
 from testkit.connections import opened_connections
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
@@ -149,7 +150,7 @@ class Bench:
         work = RangeRequest(asked, Route(only.endpoint, only.visit_token), own_store=True)
         with opened_connections(self.config.connect_timeout_ms) as connections:
             start = time.perf_counter()
-            read = read_in_thread(self.config, connections, work, fail_on_loss)
+            read = read_in_thread(read_range(self.config, connections, work), work.range, fail_on_loss)
             rows = sum(len(batch.columns) for batch in read)
             return rows * size / (time.perf_counter() - start) / 1e6
 

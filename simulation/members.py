@@ -17,6 +17,7 @@ from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
 from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
@@ -190,10 +191,10 @@ class Member:
 
     def _make(self, connections: Connections) -> ConsumerCore:
         habits, user_code = self.habits, self._user_code()
+        transport = DirectTransport(habits.config, connections)
         if habits.members is not None:
-            return AssignedCore(
+            return transport.assigned_consumer(
                 habits.config,
-                connections,
                 habits.subscription,
                 user_code,
                 node=Node(habits.members, self.node),
@@ -201,9 +202,8 @@ class Member:
                 follow_resets=habits.follow_resets,
             )
         calls = habits.callbacks
-        return GroupCore(
+        return transport.group_consumer(
             habits.config,
-            connections,
             habits.subscription,
             user_code,
             on_loss=self._on_loss,

@@ -7,7 +7,7 @@ import numpy as np
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.batch_sender import BatchSender
-from tubemq_spark.cluster.kept_producers import broker_pipeline
+from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, OnRefused, SendBatch
 
@@ -39,7 +39,10 @@ class MessageSender(BatchSender):
     """Sends batches of one message, too."""
 
     def __init__(self, config: ClientConfig, connections: Connections, name: str = "") -> None:
-        super().__init__(broker_pipeline(config, connections, name))
+        pipeline = BrokerPipeline(
+            config, connections, name, detailed=False, run_user_code=lambda call: call()
+        )
+        super().__init__(pipeline)
         self._accepted = 0
 
     def send(self, topic: str, value: bytes, **fields: Any) -> None:  # noqa: ANN401 (those of single)

@@ -11,7 +11,8 @@ from testkit.connections import opened_connections
 from testkit.forwarder import Forwarder
 from testkit.message_sender import single
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.client.transport.direct import DirectTransport
+from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.embedded.fault_rules import Rule
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -43,7 +44,7 @@ class Scene:
             self._ways = [closing.enter_context(Forwarder(self.server.master)) for _ in range(2)]
             self._connections = closing.enter_context(opened_connections())
             config = ClientConfig((Endpoint.parse(self.server.master),), "producers").validate()
-            self._cluster = DirectCluster(config, self._connections)
+            self._cluster = TransportCluster(DirectTransport(config, self._connections))
             self._count = 0
             self.is_producing = False
             """Whether the scene itself is producing at present."""

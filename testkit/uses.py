@@ -20,7 +20,8 @@ from testkit.peers import AWAY, FOR_EVER_MS, OF_MASTERS, PATIENCE_S, await_that,
 from testkit.readers import Query, plan_batch
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.client.transport.direct import DirectTransport
+from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Method
 
@@ -266,7 +267,7 @@ class DataFrameWrite(Use):
             connect_timeout_ms=FOR_EVER_MS,
             delivery_timeout_ms=FOR_EVER_MS,
         )
-        writing = DirectCluster(config, connections).sender()
+        writing = TransportCluster(DirectTransport(config, connections)).sender()
         self.sender = writing.__enter__()
         # A task that fails does not flush.
         closing.callback(lambda: writing.__exit__(TimeoutError, TimeoutError(), None))

@@ -153,7 +153,7 @@ def test_columns_and_topics_that_are_none_are_refused_at_once(topics, columns, c
 
 def test_settings_of_the_client_hold_and_options_change_them(monkeypatch):
     seen = []
-    monkeypatch.setattr(arrow, "DirectCluster", lambda config, *_, **__: seen.append(config) or memory)
+    monkeypatch.setattr(arrow, "TransportCluster", lambda transport: seen.append(transport.config) or memory)
     memory = MemoryCluster(demo=(1, 1))
     url = "tubemq://m:1?group=etl&reader_groups=one,two&lease_wait_ms=7&rpc_timeout_ms=8"
     with TubeMQClient.from_url(url) as client:
@@ -170,7 +170,7 @@ def test_settings_of_the_client_hold_and_options_change_them(monkeypatch):
 def memory(monkeypatch):
     """A thousand messages in two stores, of which a fetch has ten and a record batch fifty."""
     made = MemoryCluster(demo=(2, 1))
-    monkeypatch.setattr(arrow, "DirectCluster", lambda *_, **__: made)
+    monkeypatch.setattr(arrow, "TransportCluster", lambda _: made)
     monkeypatch.setattr(building, "TARGET_ROWS", 50)
     made.per_fetch = 10
     with made.sender() as sender:

@@ -11,16 +11,16 @@ import datetime
 import json
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.transport.base import Transport
+from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.errors import OptionError, TubeMQError
-from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.offsets.ledger import Origin, batch_read
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, LossRecorder
@@ -31,9 +31,6 @@ from tubemq_spark.source.columns import default_columns, message_columns, unknow
 from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
 from tubemq_spark.source.task import builder, ranges
 from tubemq_spark.source.work import Work
-
-if TYPE_CHECKING:
-    from tubemq_spark.client.remote.client import RemoteClient
 
 _NOTHING: Final = memoryview(b"")
 
@@ -95,9 +92,8 @@ class _Stream:
 
 
 def read_arrow(
-    config: ClientConfig,
-    connections: Connections,
-    remote: "RemoteClient | None",
+    transport: Transport,
+    client: UrlSettings,
     topics: str | Iterable[str] | None,
     columns: Iterable[str] | None,
     options: Mapping[str, object],
@@ -105,17 +101,15 @@ def read_arrow(
     """Return a reader of messages; see ``TubeMQClient.read_arrow``.
 
     Args:
-        config: the client's settings.
-        connections: its connections.
-        remote: its gateways; None: it has none.
+        transport: the client's way to the cluster, of the process's loop.
+        client: its settings.
         topics: the topics; None: the options say what to read.
         columns: the columns to read, in their order; None: the usual ones.
         options: those of Spark's source, by name.
     """
-    access = ClusterConfig(config)
-    if remote is not None:
-        through = dataclasses.replace(config, masters=())
-        access = ClusterConfig(through, gateways=remote.addresses, gateway_token=remote.token)
+    masters = client.config.masters
+    config = dataclasses.replace(client.config, masters=() if client.gateways else masters)
+    access = ClusterConfig(config, gateways=client.gateways, gateway_token=client.gateway_token)
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
     if topics is not None:
         if "subscribe" in map(str.lower, texts):
@@ -130,14 +124,8 @@ def read_arrow(
         parsed.for_batch_read(), min_partitions=None, max_records_per_partition=None, max_ranges_per_task=None
     )
     schema = _schema(parsed, columns)
-    cluster: Cluster
-    if remote is None:
-        cluster = DirectCluster(read.cluster.client, connections, web=lambda: read.cluster.web_servers)
-    else:
-        from tubemq_spark.cluster.remote import RemoteCluster
-
-        changed = dataclasses.replace(read.cluster.client, masters=remote.addresses)
-        cluster = RemoteCluster(remote.gateways_of(changed))
+    changed = dataclasses.replace(read.cluster.client, masters=masters)
+    cluster = TransportCluster(transport.with_config(changed, read.cluster.web))
     origin, policy = batch_read(read.cluster.client.group, uuid.uuid4().hex), loss_policy(read)
     tasks = plan_batch(read, schema.names, origin, policy, cluster)
     end = Interruptible(lambda: TubeMQError("TUBEMQ_ARROW_READER_CLOSED"))

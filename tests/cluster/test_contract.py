@@ -22,9 +22,10 @@ from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote.process_gateways import close_process_gateways
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers
+from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -67,7 +68,8 @@ def given_directly(_directory, names):
     config = ClientConfig((Endpoint.parse(GIVEN["master"]),), names.group, checksums=True).validate()
     # Connections of its own: those of the process would outlive the test.
     with opened_connections() as connections, contextlib.closing(Producers(connections)) as producers:
-        yield DirectCluster(config, connections, lambda: producers, lambda: (Endpoint.parse(GIVEN["web"]),))
+        transport = DirectTransport(config, connections, lambda: (Endpoint.parse(GIVEN["web"]),))
+        yield TransportCluster(transport, lambda: producers)
 
 
 @contextlib.contextmanager

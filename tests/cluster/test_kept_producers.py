@@ -13,9 +13,10 @@ from testkit.message_sender import single
 from tests.client.scripted_cluster import OVERFLOW, scripted_cluster, then_store
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.cluster.kept_producers import KeptProducers, process_producers
+from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.protocol.constants import Method
@@ -83,7 +84,7 @@ def test_tasks_of_one_process_share_producers_through_their_cluster(cluster):
 
 
 def test_a_cluster_without_kept_producers_closes_its_own(cluster, kept):
-    with DirectCluster(kept.config, cluster.connections).sender() as sender:
+    with TransportCluster(DirectTransport(kept.config, cluster.connections)).sender() as sender:
         sender.send_batch(single("demo", b"a"))
     assert cluster.master.producers == set()
 

@@ -27,7 +27,8 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.batch_sender import BatchSender
-from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
+from tubemq_spark.client.transport.base import Transport
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.net import loop
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.process_connections import process_connections
@@ -36,9 +37,11 @@ _IDLE_MS: Final = 30_000
 """Longer than most pauses between micro-batches; Spark keeps an idle Python worker for a minute."""
 
 
-def broker_pipeline(config: ClientConfig, connections: Connections, name: str = "") -> BrokerPipeline:
-    """Return a pipeline for a batch sender; no code of users runs in it."""
-    return BrokerPipeline(config, connections, name, detailed=False, run_user_code=lambda call: call())
+def batch_sender(transport: Transport, name: str = "") -> BatchSender:
+    """Return a new producer of the process's loop; no code of users runs in it."""
+    return BatchSender(
+        transport.pipeline(transport.config, name, per_message=False, run_user_code=lambda call: call())
+    )
 
 
 class KeptProducers:
@@ -59,7 +62,7 @@ class KeptProducers:
     def sender(self, config: ClientConfig, name: str = "") -> Iterator[BatchSender]:
         """Lend a producer, which is flushed at the end of the block; when that fails, it is closed."""
         idle = self._pop(config)
-        producer = idle or BatchSender(broker_pipeline(config, self._connections, name))
+        producer = idle or batch_sender(DirectTransport(config, self._connections), name)
         try:
             if idle is not None:
                 producer.resume(name)

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.net.process_connections import process_connections
 
 if TYPE_CHECKING:
@@ -28,13 +29,12 @@ def open_cluster(config: ClusterConfig, *, for_task: bool = False) -> Cluster:
     if config.gateways:
         # gRPC is needed for gateways only.
         from tubemq_spark.client.remote.process_gateways import process_gateways
-        from tubemq_spark.cluster.remote import RemoteCluster
+        from tubemq_spark.client.transport.gateway import GatewayTransport
 
         gateways = process_gateways(config.gateways, config.client, config.gateway_token)
-        return RemoteCluster(gateways, for_task=for_task)
-    return DirectCluster(
-        config.client, process_connections(), _producers, lambda: config.web_servers, for_task=for_task
-    )
+        return TransportCluster(GatewayTransport(gateways), for_task=for_task)
+    transport = DirectTransport(config.client, process_connections(), lambda: config.web_servers)
+    return TransportCluster(transport, _producers, for_task=for_task)
 
 
 def _producers() -> "KeptProducers":

@@ -25,6 +25,7 @@ from tests.waiting import wait_until
 from tubemq_spark.client.broker import lease
 from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
 from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.errors import (
     DataLossError,
     RpcError,
@@ -110,7 +111,7 @@ def test_an_abandoned_reader_waits_for_no_fetch():
     with broker_of(40, limits=SMALL) as broker, opened_connections() as connections:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.swallow]
         work = request(broker, 0, 40 * ROW)
-        reading = read_in_thread(config(broker), connections, work, fail_on_loss)
+        reading = read_in_thread(read_range(config(broker), connections, work), work.range, fail_on_loss)
         next(reading)
         reading.close()
 
@@ -125,7 +126,8 @@ def test_an_abandoned_reader_waits_for_no_broker_that_is_frozen(monkeypatch, rea
         broker.fault_of_method[Method.GET_MESSAGE] = [model.nothing, model.swallow]
         broker.fault_of_method[Method.PARTITION_REGISTER] = [model.nothing, model.swallow]
         settings, work = config(broker, rpc_timeout_ms=600_000), request(broker, 0, 40 * ROW)
-        reading = read_in_thread(settings, connections, work, fail_on_loss, ahead=3 if reads else 0)
+        reader = read_range(settings, connections, work)
+        reading = read_in_thread(reader, work.range, fail_on_loss, ahead=3 if reads else 0)
         next(reading)
         closing = threading.Thread(target=reading.close)
         closing.start()
@@ -138,7 +140,8 @@ def test_an_abandoned_reader_waits_for_no_broker_that_is_frozen(monkeypatch, rea
 
 def test_a_reader_that_the_loop_s_own_thread_collects_gives_its_lease_back():
     with broker_of(40, limits=SMALL) as broker, opened_connections() as connections:
-        reading = read_in_thread(config(broker), connections, request(broker, 0, 40 * ROW), fail_on_loss)
+        work = request(broker, 0, 40 * ROW)
+        reading = read_in_thread(read_range(config(broker), connections, work), work.range, fail_on_loss)
         next(reading)
         cycle = [reading]
         cycle.append(cycle)

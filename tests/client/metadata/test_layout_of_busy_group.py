@@ -4,8 +4,9 @@ import pytest
 
 from testkit.connections import opened_connections
 from tests.client.scripted_master import ScriptedMaster, config_for, partition, registered
-from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import RpcError
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 
 OTHER_TOPICS = registered(425, "the group reads other topics", brokers=())
@@ -13,7 +14,7 @@ OTHER_TOPICS = registered(425, "the group reads other topics", brokers=())
 
 def layout(master, **settings):
     with opened_connections() as connections:
-        return DirectCluster(config_for(master, **settings), connections).layout(["demo"])
+        return loop.run(DirectTransport(config_for(master, **settings), connections).layout(["demo"]))
 
 
 def test_a_killed_driver_s_membership_is_waited_for_though_answers_come_quickly():

@@ -9,10 +9,11 @@ from testkit.connections import opened_connections
 from tests.client.scripted_master import ScriptedMaster, config_for, meta, partition, registered, token
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata import layout as layout_module
-from tubemq_spark.cluster.direct import DirectCluster
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 
 
@@ -38,7 +39,8 @@ def master_without(*removed):
 
 def layout(master, *topics, missing_ok):
     with opened_connections() as connections:
-        return DirectCluster(config_for(master), connections).layout(topics, missing_ok=missing_ok)
+        transport = DirectTransport(config_for(master), connections)
+        return loop.run(transport.layout(topics, missing_ok=missing_ok))
 
 
 def test_topics_that_exist_are_asked_for_at_once():
@@ -103,7 +105,7 @@ def error_of(topics, web):
     ):
         config = ClientConfig((Endpoint.parse(server.master),), "etl")
         with pytest.raises(RpcError) as refused:
-            DirectCluster(config, connections, web=lambda: web(server)).layout(topics)
+            loop.run(DirectTransport(config, connections, web=lambda: web(server)).layout(topics))
         return str(refused.value)
 
 

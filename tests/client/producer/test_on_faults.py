@@ -13,6 +13,7 @@ from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token
 from tubemq_spark.client.metadata.bounds import store_bounds
 from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError
@@ -69,7 +70,7 @@ def stored(server, connections):
     for partition, endpoint in partitions.items():
         whole = bounds[partition.store_id]
         work = RangeRequest(OffsetRange(partition, whole.earliest, whole.latest), Route(endpoint, token))
-        for batch in read_in_thread(settings, connections, work, fail_on_loss):
+        for batch in read_in_thread(read_range(settings, connections, work), work.range, fail_on_loss):
             found.update(batch.columns.message(row).value for row in range(len(batch.columns)))
     return found
 

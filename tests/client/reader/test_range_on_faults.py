@@ -9,6 +9,7 @@ from testkit.message_sender import MessageSender
 from tests.client.ranges import ROW, TOPIC, config_of, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
@@ -50,7 +51,8 @@ def batches(server, start=0, end=COUNT * ROW, on_loss=fail_on_loss, token=0, **c
         OffsetRange(partition(), start, end), Route(Endpoint.parse(server.broker), token), own_store=False
     )
     with opened_connections() as connections:
-        yield from read_in_thread(config_of(server, **changes), connections, work, on_loss)
+        reader = read_range(config_of(server, **changes), connections, work)
+        yield from read_in_thread(reader, work.range, on_loss)
 
 
 def read(server, *bounds, **more):

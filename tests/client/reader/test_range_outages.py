@@ -11,6 +11,7 @@ from tests.client.ranges import ROW, TOPIC, values, values_of
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.patience import Patience
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
@@ -62,7 +63,8 @@ class Reader:
             Route(Endpoint.parse(self._server.brokers[broker]), 0),
             own_store=self._partitions == 1,
         )
-        return read_in_thread(self._config(**changes), self._connections, work, fail_on_loss)
+        reader = read_range(self._config(**changes), self._connections, work)
+        return read_in_thread(reader, work.range, fail_on_loss)
 
     def read(self, broker, **how):
         return [value for batch in self.batches(broker, **how) for value in values_of(batch)]

@@ -27,6 +27,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader import range_reader
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.patience import Patience
+from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.errors import (
     LocalProtocolError,
     OffsetFormatError,
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("quick_retries")
 def test_an_empty_range_asks_no_broker():
     nobody = RangeRequest(OffsetRange(partition(), 280, 280), Route(Endpoint("127.0.0.1", 1), TOKEN))
     settings = ClientConfig((nobody.route.endpoint,), "etl")
-    assert list(read_in_thread(settings, Connections(), nobody, fail_on_loss)) == []
+    assert list(read_in_thread(read_range(settings, Connections(), nobody), nobody.range, fail_on_loss)) == []
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,9 @@ def test_an_empty_range_asks_no_broker():
 )
 def test_a_range_that_is_none_is_refused_at_once(start, end, error):
     nobody = RangeRequest(OffsetRange(partition(), start, end), Route(Endpoint("127.0.0.1", 1), TOKEN))
+    settings = ClientConfig((nobody.route.endpoint,), "etl")
     with pytest.raises(error):
-        read_in_thread(ClientConfig((nobody.route.endpoint,), "etl"), Connections(), nobody, fail_on_loss)
+        read_in_thread(read_range(settings, Connections(), nobody), nobody.range, fail_on_loss)
 
 
 def test_a_request_travels_to_a_task():

@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 from tests.client.remote.scripted_gateway import scripted
 from tests.cluster.gateways import three_brokers
 from tests.waiting import wait_until
+from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.remote import ranges, wire
-from tubemq_spark.client.remote.ranges import RestOfRange, read_remote_range_in_thread
+from tubemq_spark.client.remote.ranges import RestOfRange, read_remote_range
 from tubemq_spark.errors import (
     DataLossError,
     GatewayError,
@@ -22,7 +23,7 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
-from tubemq_spark.net.retry import SLEEP, Sleep
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -233,7 +234,7 @@ def read_scripted(*scripts, on_loss=fail_on_loss, **settings):
 
     with scripted(*({"ReadRange": answering(script)} for script in scripts), **settings) as (_, gateways):
         request = RangeRequest(OffsetRange(HERE, 0, 10 * ROW), Route(Endpoint("h", 1), 0))
-        batches = read_remote_range_in_thread(gateways, request, on_loss, SLEEP)
+        batches = read_in_thread(read_remote_range(gateways, request), request.range, on_loss)
         read = [(batch.start, batch.next) for batch in batches]
     return read, asked
 

@@ -244,7 +244,7 @@ def test_messages_whose_data_is_gone_before_the_index_are_expired(
         asked.append(args)
         return 84
 
-    monkeypatch.setattr("tubemq_spark.cluster.direct.first_readable", first_readable)
+    monkeypatch.setattr("tubemq_spark.client.transport.direct.first_readable", first_readable)
     stands = checkpoint((offset("plain", b1_0=stands_at),))
     wanted = {"checkpointLocation": stands, "assign": '{"plain":["1:0"]}'}
     (row,) = view("lag", **wanted)

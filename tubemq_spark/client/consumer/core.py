@@ -33,17 +33,18 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.fetching import Fetching, not_held
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.line import FetchLine
-from tubemq_spark.client.consumer.questions import Questions, offsets_of_time
 from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.times import offsets_of_time
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.questions import Questions
 from tubemq_spark.client.reader_names import check_consumer_group
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks, is_cancelled
 from tubemq_spark.client.users_loop import UsersLoop
 from tubemq_spark.errors import ConsumeError
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.offsets.units import require_aligned, rows_between
@@ -395,7 +396,7 @@ class ConsumerCore(abc.ABC):
         self.state.check_open()
         time_zone = self.state.config.message_time_zone
         return await self.seek_all(
-            await offsets_of_time(self.questions, self._places(partitions), time, time_zone)
+            await offsets_of_time(self.questions, self._layout_of(partitions), time, time_zone)
         )
 
     async def lag(
@@ -407,26 +408,27 @@ class ConsumerCore(abc.ABC):
             TubeMQError: as ``Consumer.lag``.
         """
         self.state.check_open()
-        places, positions = self._places(partitions), self.committed()
-        bounds = await self.questions.bounds(
-            {partition.store_id: endpoint for partition, endpoint in places.items()}
-        )
-        ends = bounds.by_store
+        layout, positions = self._layout_of(partitions), self.committed()
+        ends = (await self.questions.bounds(layout)).by_store
         return {
             partition: rows_between(
                 positions[partition], max(positions[partition], ends[partition.store_id].latest)
             )
             if partition.store_id in ends
             else None
-            for partition in places
+            for partition in layout.partitions
         }
 
-    def _places(
-        self, partitions: TopicPartition | Iterable[TopicPartition] | None
-    ) -> dict[TopicPartition, Endpoint]:
-        """Return the brokers of partitions that are held."""
+    def _layout_of(self, partitions: TopicPartition | Iterable[TopicPartition] | None) -> TopicsLayout:
+        """Return where partitions are that are held."""
         brokers = {partition: self.state.endpoint_of(partition) for partition in self.committed(partitions)}
-        return {partition: endpoint for partition, endpoint in brokers.items() if endpoint is not None}
+        places = {partition: endpoint for partition, endpoint in brokers.items() if endpoint is not None}
+        return TopicsLayout(places, self._visit_token)
+
+    @property
+    def _visit_token(self) -> int:
+        """What shows brokers that a master was asked; through gateways it is not needed."""
+        return 0
 
     async def tell_loss(self, loss: LossRecord) -> None:
         """Ask ``on_loss`` what to do about records that are gone or damaged; what it raises is passed on."""

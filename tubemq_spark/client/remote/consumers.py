@@ -10,7 +10,7 @@ import abc
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -26,29 +26,22 @@ from tubemq_spark.client.consumer.values import (
     PartitionState,
     PartitionStatus,
 )
+from tubemq_spark.client.questions import Questions
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.fetching import RemoteFetching
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.link import Link
-from tubemq_spark.client.remote.queries import Queries
-from tubemq_spark.client.remote.ranges import read_remote_range
 from tubemq_spark.client.remote.upkeep import Partitions, RemoteUpkeep
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import (
     Endpoint,
-    OffsetRange,
-    RangeRequest,
-    Route,
-    StoreBounds,
-    StoreId,
     TopicPartition,
     TopicsLayout,
 )
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.failures import from_proto
 
@@ -79,7 +72,7 @@ class RemoteCore(ConsumerCore):
         on_loss: LossPolicy,
         on_assigned: OnChange | None = None,
         on_revoked: OnChange | None = None,
-        queries: Queries | None,
+        questions: Questions,
     ) -> None:
         super().__init__(config, subscription, user_code, on_loss, RemoteFetching)
         state, fetching = self.state, self.fetching
@@ -96,10 +89,9 @@ class RemoteCore(ConsumerCore):
         fetching.link, fetching.tasks = self.link, self.tasks
         fetching.on_news = self._heartbeats.hasten
         fetching.on_lost = self._heartbeats.lose
-        self._queries = queries or Queries(gateways)
+        self.questions = questions
         self._layout = TopicsLayout({}, 0)
         self._layout_at: float | None = None
-        self.questions = GatewayQuestions(self._queries)
         state.client_id = gateways.session.client_id
 
     def consume_status(self) -> ConsumeStatus:
@@ -170,7 +162,7 @@ class RemoteCore(ConsumerCore):
         """
         period_s = self.state.config.consumer.layout_period_ms / 1000
         if self._layout_at is None or time.monotonic() - self._layout_at >= period_s:
-            self._layout = await self._queries.layout(self.state.subscription.topics)
+            self._layout = await self.questions.layout(self.state.subscription.topics)
             self._layout_at = time.monotonic()
 
     @property
@@ -217,10 +209,10 @@ class RemoteGroupCore(RemoteCore):
         subscription: Subscription,
         user_code: UserCode,
         *,
+        questions: Questions,
         on_loss: LossPolicy = fail_on_loss,
         on_assigned: OnChange | None = None,
         on_revoked: OnChange | None = None,
-        queries: Queries | None = None,
     ) -> None:
         """Reach no gateway; may be called in any thread.
 
@@ -229,10 +221,10 @@ class RemoteGroupCore(RemoteCore):
             gateways: those of this consumer alone.
             subscription: the topics, with the message types that are wanted, and where a bound group starts.
             user_code: where functions of the user are called.
+            questions: how to ask about the logs of partitions, and where these are.
             on_loss: what to do about records that are gone or damaged. It is told when they were passed over.
             on_assigned: told of partitions that have come.
             on_revoked: told of partitions that have gone.
-            queries: asks about logs, under another group; by default ``gateways``, while no member is there.
         """
         super().__init__(
             config,
@@ -242,7 +234,7 @@ class RemoteGroupCore(RemoteCore):
             on_loss=on_loss,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
-            queries=queries,
+            questions=questions,
         )
 
     async def _join(self, gateway: int) -> None:
@@ -280,9 +272,9 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         subscription: Subscription,
         user_code: UserCode,
         *,
+        questions: Questions,
         node: Node | None = None,
         on_loss: LossPolicy = fail_on_loss,
-        queries: Queries | None = None,
     ) -> None:
         """Reach no gateway; may be called in any thread.
 
@@ -291,11 +283,11 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
             gateways: those of this consumer alone.
             subscription: the topics, with the message types that are wanted.
             user_code: where functions of the user are called.
+            questions: how to ask about the logs of partitions, and where these are.
             node: which of how many consumers of the group this one is.
             on_loss: what to do about records that are gone or damaged. It is told when they were passed over.
-            queries: tells where partitions are; by default ``gateways``, under the consumer's group.
         """
-        super().__init__(config, gateways, subscription, user_code, on_loss=on_loss, queries=queries)
+        super().__init__(config, gateways, subscription, user_code, on_loss=on_loss, questions=questions)
         self.node = node
         self.fetching.move = self._move
         self._registered_at: float | None = None
@@ -379,7 +371,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
             TubeMQError: the gateway has refused. The next heartbeat attaches it where it stood.
         """
         if isinstance(target, Edge):
-            asked = await self._queries.bounds([where.store_id])
+            asked = await self.questions.bounds(self._layout, [where.store_id])
             bounds = asked.complete()[where.store_id]
             target = bounds.earliest if target is Edge.EARLIEST else bounds.latest
         request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(where)])
@@ -448,25 +440,6 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
                 self.state.troubles[partition] = error
             else:
                 self._partitions.remove(partition, error)
-
-
-class GatewayQuestions:
-    """Asks gateways about logs."""
-
-    def __init__(self, queries: Queries) -> None:
-        self._queries = queries
-
-    async def bounds(self, stores: Mapping[StoreId, Endpoint]) -> StoreBounds:
-        """See ``Questions``."""
-        return await self._queries.bounds(list(stores))
-
-    async def peek(self, endpoint: Endpoint, records: OffsetRange) -> AsyncGenerator[FetchedBatch, None]:
-        """See ``Questions``."""
-        request = RangeRequest(records, Route(endpoint, 0), own_store=False)
-        async with contextlib.aclosing(read_remote_range(self._queries.gateways, request)) as items:
-            async for item in items:
-                if isinstance(item, FetchedBatch):
-                    yield item
 
 
 def _filters(subscription: Subscription) -> list[pb.TopicFilter]:

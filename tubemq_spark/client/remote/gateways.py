@@ -25,7 +25,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait as wait_for_all
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -87,12 +87,16 @@ class Gateways:
         self._clock = clock
         self._channels = Channels(self._grpc, config, clock)
         self._uses = SessionUses(clock)
-        self._token = () if token is None else (("authorization", f"Bearer {token}"),)
+        self.token = token
         self._named = addresses
         self._kind = kind
         self._lock = threading.Lock()
         self._start()
         _all.add(self)
+
+    def for_config(self, config: ClientConfig, kind: str = "Pull") -> Self:
+        """Return the same gateways with other settings, and a session of its own."""
+        return type(self)(self._named, config, self.token, kind=kind, clock=self._clock)
 
     def _start(self) -> None:
         addresses = list(self._named)
@@ -318,7 +322,8 @@ class Gateways:
 
     @property
     def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        return (*self._token, (SESSION_KEY, self.session.SerializeToString()))
+        token = () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+        return (*token, (SESSION_KEY, self.session.SerializeToString()))
 
     # Streams.
 

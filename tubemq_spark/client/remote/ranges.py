@@ -10,20 +10,16 @@ is cancelled, and what came behind the loss was not looked at.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from typing import Final
 
-from tubemq_spark.client.reader.blocking import batches_of
 from tubemq_spark.client.reader.patience import Patience
-from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.gateways import Gateways
-from tubemq_spark.errors import RemoteProtocolError, TubeMQError
+from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import OffsetRange, RangeRequest
-from tubemq_spark.net import loop
-from tubemq_spark.net.retry import Wait
-from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord
+from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, range_events, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
@@ -70,41 +66,6 @@ class RestOfRange:
         elif loss.loss in _OF_THE_END:
             self.end = max(self.start, min(loss.start, self.end))
         return new
-
-
-def read_remote_range_in_thread(
-    gateways: Gateways,
-    request: RangeRequest,
-    on_loss: LossPolicy,
-    wait: Wait,
-    *,
-    ahead: int = 0,
-    tells_idle: bool = False,
-) -> Generator[FetchedBatch, None, None]:
-    """Yield the records of a range, for a thread; the arguments are those of ``read_in_thread``.
-
-    Raises:
-        TubeMQError: as ``read_in_thread``.
-    """
-    require_sound(request.range)
-    items = loop.iterate(
-        read_remote_range(gateways, request),
-        ahead=ahead,
-        wait=wait,
-        idle=FetchedBatch.empty(request.range.partition, request.range.start) if tells_idle else None,
-    )
-    return _checked(batches_of(items, on_loss), wait)
-
-
-def _checked(batches: Generator[FetchedBatch, None, None], wait: Wait) -> Generator[FetchedBatch, None, None]:
-    with contextlib.closing(batches):
-        try:
-            for batch in batches:
-                wait.check()
-                yield batch
-        except TubeMQError:
-            wait.check()  # a client that closes ends its session, which a read under way may be told of first
-            raise
 
 
 async def read_remote_range(

@@ -27,6 +27,7 @@ from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.admission import Turns
@@ -128,6 +129,7 @@ class Upstream:
             self._connections,
             subscription,
             UserLoop(),
+            questions=DirectTransport(access.config, self._connections),
             node=node,
             client_id=client_id,
             on_loss=on_loss,
@@ -142,6 +144,7 @@ class Upstream:
             self._connections,
             subscription,
             UserLoop(),
+            questions=DirectTransport(access.config, self._connections),
             client_id=client_id,
             on_loss=on_loss,
         )

@@ -8,11 +8,11 @@ from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subs
 from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.partition import Reader
-from tubemq_spark.client.consumer.questions import BrokerQuestions
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
+from tubemq_spark.client.questions import Questions
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
@@ -84,6 +84,7 @@ class AssignedCore(AssignedCoreBase):
         subscription: Subscription,
         user_code: UserCode,
         *,
+        questions: Questions,
         node: Node | None = None,
         on_loss: LossPolicy = fail_on_loss,
         follow_resets: bool = False,
@@ -96,6 +97,7 @@ class AssignedCore(AssignedCoreBase):
             connections: those of the consumer's loop.
             subscription: the topics, with the message types that are wanted.
             user_code: where functions of the user are called.
+            questions: how to ask about the logs of partitions.
             node: which of how many consumers of the group this one is.
             on_loss: what to do about records that are gone or damaged.
             follow_resets: whether the partitions go behind their last messages when an administrator wants
@@ -117,7 +119,7 @@ class AssignedCore(AssignedCoreBase):
             client_id=client_id,
         )
         reader = Reader(config, connections, session, self.control, self.tell_loss, session.endpoint_of)
-        self.questions = BrokerQuestions(config, connections, lambda: session.visit_token)
+        self.questions = questions
         self._connecting = Connecting(state, self.tasks, reader, session, follow_resets=follow_resets)
         self._leases = Upkeep(state, reader)
         state.client_id = session.client_id
@@ -168,6 +170,10 @@ class AssignedCore(AssignedCoreBase):
         """Return what is known about each partition; asks no server."""
         layout = self._session.known_layout
         return statuses(self.state, layout.partitions, layout.not_subscribable)
+
+    @property
+    def _visit_token(self) -> int:
+        return self._session.visit_token
 
     async def _start(self) -> None:
         try:

@@ -9,9 +9,9 @@ from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import Reader
-from tubemq_spark.client.consumer.questions import BrokerQuestions
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.questions import Questions
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
@@ -30,6 +30,7 @@ class GroupCore(ConsumerCore):
         subscription: Subscription,
         user_code: UserCode,
         *,
+        questions: Questions,
         on_loss: LossPolicy = fail_on_loss,
         client_id: str | None = None,
         on_assigned: OnChange | None = None,
@@ -42,6 +43,7 @@ class GroupCore(ConsumerCore):
             connections: those of the consumer's loop.
             subscription: the topics, with the message types that are wanted, and where a bound group starts.
             user_code: where functions of the user are called.
+            questions: how to ask about the logs of partitions.
             on_loss: what to do about records that are gone or damaged.
             client_id: the name under which servers know it; by default a new one. A member with the name of
                 one that has gone takes its place.
@@ -60,7 +62,7 @@ class GroupCore(ConsumerCore):
             client_id=client_id,
         )
         reader = Reader(config, connections, session, self.control, self.tell_loss, state.endpoint_of)
-        self.questions = BrokerQuestions(config, connections, lambda: session.visit_token)
+        self.questions = questions
         self._callbacks = Callbacks(state, self.tasks, user_code, on_assigned, on_revoked)
         self._rebalancing = Rebalancing(state, self.tasks, reader, session, self._callbacks)
         self._leases = Upkeep(state, reader, self._give_up_when_refused)
@@ -69,6 +71,10 @@ class GroupCore(ConsumerCore):
         state.client_id = session.client_id
         state.on_loss = self._tell_of_loss
         state.refused = lambda: session.refused
+
+    @property
+    def _visit_token(self) -> int:
+        return self._session.visit_token
 
     async def _start(self) -> None:
         try:

@@ -1,7 +1,10 @@
-"""What a cluster behind gateways asks, and what it makes of the answers."""
+"""What is asked of gateways, and what is made of answers of several pages and of those that make no sense."""
+
+import pytest
 
 from tests.client.remote.scripted_gateway import scripted
-from tubemq_spark.cluster.remote import RemoteCluster
+from tubemq_spark.client.transport.gateway import GatewayTransport
+from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import (
     Endpoint,
     OffsetBounds,
@@ -12,8 +15,9 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.errcodes import rpc_error
-from tubemq_spark.protocol.gateway import values
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 
 HERE, THERE = TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0)
 LAYOUT = TopicsLayout(dict.fromkeys((HERE, THERE), Endpoint("127.0.0.1", 9)), 0)
@@ -38,8 +42,8 @@ def test_stored_offsets_are_asked_for_until_their_last_page_and_of_the_group_onl
         return values.stored_offsets_to_proto(whole, 1, request.page_token)
 
     with scripted({"QueryStoredOffsets": noting(asked, page)}) as (_, gateways):
-        answer = RemoteCluster(gateways).stored_offsets("etl", ["demo"])
-        RemoteCluster(gateways).stored_offsets()
+        answer = loop.run(GatewayTransport(gateways).stored_offsets("etl", ["demo"]))
+        loop.run(GatewayTransport(gateways).stored_offsets())
     assert answer.offsets == tuple(known)
     assert answer.failures.keys() == {2}
     assert [(one.group, list(one.topics)) for one in asked[:2]] == [("etl", ["demo"])] * 2
@@ -53,7 +57,7 @@ def test_what_a_gateway_could_not_move_is_told():
         return values.reset_failures_to_proto({THERE: refusal})
 
     with scripted({"ResetOffsets": move}) as (_, gateways):
-        failures = RemoteCluster(gateways).move_group(LAYOUT, {HERE: 28, THERE: 28})
+        failures = loop.run(GatewayTransport(gateways).move_group(LAYOUT, {HERE: 28, THERE: 28}))
     assert {where: error.condition for where, error in failures.items()} == {THERE: "TUBEMQ_RPC"}
 
 
@@ -64,10 +68,27 @@ def test_bounds_are_asked_for_as_they_are_wanted():
         return values.store_bounds_to_proto(StoreBounds({store: OffsetBounds(0, 28)}, {}), [store])
 
     with scripted({"QueryBounds": noting(asked, bounds)}) as (_, gateways):
-        cluster = RemoteCluster(gateways)
-        cluster.bounds(LAYOUT, [store], flushed=True, timeout_ms=700)
-        cluster.bounds(LAYOUT, [store])
+        transport = GatewayTransport(gateways)
+        loop.run(transport.bounds(LAYOUT, [store], flushed=True, timeout_ms=700))
+        loop.run(transport.bounds(LAYOUT, [store]))
     assert [(one.flushed, one.HasField("timeout_ms"), one.timeout_ms) for one in asked] == [
         (True, True, 700),
         (False, False, 0),
     ]
+
+
+def test_topics_are_asked_for_until_their_last_page():
+    pages = {
+        "": pb.ListTopicsResponse(topics=["a"], next_page_token="second"),
+        "second": pb.ListTopicsResponse(topics=["b"]),
+    }
+    with scripted({"ListTopics": lambda request: pages[request.page_token]}) as (_, gateways):
+        assert loop.run(GatewayTransport(gateways).topics()) == {"a", "b"}
+
+
+def test_bounds_of_other_stores_than_were_asked_for_make_no_sense():
+    with (
+        scripted({"QueryBounds": lambda _: pb.QueryBoundsResponse()}) as (_, gateways),
+        pytest.raises(RemoteProtocolError, match="TUBEMQ_GATEWAY_ANSWER"),
+    ):
+        loop.run(GatewayTransport(gateways).bounds(LAYOUT, [StoreId("demo", 1, 0)]))

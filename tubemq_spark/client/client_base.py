@@ -1,0 +1,305 @@
+"""What clients for threads and coroutines have in common: settings, and how things are made.
+
+Neither asks whether it goes to masters or through gateways: that is its transport's affair.
+"""
+
+import abc
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Self, TypeVar
+
+from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
+from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
+from tubemq_spark.client.consumer.callbacks import OnChange
+from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
+from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
+from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.client.transport.base import Transport
+from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, TopicsLayout
+from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.settings.fields import bad_setting
+
+ProducerKind = TypeVar("ProducerKind")
+GroupConsumerKind = TypeVar("GroupConsumerKind")
+AssignedConsumerKind = TypeVar("AssignedConsumerKind")
+
+
+class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind]):
+    """A client of one cluster of either kind."""
+
+    def __init__(self, settings: UrlSettings, transport: Transport) -> None:
+        """Reach no server."""
+        # Not for users: what the other kind of client is made of.
+        self.settings = settings
+        self.transport = transport
+        self.group = settings.config.group
+        self.subscription = settings.subscription
+        self.node = None if settings.node is None else settings.node.validate()
+        self._open: weakref.WeakSet[Any] = weakref.WeakSet()
+        """What is closed with the client."""
+
+    @classmethod
+    def connect(
+        cls,
+        masters: str | Iterable[str],
+        *,
+        group: str = DEFAULT_GROUP,
+        username: str | None = None,
+        password: str | None = None,
+        tls: TlsConfig | None = None,
+        delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
+    ) -> Self:
+        """Return a client of a cluster.
+
+        Args:
+            masters: ``host:port`` of each master, in one text with commas between or one by one. The text may
+                be a URL, ``tubemq://host:port,host:port``. Without a port it is 8715, or 8716 with ``tls``.
+                Or the URL of gateways, ``gateway://host:port,host:port?group=etl``, with all settings that
+                ``from_url`` takes; those that are given here count more.
+            group: the consumer group under which this client reads; it moves no position of that group.
+            username: the user's name, for clusters that ask for one; with ``password``.
+            password: the user's password.
+            tls: how to speak TLS with masters and brokers; None: without it.
+            delivery_timeout_ms: how long a message of a producer may take until a broker has stored it.
+
+        Raises:
+            OptionError: an address, a setting or a file of ``tls`` cannot be used.
+        """
+        if isinstance(masters, str) and masters.strip().startswith(GATEWAY_SCHEME):
+            settings = parse_url(masters)
+            arguments = {
+                "group": None if group == DEFAULT_GROUP else group,
+                "username": username,
+                "password": password,
+                "tls": tls,
+                "delivery_timeout_ms": None
+                if delivery_timeout_ms == DEFAULT_DELIVERY_TIMEOUT_MS
+                else delivery_timeout_ms,
+            }
+            changes: dict[str, Any] = {key: value for key, value in arguments.items() if value is not None}
+            if "group" in changes:
+                changes["reader_groups"] = ()
+            config = dataclasses.replace(settings.config, **changes)
+            return cls.of_settings(dataclasses.replace(settings, config=config))
+        addresses = masters.split(",") if isinstance(masters, str) else masters
+        default_port = DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT
+        endpoints = tuple(Endpoint.parse(address, default_port) for address in addresses)
+        return cls.of_settings(
+            UrlSettings(
+                ClientConfig(
+                    endpoints, group, username, password, tls, delivery_timeout_ms=delivery_timeout_ms
+                )
+            )
+        )
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Return a client of a cluster with the settings in a URL, see ``tubemq_spark.client.urls``.
+
+        For example ``tubemq://m1:8715,m2:8715?group=etl&topics=clicks,orders``, or
+        ``gateway://g1:11911,g2:11911?group=etl``.
+
+        Raises:
+            OptionError: the URL cannot be read, a key is not known or given twice, or a setting makes no
+                sense.
+        """
+        return cls.of_settings(parse_url(url))
+
+    def producer(
+        self,
+        name: str = "",
+        *,
+        linger_ms: int | None = None,
+        delivery_timeout_ms: int | None = None,
+        retry_ambiguous: bool | None = None,
+        keep_order: bool | None = None,
+        partitioner: str | BuiltInPartitioner | CustomPartitioner | None = None,
+        stamp_message_time: bool | None = None,
+        message_time_zone: str | None = None,
+    ) -> ProducerKind:
+        """Return a new producer, which its users may share. What is not given is as in the client's settings.
+
+        Args:
+            name: how the producer calls itself in errors and in the log; by default its client id.
+            linger_ms: how long a message may wait for others that are then sent together with it.
+            delivery_timeout_ms: how long a message may take from its acceptance until a broker has stored it,
+                and how long ``send`` waits for masters and for a topic's partitions.
+            retry_ambiguous: whether a message that may be stored, although no broker said so, is sent again;
+                if not, it fails.
+            keep_order: whether a partition has the messages with a key, and those that name it, in the order
+                of sending also when one had to be sent again; it then has one under way at a time.
+            partitioner: how the partitions of messages are chosen: ``"roundRobin"``, ``"sticky"``, or an
+                object of your own, see ``CustomPartitioner``.
+            stamp_message_time: whether a message that ``send`` is given no time for gets that of sending.
+            message_time_zone: the zone in which that is written, such as ``"Asia/Shanghai"``; by default UTC.
+
+        Raises:
+            OptionError: a setting cannot be used.
+        """
+        changes = {
+            "linger_ms": linger_ms,
+            "delivery_timeout_ms": delivery_timeout_ms,
+            "retry_ambiguous": retry_ambiguous,
+            "keep_order": keep_order,
+            "partitioner": by_name(partitioner) if isinstance(partitioner, str) else partitioner,
+            "stamp_message_time": stamp_message_time,
+            "message_time_zone": message_time_zone,
+        }
+        settings: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+        config = dataclasses.replace(self.settings.config, **settings).validate()
+        transport = self.transport
+        producer = self._new_producer(
+            lambda run_user_code: transport.pipeline(
+                config, name, per_message=True, run_user_code=run_user_code
+            )
+        )
+        self._open.add(producer)
+        return producer
+
+    def group_consumer(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None = None,
+        start: BoundStart | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        on_assigned: OnChange | None = None,
+        on_revoked: OnChange | None = None,
+        settings: ConsumerConfig | None = None,
+    ) -> GroupConsumerKind:
+        """Return a new member of the client's group; a block with it opens and closes it.
+
+        An asynchronous consumer calls ``on_loss``, ``on_assigned`` and ``on_revoked`` in its event loop; they
+        may be coroutine functions.
+
+        Args:
+            topics: the topics; one text is one topic. By default those of the client's URL.
+            message_types: the message types to read, for some of the topics or none.
+            start: where a bound group starts.
+            on_loss: what to do about records that are gone or damaged; by default it is an error.
+            on_assigned: called with the partitions that have come, before any message of them is handed out.
+                It may ``seek``. As ``on_revoked``, it is called in a thread of its own, one call at a time;
+                what it raises, the next ``fetch`` raises (``TUBEMQ_CALLBACK_FAILED``).
+            on_revoked: called with the partitions that go: before the member gives them up and behind their
+                last batch, or after they were lost, and when the consumer closes. Others wait for it.
+            settings: how the consumer waits and confirms; by default the client's.
+
+        Raises:
+            OptionError: a topic, a filter, a number or a setting cannot be used.
+            OffsetFormatError: an offset of ``start`` is not one.
+        """
+        subscription = self.subscription if topics is None else Subscription.of(topics, message_types, start)
+        if subscription is None or (topics is None and (message_types is not None or start is not None)):
+            raise bad_setting("topics", "missing", "given")
+        if self.node is not None:
+            raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
+        config = self._consumer_config(settings)
+        core = self.transport.group_consumer(
+            config,
+            subscription,
+            self._new_user_code(),
+            on_loss=on_loss,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+        )
+        consumer = self._new_group_consumer(core)
+        self._open.add(consumer)
+        return consumer
+
+    def assigned_consumer(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        message_types: Mapping[str, Iterable[str]] | None = None,
+        source_count: int | None = None,
+        node_id: int | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+        follow_resets: bool = False,
+        settings: ConsumerConfig | None = None,
+    ) -> AssignedConsumerKind:
+        """Return a new consumer of partitions that you name; a block with it opens and closes it.
+
+        An asynchronous consumer calls ``on_loss`` in its event loop; it may be a coroutine function.
+
+        Args:
+            topics: the topics; one text is one topic. By default those of the client's URL.
+            message_types: the message types to read, for some of the topics or none.
+            source_count: how many consumers the group has, if the master is to check that; with ``node_id``.
+            node_id: the number of this one, from 0 on; see ``AssignedConsumer.share``.
+            on_loss: what to do about records that are gone or damaged; by default it is an error. It must
+                not call the consumer.
+            follow_resets: whether the consumer goes behind the last messages when an administrator wants its
+                group to.
+            settings: how the consumer waits and confirms; by default the client's.
+
+        Raises:
+            OptionError: a topic, a filter, a number or a setting cannot be used.
+        """
+        subscription = self.subscription if topics is None else Subscription.of(topics, message_types)
+        if subscription is None or (topics is None and message_types is not None):
+            raise bad_setting("topics", "missing", "given")
+        if subscription.start is not None:
+            raise bad_setting("session_key", "given", "left out: assigned consumers name their offsets")
+        node = self.node
+        if source_count is not None or node_id is not None:
+            if source_count is None or node_id is None:
+                raise bad_setting("source_count", source_count, "given together with node_id")
+            node = Node(source_count, node_id).validate()
+        config = self._consumer_config(settings)
+        core = self.transport.assigned_consumer(
+            config,
+            subscription,
+            self._new_user_code(),
+            node=node,
+            on_loss=on_loss,
+            follow_resets=follow_resets,
+        )
+        consumer = self._new_assigned_consumer(core)
+        self._open.add(consumer)
+        return consumer
+
+    def _consumer_config(self, settings: ConsumerConfig | None) -> ClientConfig:
+        config = self.settings.config
+        return dataclasses.replace(config, consumer=settings or config.consumer).validate()
+
+    def _request(self, layout: TopicsLayout, offsets: OffsetRange) -> RangeRequest:
+        """Return what to read of a layout's partition.
+
+        Raises:
+            OptionError: the layout does not list the partition.
+        """
+        if offsets.partition not in layout.partitions:
+            raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
+        alone = offsets.partition.store_id in layout.alone_in_store and not self.settings.config.message_types
+        return layout.request(offsets, own_store=alone)
+
+    # What differs between the two kinds.
+
+    @classmethod
+    @abc.abstractmethod
+    def of_settings(cls, settings: UrlSettings) -> Self:
+        """Return a client with these settings; not for users."""
+
+    @abc.abstractmethod
+    def _new_user_code(self) -> UserCode:
+        """Return where functions of a consumer's user are called."""
+
+    @abc.abstractmethod
+    def _new_producer(self, make: Callable[[RunUserCode], Pipeline]) -> ProducerKind:
+        """Return a producer that takes over the pipeline that ``make`` returns."""
+
+    @abc.abstractmethod
+    def _new_group_consumer(self, core: ConsumerCore) -> GroupConsumerKind:
+        """Return the consumer with this core."""
+
+    @abc.abstractmethod
+    def _new_assigned_consumer(self, core: AssignedCoreBase) -> AssignedConsumerKind:
+        """Return the consumer with this core."""

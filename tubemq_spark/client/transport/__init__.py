@@ -1,0 +1,1 @@
+"""What a cluster can be asked for: directly, or through gateways."""

@@ -1,0 +1,91 @@
+"""What the clients, the cluster of source and sink, and the gateway need of TubeMQ.
+
+Making a ``Transport`` reaches no server. ``direct`` talks to masters and brokers; ``gateway`` talks to
+gateways, and they to TubeMQ. Both give the same results and the same errors:
+``tests/client/transport/test_contract.py`` is what each has to pass.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, Self
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.questions import Questions
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.connections import Connections
+from tubemq_spark.offsets.loss import LossPolicy
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
+    from tubemq_spark.client.consumer.callbacks import OnChange
+    from tubemq_spark.client.consumer.core import ConsumerCore
+    from tubemq_spark.client.consumer.user_code import UserCode
+    from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
+    from tubemq_spark.client.subscription import Node, Subscription
+
+
+class Transport(Questions, Protocol):
+    """A TubeMQ cluster, for the coroutines of one event loop; what it makes belongs to that loop, too."""
+
+    def pipeline(
+        self, config: ClientConfig, name: str = "", *, per_message: bool, run_user_code: "RunUserCode"
+    ) -> "Pipeline":
+        """Return what moves the messages of a new producer; may be called in any thread.
+
+        Args:
+            config: the producer's settings.
+            name: how it calls itself in errors and in the log; by default its client id.
+            per_message: whether the outcome of each message is told, and not only failures.
+            run_user_code: how the user's partitioner is called when a message is sent again.
+
+        Raises:
+            OptionError: a setting makes no sense on this transport.
+        """
+
+    def group_consumer(
+        self,
+        config: ClientConfig,
+        subscription: "Subscription",
+        user_code: "UserCode",
+        *,
+        on_loss: LossPolicy,
+        on_assigned: "OnChange | None",
+        on_revoked: "OnChange | None",
+    ) -> "ConsumerCore":
+        """Return a new member of a group, see ``GroupCore``; may be called in any thread.
+
+        Raises:
+            OptionError: a setting makes no sense on this transport.
+        """
+
+    def assigned_consumer(
+        self,
+        config: ClientConfig,
+        subscription: "Subscription",
+        user_code: "UserCode",
+        *,
+        node: "Node | None",
+        on_loss: LossPolicy,
+        follow_resets: bool = False,
+    ) -> "AssignedCoreBase":
+        """Return a new consumer of named partitions, see ``AssignedCore``; may be called in any thread.
+
+        Raises:
+            OptionError: a setting makes no sense on this transport.
+        """
+
+    def with_config(self, config: ClientConfig, web: Sequence[Endpoint] = ()) -> Self:
+        """Return a transport with other settings that uses the connections of this one, and ends with it.
+
+        Args:
+            config: the settings.
+            web: where masters serve their administration API; by default where this one thinks that they do.
+
+        Raises:
+            OptionError: a setting makes no sense on this transport.
+        """
+
+    def with_connections(self, connections: Connections) -> Self:
+        """Return a transport for the coroutines of another loop, to which these connections belong."""
+
+    def close(self) -> None:
+        """Refuse what comes, and close what belongs to this transport alone; needs no event loop."""
