@@ -5,7 +5,6 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from tubemq_spark.client.client_base import ClientBase
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
@@ -18,6 +17,7 @@ from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import Node, Subscription, require_topic_names
+from tubemq_spark.client.transport.client_base import ClientBase
 from tubemq_spark.client.transport.opening import new_transport
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.errors import OptionError, TubeMQConnectionError

@@ -9,7 +9,6 @@ from tubemq_spark.client.aio.admin import AsyncMasterAdmin
 from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
 from tubemq_spark.client.aio.reading import Items, Reading
-from tubemq_spark.client.client_base import ClientBase
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
@@ -17,6 +16,7 @@ from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.client.subscription import require_topic_names
+from tubemq_spark.client.transport.client_base import ClientBase
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.errors import TubeMQConnectionError

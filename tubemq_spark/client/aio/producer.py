@@ -26,7 +26,7 @@ from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.producer.queue import SendQueue
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.registry import process_registry
-from tubemq_spark.client.users_loop import UsersLoop
+from tubemq_spark.client.tasks import UsersLoop
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_batch import SendBatch

@@ -38,11 +38,10 @@ from tubemq_spark.client.consumer.times import offsets_of_time
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
-from tubemq_spark.client.questions import Questions
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.reader_names import check_consumer_group
 from tubemq_spark.client.subscription import Subscription
-from tubemq_spark.client.tasks import OwnedTasks, is_cancelled
-from tubemq_spark.client.users_loop import UsersLoop
+from tubemq_spark.client.tasks import OwnedTasks, UsersLoop, is_cancelled
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss

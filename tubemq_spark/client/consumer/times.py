@@ -6,7 +6,7 @@ import zoneinfo
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from tubemq_spark.client.questions import Questions
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.reader.times import search_in_loop, times_of
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetRange, TopicPartition, TopicsLayout

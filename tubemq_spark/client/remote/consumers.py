@@ -26,7 +26,7 @@ from tubemq_spark.client.consumer.values import (
     PartitionState,
     PartitionStatus,
 )
-from tubemq_spark.client.questions import Questions
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.fetching import RemoteFetching
 from tubemq_spark.client.remote.gateways import Gateways

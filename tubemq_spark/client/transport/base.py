@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.questions import Questions
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import LossPolicy

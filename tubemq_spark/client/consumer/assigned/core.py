@@ -12,7 +12,7 @@ from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
-from tubemq_spark.client.questions import Questions
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections

@@ -11,7 +11,7 @@ from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import Reader
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.user_code import UserCode
-from tubemq_spark.client.questions import Questions
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
