@@ -5,7 +5,7 @@ consumers and the administration API need, more than all the rest, is imported w
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
@@ -14,7 +14,7 @@ from tubemq_spark.client.metadata.group_positions import group_positions, move_g
 from tubemq_spark.client.metadata.layout import topics_layout
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.transport.base import Transport
-from tubemq_spark.errors import TubeMQError
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import (
     Endpoint,
     OffsetBounds,
@@ -45,7 +45,8 @@ _FEW_LOGS: Final = 16
 import of what speaks HTTP takes 35 ms."""
 _MOST_READERS: Final = 16
 """How many first records are read at the same time."""
-_HTTP_THREAD: Final = "tubemq-administration"
+
+Result = TypeVar("Result")
 
 
 class DirectTransport(Transport):
@@ -90,7 +91,7 @@ class DirectTransport(Transport):
         from tubemq_spark.client.metadata.topics import existing_topics
 
         timeout_s = self.config.rpc_timeout_ms / 1000
-        return await in_thread(lambda: existing_topics(self._web(), timeout_s), _HTTP_THREAD)
+        return await _over_http(lambda: existing_topics(self._web(), timeout_s))
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""
@@ -127,7 +128,7 @@ class DirectTransport(Transport):
         if len(begins) > _FEW_LOGS:
             from tubemq_spark.client.metadata.whole_logs import whole_logs
 
-            whole = await in_thread(lambda: whole_logs(self._web(), begins), _HTTP_THREAD)
+            whole = await _over_http(lambda: whole_logs(self._web(), begins))
 
         async def ask(partition: TopicPartition) -> int:
             route = Route(layout.partitions[partition], layout.visit_token)
@@ -151,7 +152,7 @@ class DirectTransport(Transport):
         from tubemq_spark.client.metadata.stored_offsets import stored_offsets
 
         timeout_s = self.config.rpc_timeout_ms / 1000
-        return await in_thread(lambda: stored_offsets(self._web(), timeout_s, group, topics), _HTTP_THREAD)
+        return await _over_http(lambda: stored_offsets(self._web(), timeout_s, group, topics))
 
     def read_range(
         self, request: RangeRequest, *, private: bool = False
@@ -216,3 +217,15 @@ class DirectTransport(Transport):
             on_loss=on_loss,
             follow_resets=follow_resets,
         )
+
+
+async def _over_http(ask: Callable[[], Result]) -> Result:
+    """Return what a question to the administration API returns, which blocks.
+
+    Raises:
+        TubeMQConnectionError: no thread is left.
+    """
+    try:
+        return await in_thread(ask, "tubemq-administration")
+    except RuntimeError as error:
+        raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error

@@ -51,7 +51,7 @@ class GatewayTransport(Transport):
     """A cluster over gateways, which any of them may serve; coroutines of any event loop may use it."""
 
     def __init__(self, gateways: Gateways) -> None:
-        """Ask these gateways, which are shared with others and not closed."""
+        """Ask these gateways; ``close`` is not for those that are shared with others."""
         self.config = gateways.config
         self._gateways = gateways
         self._closed = False
@@ -78,6 +78,8 @@ class GatewayTransport(Transport):
     def close(self) -> None:
         """Close all sessions and connections; what uses them is refused from now on."""
         self._closed = True
+        for transport in self._of_config.values():
+            transport.close()
         for gateways in (*self._own, self._gateways):
             gateways.refuse_calls()
             gateways.close()
