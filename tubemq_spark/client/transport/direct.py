@@ -5,7 +5,7 @@ consumers and the administration API need, more than all the rest, is imported w
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.bounds import store_bounds
@@ -40,20 +40,35 @@ if TYPE_CHECKING:
     from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
     from tubemq_spark.client.subscription import Node, Subscription
 
+Result = TypeVar("Result")
+
 _FEW_LOGS: Final = 16
 """To read the first records of so many costs a driver as much as to ask which are whole: 2 ms each, and the
 import of what speaks HTTP takes 35 ms."""
 _MOST_READERS: Final = 16
 """How many first records are read at the same time."""
 
-Result = TypeVar("Result")
+
+class RunInThread(Protocol):
+    """Carries out what blocks."""
+
+    async def __call__(self, function: Callable[[], Result], /) -> Result:
+        """Return what a function returns, which runs in a thread."""
+
+
+async def _in_thread_of_its_own(function: Callable[[], Result], /) -> Result:
+    try:
+        return await in_thread(function, "tubemq-administration")
+    except RuntimeError as error:  # no thread is left
+        raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
 
 
 class DirectTransport(Transport):
     """A cluster over connections of the loop, which it shares with others and does not close.
 
     ``web`` returns where the masters serve their administration API. With ``suggests``, the error of a topic
-    that does not exist names one that was perhaps meant.
+    that does not exist names one that was perhaps meant. What asks over HTTP blocks, and ``run_in_thread``
+    carries it out.
     """
 
     def __init__(
@@ -63,20 +78,28 @@ class DirectTransport(Transport):
         web: Callable[[], Sequence[Endpoint]] = tuple,
         *,
         suggests: bool = True,
+        run_in_thread: RunInThread = _in_thread_of_its_own,
     ) -> None:
         self.config = config
         self._connections = connections
         self._web = web
         self._suggests = suggests
+        self._run_in_thread = run_in_thread
 
     def with_config(self, config: ClientConfig, web: Sequence[Endpoint] = ()) -> Self:
         """See ``Transport``."""
         servers = (lambda: web) if web else self._web
-        return type(self)(config, self._connections, servers, suggests=self._suggests)
+        return self._changed(config, self._connections, servers)
 
     def with_connections(self, connections: Connections) -> Self:
         """See ``Transport``."""
-        return type(self)(self.config, connections, self._web, suggests=self._suggests)
+        return self._changed(self.config, connections, self._web)
+
+    def _changed(
+        self, config: ClientConfig, connections: Connections, web: Callable[[], Sequence[Endpoint]]
+    ) -> Self:
+        how = self._run_in_thread
+        return type(self)(config, connections, web, suggests=self._suggests, run_in_thread=how)
 
     def close(self) -> None:
         """Do nothing: the connections belong to others."""
@@ -91,7 +114,7 @@ class DirectTransport(Transport):
         from tubemq_spark.client.metadata.topics import existing_topics
 
         timeout_s = self.config.rpc_timeout_ms / 1000
-        return await _over_http(lambda: existing_topics(self._web(), timeout_s))
+        return await self._run_in_thread(lambda: existing_topics(self._web(), timeout_s))
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask the master as a producer, and only if it lists no partition as a reader too."""
@@ -128,7 +151,7 @@ class DirectTransport(Transport):
         if len(begins) > _FEW_LOGS:
             from tubemq_spark.client.metadata.whole_logs import whole_logs
 
-            whole = await _over_http(lambda: whole_logs(self._web(), begins))
+            whole = await self._run_in_thread(lambda: whole_logs(self._web(), begins))
 
         async def ask(partition: TopicPartition) -> int:
             route = Route(layout.partitions[partition], layout.visit_token)
@@ -152,7 +175,7 @@ class DirectTransport(Transport):
         from tubemq_spark.client.metadata.stored_offsets import stored_offsets
 
         timeout_s = self.config.rpc_timeout_ms / 1000
-        return await _over_http(lambda: stored_offsets(self._web(), timeout_s, group, topics))
+        return await self._run_in_thread(lambda: stored_offsets(self._web(), timeout_s, group, topics))
 
     def read_range(
         self, request: RangeRequest, *, private: bool = False
@@ -217,15 +240,3 @@ class DirectTransport(Transport):
             on_loss=on_loss,
             follow_resets=follow_resets,
         )
-
-
-async def _over_http(ask: Callable[[], Result]) -> Result:
-    """Return what a question to the administration API returns, which blocks.
-
-    Raises:
-        TubeMQConnectionError: no thread is left.
-    """
-    try:
-        return await in_thread(ask, "tubemq-administration")
-    except RuntimeError as error:
-        raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
