@@ -12,7 +12,7 @@ from simulation.cluster import Cluster
 from simulation.consumed import GroupLedger
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCore
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
 from tubemq_spark.client.consumer.values import Batch
@@ -108,7 +108,7 @@ class Member:
         self.name = name
         self.habits = habits
         self.host = cluster.add_client(name)
-        self.core: ConsumerCore | None = None
+        self.core: EngineCore | None = None
         self.node = node
         self.is_gone = False
         self._cluster = cluster
@@ -170,7 +170,7 @@ class Member:
         await connections.close()
         self._cluster.remove_client(self.host)
 
-    async def _open(self, connections: Connections) -> ConsumerCore | None:
+    async def _open(self, connections: Connections) -> EngineCore | None:
         while not self._leaving.is_set():
             core = self._make(connections)
             try:
@@ -189,7 +189,7 @@ class Member:
                 await asyncio.sleep(chance.between(0.1, 2.0))
         return None
 
-    def _make(self, connections: Connections) -> ConsumerCore:
+    def _make(self, connections: Connections) -> EngineCore:
         habits, user_code = self.habits, self._user_code()
         transport = DirectTransport(habits.config, connections)
         if habits.members is not None:
@@ -215,7 +215,7 @@ class Member:
         self._threads = _Threads(self._block_s) if chance.happens(50) else None
         return self._threads or UserLoop()
 
-    async def _close(self, core: ConsumerCore) -> None:
+    async def _close(self, core: EngineCore) -> None:
         began, blocked_s = self._now, self._blocked_s
         if chance.happens(30):
             with contextlib.suppress(TimeoutError):
@@ -275,7 +275,7 @@ class Member:
 
     # Users.
 
-    async def _use(self, core: ConsumerCore) -> None:
+    async def _use(self, core: EngineCore) -> None:
         while True:
             batch = await self._fetch(core)
             if batch is None:
@@ -288,7 +288,7 @@ class Member:
             else:
                 await self._do_otherwise(core, batch)
 
-    async def _fetch(self, core: ConsumerCore) -> Batch | None:
+    async def _fetch(self, core: EngineCore) -> Batch | None:
         timeout_ms = chance.one_of((400, 3_000, -1) if self.habits.calm else (0, 0, 20, 400, 3_000, -1))
         patience_s = chance.between(0.0, 0.5) if chance.happens(30) and not self.habits.calm else None
         patient = chance.happens(50)
@@ -319,7 +319,7 @@ class Member:
         self._check_batch(core, batch)
         return batch
 
-    async def _fetch_until_it_comes(self, core: ConsumerCore, timeout_ms: int) -> Batch | None:
+    async def _fetch_until_it_comes(self, core: EngineCore, timeout_ms: int) -> Batch | None:
         """Fetch, but stop waiting at the moment in which something comes."""
         waiting = asyncio.create_task(core.fetch(timeout_ms), name=f"waiting user of {self.name}")
         try:
@@ -344,7 +344,7 @@ class Member:
         is_users = isinstance(error, DataLossError) or error.condition == "TUBEMQ_CALLBACK_FAILED"
         assert is_users or error.condition.startswith("TUBEMQ_RPC"), repr(error)
 
-    def _check_batch(self, core: ConsumerCore, batch: Batch) -> None:
+    def _check_batch(self, core: EngineCore, batch: Batch) -> None:
         partition, ledger = batch.partition, self._ledger
         assert partition in core.state.connected, f"{partition} is not held"
         if self.habits.callbacks and isinstance(core, GroupCore):
@@ -358,7 +358,7 @@ class Member:
             )
         self._check_positions(core)
 
-    def _check_positions(self, core: ConsumerCore) -> None:
+    def _check_positions(self, core: EngineCore) -> None:
         for partition, position in core.positions().items():
             holder, turns = core.state.connected[partition], self._ledger.turns_back[partition]
             before = self._positions.get(partition)
@@ -372,7 +372,7 @@ class Member:
 
     async def _confirm(
         self,
-        core: ConsumerCore,
+        core: EngineCore,
         batch: Batch,
         *,
         consumed: bool = True,
@@ -414,7 +414,7 @@ class Member:
         may_fail = not settled or batch.context in self._old or self._leaving.is_set()
         assert may_fail, f"{error} when all is well"
 
-    async def _do_otherwise(self, core: ConsumerCore, batch: Batch) -> None:
+    async def _do_otherwise(self, core: EngineCore, batch: Batch) -> None:
         """Treat a batch as users should not, or seldom do."""
         kind = chance.below(9)
         if kind == 0:
@@ -442,7 +442,7 @@ class Member:
             assert sum(await asyncio.gather(*both)) <= 1, "confirmed twice"
         # Otherwise it is forgotten.
 
-    async def _confirm_wrongly(self, core: ConsumerCore, context: str) -> bool:
+    async def _confirm_wrongly(self, core: EngineCore, context: str) -> bool:
         try:
             await core.confirm(context, consumed=True)
         except (ConsumeError, OptionError) as error:
@@ -450,7 +450,7 @@ class Member:
             return False
         return True
 
-    async def _do_something(self, core: ConsumerCore) -> None:
+    async def _do_something(self, core: EngineCore) -> None:
         kind = chance.below(20)
         partitions = core.state.held()
         if kind == 0:
@@ -466,7 +466,7 @@ class Member:
             with contextlib.suppress(TubeMQError):
                 await core.lag(None)
 
-    async def _seek(self, core: ConsumerCore, partition: TopicPartition) -> None:
+    async def _seek(self, core: EngineCore, partition: TopicPartition) -> None:
         (log,) = (
             store
             for broker in self._cluster.brokers

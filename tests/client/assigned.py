@@ -44,6 +44,12 @@ def core_of(consumer):
     return consumer._core
 
 
+def is_leaving(consumer, where):
+    """Return whether nothing of a partition is handed out any more, since it is being given up."""
+    state = core_of(consumer).state
+    return where in (state.cache._leaving if hasattr(state, "cache") else state.unwanted)
+
+
 def in_loop(function, *arguments):
     """Call a function in the process's loop, and return what it returns."""
 

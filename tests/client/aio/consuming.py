@@ -43,6 +43,12 @@ async def begin_to_fetch(server, consumer):
         assert await consumer.fetch(0) is None
 
 
+def is_kept(consumer):
+    """Return whether a batch has come that none has taken."""
+    core = consumer._core
+    return bool(core.line._outcomes) if hasattr(core, "line") else bool(core.state.ready())
+
+
 async def take(consumer, count):
     """Fetch and confirm until there were so many messages; return them in the order they came."""
     values = []

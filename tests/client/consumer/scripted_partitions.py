@@ -13,9 +13,10 @@ from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.fetching import Fetching
 from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.line import FetchLine
 from tubemq_spark.client.consumer.partition import Standing
-from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks

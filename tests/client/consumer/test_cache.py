@@ -160,7 +160,7 @@ def test_a_partition_at_its_end_can_be_hastened():
     booking = world.fetch(NOTHING)
     assert not world.cache.hasten(booking.partition), "it is being fetched"
     world.cache.release(booking, consumed=False)
-    assert sorted(world.cache.at_rest) == [partition(0), partition(1)]
+    assert (world.state(0), world.state(1)) == (PartitionState.RESTING, PartitionState.IDLE)
     assert world.cache.hasten(booking.partition)
     assert world.state(0) is PartitionState.IDLE
     assert not world.cache.hasten(booking.partition), "it rests no more"

@@ -6,14 +6,14 @@ import pytest
 
 from testkit.virtual_loop import in_virtual_time
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint
 
 
-class Core(ConsumerCore):
+class Core(EngineCore):
     """A consumer whose start takes a second, and begins a task that does not end by itself."""
 
     def __init__(self):

@@ -12,9 +12,10 @@ from tubemq_spark.client.broker.session import Fetched
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.partition import GroupPartition
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
 from tubemq_spark.client.consumer.registering import register
-from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import StoreId, TopicPartition

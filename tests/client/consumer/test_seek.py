@@ -243,17 +243,17 @@ def test_what_a_gateway_has_answered_before_the_move_does_not_come_behind_it(ser
     produce(server, numbered(30), where=HERE)
     with consumer_of(server) as consumer:
         consumer.connect(HERE)
-        link, answered, sought = consumer._core.link, threading.Event(), threading.Event()
-        ask = link.ask
+        membership, answered, sought = consumer._core.membership, threading.Event(), threading.Event()
+        ask = membership.ask
 
-        async def ask_and_wait(name, *arguments):
-            answer = await ask(name, *arguments)
+        async def ask_and_wait(name, *arguments, **more):
+            answer = await ask(name, *arguments, **more)
             if name == "Fetch" and answer.batch:
                 answered.set()
                 await until(sought.is_set)
             return answer
 
-        link.ask = ask_and_wait
+        membership.ask = ask_and_wait
         got = []
         fetching = threading.Thread(target=lambda: got.append(consumer.fetch(20_000)))
         fetching.start()

@@ -36,9 +36,9 @@ class Gateways:
         return made
 
     def used_by(self, consumer):
-        link = consumer._core.link
-        wait_until(lambda: link.gateway is not None)
-        name = link.gateways.name(link.gateway)
+        membership = consumer._core.membership
+        wait_until(lambda: membership.gateway is not None)
+        name = membership.gateways.name(membership.gateway)
         return next(number for number, one in enumerate(self.running) if one.address == name)
 
     def kill(self, number, drain_ms=0):
@@ -152,12 +152,12 @@ def test_a_gateway_that_drains_is_left_when_what_is_out_was_confirmed(gateways):
     ):
         for partition in consumer.share():
             consumer.connect(partition)
-        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._core.link
+        batch, used, membership = consumer.fetch(), gateways.used_by(consumer), consumer._core.membership
         gateways.running[used].server._calls.draining = True
-        consumer._core._heartbeats.hasten()
-        wait_until(lambda: consumer._core._heartbeats._patience or link.gateway is None)
+        membership.hasten()
+        wait_until(lambda: membership._leave_at or membership.gateway is None)
         consumer.confirm(batch)
-        wait_until(lambda: link.stay == 2)
+        wait_until(lambda: membership.stay == 2)
         assert gateways.used_by(consumer) != used
         rest.until(consumer, 100 - len(batch))
     assert set(rest.read).isdisjoint(record.value for record in batch)
@@ -172,24 +172,24 @@ def test_a_gateway_that_drains_is_not_left_while_a_batch_is_being_confirmed(gate
     ):
         for partition in consumer.share():
             consumer.connect(partition)
-        batch, used, link = consumer.fetch(), gateways.used_by(consumer), consumer._core.link
-        beats, ask = [], link.ask
+        batch, used, membership = consumer.fetch(), gateways.used_by(consumer), consumer._core.membership
+        beats, ask = [], membership.ask
 
-        def counted(name, *arguments):
+        def counted(name, *arguments, **more):
             if name == "Heartbeat":
-                beats.append(link.stay)
-            return ask(name, *arguments)
+                beats.append(membership.stay)
+            return ask(name, *arguments, **more)
 
-        monkeypatch.setattr(link, "ask", counted)
+        monkeypatch.setattr(membership, "ask", counted)
         with gateways.server.faults.hold(Method.COMMIT_OFFSET) as held:
             confirming = threads.submit(consumer.confirm, batch)
             assert held.wait_for_hits()
             gateways.running[used].server._calls.draining = True
-            consumer._core._heartbeats.hasten()
+            membership.hasten()
             wait_until(lambda: len(beats) >= 3)
             assert beats == [1] * len(beats)
         assert confirming.result().partition == batch.partition
-        wait_until(lambda: link.stay == 2)
+        wait_until(lambda: membership.stay == 2)
 
 
 def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
@@ -199,7 +199,7 @@ def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
         reading.until(consumer, 100)
         gateways.kill(gateways.used_by(consumer))
         assert consumer.fetch(1_000) is None
-        wait_until(lambda: consumer._core.link.stay == 2, seconds=40)
+        wait_until(lambda: consumer._core.membership.stay == 2, seconds=40)
         positions = {one: at.offset for one, at in consumer.positions().items()}
     with assigned(gateways.server) as after:
         assert {one: at.offset for one, at in after.positions().items()} == positions
@@ -209,7 +209,7 @@ def test_a_consumer_that_does_not_fetch_moves_to_the_next_gateway_all_the_same(g
     with assigned(gateways.server) as consumer:
         used = gateways.used_by(consumer)
         gateways.kill(used)
-        wait_until(lambda: consumer._core.link.stay == 2, seconds=40)
+        wait_until(lambda: consumer._core.membership.stay == 2, seconds=40)
         assert gateways.used_by(consumer) != used
 
 
@@ -245,9 +245,9 @@ def test_a_loss_that_was_raised_takes_no_partition_that_is_connected_again(gatew
         with pytest.raises(DataLossError):
             consumer.connect(where, 40 * ROW)
         consumer.connect(where, 0)
-        heartbeats = consumer._core._heartbeats
-        before = heartbeats._seen
-        wait_until(lambda: heartbeats._seen > before or heartbeats._seen > 0)
+        membership = consumer._core.membership
+        before = membership._seen
+        wait_until(lambda: membership._seen > before or membership._seen > 0)
         assert consumer.connected == (where,)
 
 

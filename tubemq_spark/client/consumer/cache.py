@@ -195,18 +195,6 @@ class PartitionCache:
         self._brokers.ask(partition.broker_id, entry.number)
         return Booking(partition, entry.number), confirms
 
-    def book(self, partition: TopicPartition) -> tuple[Booking, Booking | None]:
-        """Book a held partition whose messages have come without a fetch of it.
-
-        Returns:
-            The booking, and the one that it ends, if the partition was booked.
-        """
-        entry = self._held[partition]
-        ended = Booking(partition, entry.number) if entry.state in _BOOKED else None
-        entry.number = next(self._numbers)
-        self._move(entry, PartitionState.FETCHING)
-        return Booking(partition, entry.number), ended
-
     def is_trial(self, booking: Booking) -> bool:
         """Whether the broker of a booking failed last, so that none should wait for its answer."""
         return self._brokers.is_away(booking.partition.broker_id)
@@ -312,11 +300,6 @@ class PartitionCache:
             break
         return max(0.0, min(moments) - self._clock()) if moments else None
 
-    @property
-    def at_rest(self) -> tuple[TopicPartition, ...]:
-        """What rests, or would be fetched next."""
-        return (*self._sets[PartitionState.RESTING], *self._sets[PartitionState.IDLE])
-
     def hasten(self, partition: TopicPartition) -> bool:
         """End the rest of a partition that waits at its end; return whether it did so.
 
@@ -373,11 +356,6 @@ class PartitionCache:
     def paused(self) -> frozenset[TopicPartition]:
         """What the user has paused, held or not."""
         return frozenset(self._paused)
-
-    @property
-    def unwanted(self) -> frozenset[TopicPartition]:
-        """What was paused, and what is held until something has ended."""
-        return self.paused | {one for one, count in self._holds.items() if count > 0}
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing of partitions until they are resumed, also if they are held only later."""

@@ -14,7 +14,7 @@ goes       ``on_revoked`` is called when its last batch was confirmed, or had it
 
 A callback that raises is told by the next ``fetch`` (``TUBEMQ_CALLBACK_FAILED``). What has come is given up
 then, since its user may not have done what messages need, and comes again. A member at a gateway keeps it: it
-cannot give single partitions back.
+cannot give single partitions back. What holds the partitions decides that (``Holder.let_go``).
 """
 
 import asyncio
@@ -22,12 +22,11 @@ import collections
 import functools
 import logging
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.tasks import OwnedTasks, is_cancelled
-from tubemq_spark.errors import ConsumeError
+from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -35,6 +34,20 @@ logger = logging.getLogger(__name__)
 
 OnChange = Callable[[tuple[TopicPartition, ...]], object]
 """Takes the partitions that have come, or go; sorted."""
+
+
+class Holder(Protocol):
+    """What holds the partitions of a consumer."""
+
+    client_id: str
+    """The name under which servers know the consumer."""
+
+    @property
+    def tell(self) -> Callable[[TubeMQError], object]:
+        """Make a fetch raise an error."""
+
+    async def let_go(self, partitions: Collection[TopicPartition], error: TubeMQError | None) -> None:
+        """Hand out messages of partitions that have come from now on; ``error``: their call has failed."""
 
 
 class _News(NamedTuple):
@@ -48,28 +61,24 @@ class Callbacks:
 
     def __init__(
         self,
-        state: ConsumerState,
+        holder: Holder,
         tasks: OwnedTasks,
         user_code: UserCode,
         on_assigned: OnChange | None,
         on_revoked: OnChange | None,
-        *,
-        gives_back: bool = True,
     ) -> None:
         """Tell nothing.
 
         Args:
-            state: the consumer's partitions.
+            holder: holds the consumer's partitions.
             tasks: those of the consumer.
             user_code: where the functions are called.
             on_assigned: is told what has come, if it is there.
             on_revoked: is told what goes.
-            gives_back: whether what has come is given up when ``on_assigned`` fails.
         """
-        self._state = state
+        self._holder = holder
         self._tasks = tasks
         self._user_code = user_code
-        self._gives_back = gives_back
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
         self._news: collections.deque[_News] = collections.deque()
@@ -111,7 +120,9 @@ class Callbacks:
     def _begin(self) -> None:
         if self._news and not self._is_telling:
             self._is_telling = True
-            telling = self._tasks.start(self._tell_all(), f"callbacks of {self._state.client_id}", alone=True)
+            telling = self._tasks.start(
+                self._tell_all(), f"callbacks of {self._holder.client_id}", alone=True
+            )
             telling.add_done_callback(self._end)
 
     def _end(self, _: "asyncio.Task[None]") -> None:
@@ -129,7 +140,7 @@ class Callbacks:
                 )
             except Exception:
                 # What comes behind is to be told all the same.
-                logger.warning("%s could not tell: %s", self._state.client_id, several, exc_info=True)
+                logger.warning("%s could not tell: %s", self._holder.client_id, several, exc_info=True)
             finally:
                 for news in several:
                     news.ended.set_result(None)
@@ -153,20 +164,9 @@ class Callbacks:
             )
             error.__cause__ = cause
         if comes:
-            await self._let_go(partitions, error)
+            await self._holder.let_go(partitions, error)
         if error is not None:
-            self._state.tell(error)
-
-    async def _let_go(self, partitions: list[TopicPartition], error: ConsumeError | None) -> None:
-        """Hand out messages of partitions that have come from now on; or give them up, after an error."""
-        state = self._state
-        try:
-            if error is not None and self._gives_back:
-                await state.release_all(partitions, error)
-        finally:
-            for name in partitions:
-                state.cache.let_go(name)
-            state.changes.note()
+            self._holder.tell(error)
 
 
 def _done() -> "asyncio.Future[None]":

@@ -19,7 +19,7 @@ from typing import ClassVar, ParamSpec, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.core import ConsumerCore
-from tubemq_spark.client.consumer.state import Life
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry

@@ -1,4 +1,6 @@
-"""What consumers of all kinds do, as coroutines of one event loop: their life, and the way of a batch.
+"""What consumers of all kinds show to their faces, as coroutines of one event loop, and their life.
+
+Who fetches and confirms is a subclass: ``engine`` at brokers, ``client/remote/consumers.py`` at gateways.
 
 A consumer is in one of these states; it never goes back:
 
@@ -15,6 +17,7 @@ Invariants:
 - The loop is the one in which the consumer was opened. Only ``stop`` and ``begin_to_close`` may be called
   from elsewhere: they leave a mark, and a note for the loop.
 - A core owns its tasks: upkeep, fetches, confirmations, moves, and its closing, which waits for all others.
+- What a user has asked for goes on when its caller waits no more (``carry_out``), but a wait for messages.
 - ``closing`` is one task. When the loop ends before it has begun, as ``asyncio.run`` does with what its
   coroutine has left open, the upkeep is cancelled, and closes the consumer as its last act.
 - Faces hold the core, and it never holds them: one that its user drops is collected, and closes the core.
@@ -26,21 +29,16 @@ import datetime
 import functools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.fetching import Fetching, not_held
-from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer.line import FetchLine
-from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.life import ConsumerLife, Life, not_held
 from tubemq_spark.client.consumer.times import offsets_of_time
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.reader_names import check_consumer_group
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks, UsersLoop, is_cancelled
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
@@ -55,34 +53,53 @@ logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 
+class Partitions(Protocol):
+    """The partitions of a consumer, as far as it knows."""
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What the user has paused, held or not."""
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing of partitions until they are resumed."""
+
+    def resume(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Fetch partitions again; by default all that were paused."""
+
+    def positions(self) -> dict[TopicPartition, ConsumedPosition]:
+        """Return where the group stands in the partitions that are held."""
+
+    def status(self) -> ConsumeStatus:
+        """Return whether messages can be had now."""
+
+
 class ConsumerCore(abc.ABC):
     """A consumer of either kind, directly or through gateways."""
 
+    questions: Questions
+    """Asks about the logs of partitions."""
+
     def __init__(
         self,
-        config: ClientConfig,
-        subscription: Subscription,
+        state: ConsumerLife,
+        partitions: Partitions,
         user_code: UserCode,
         on_loss: LossPolicy = fail_on_loss,
-        fetching: Callable[[ConsumerState], Fetching] = Fetching,
     ) -> None:
         """Reach no server; may be called in any thread.
 
         Args:
-            config: the settings.
-            subscription: the topics, with the message types that are wanted.
+            state: its life.
+            partitions: what it knows of its partitions.
             user_code: where functions of the user are called.
             on_loss: what to do about records that are gone or damaged.
-            fetching: makes what fetches and confirms.
         """
+        config = state.config
         check_consumer_group(config.group, config.reader_groups)
-        self.control = FlowControl()
-        self.state = ConsumerState(config, subscription, self.control)
+        self.state = state
+        self._partitions = partitions
         self.user_code = user_code
         self.tasks = OwnedTasks()
-        self.fetching = fetching(self.state)
-        self.line = FetchLine(self.fetching, self.tasks)
-        self.questions: Questions
         self._on_loss = on_loss
         self._loop = UsersLoop(
             lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=config.group)
@@ -196,7 +213,6 @@ class ConsumerCore(abc.ABC):
     async def _leave(self) -> None:
         """End all that is left, and tell the master or the gateway."""
         await self.tasks.cancel()
-        await self.state.releases.ended()
         await self._end()
         await self.user_code.end()
 
@@ -244,7 +260,7 @@ class ConsumerCore(abc.ABC):
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
         """Return where the partitions that are held stand, as this consumer has heard."""
-        return self.state.cache.positions()
+        return self._partitions.positions()
 
     def committed(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
@@ -255,7 +271,7 @@ class ConsumerCore(abc.ABC):
             ConsumeError: a partition is not held.
             OptionError: something else than partitions was given.
         """
-        positions = self.state.cache.positions()
+        positions = self.positions()
         names = positions if partitions is None else several(partitions)
         for partition in names:
             if partition not in positions:
@@ -270,7 +286,7 @@ class ConsumerCore(abc.ABC):
             OptionError: something else than partitions was given.
         """
         self.state.check_open()
-        self.state.cache.pause(several(partitions))
+        self._partitions.pause(several(partitions))
         self.state.changes.note()
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
@@ -281,12 +297,12 @@ class ConsumerCore(abc.ABC):
             OptionError: something else than partitions was given.
         """
         self.state.check_open()
-        self.state.cache.resume(None if partitions is None else several(partitions))
+        self._partitions.resume(None if partitions is None else several(partitions))
         self.state.changes.note()
 
     def paused(self) -> frozenset[TopicPartition]:
         """Return what was paused, whether it is held or not."""
-        return self.state.cache.paused
+        return self._partitions.paused
 
     def missed_heartbeats(self) -> dict[Endpoint, int]:
         """Return the brokers that do not renew leases now, each with how many heartbeats it missed."""
@@ -294,7 +310,7 @@ class ConsumerCore(abc.ABC):
 
     def consume_status(self) -> ConsumeStatus:
         """Return whether messages can be had now, and if not, why."""
-        return self.state.cache.status()
+        return self._partitions.status()
 
     # Messages.
 
@@ -311,13 +327,15 @@ class ConsumerCore(abc.ABC):
         self.state.check_fetch()
         if timeout_ms is None:
             timeout_ms = self.state.config.consumer.ready_wait_ms
-        return await self.line.fetch(
-            None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000, patient=patient
-        )
+        return await self._fetch(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000, patient=patient)
 
+    @abc.abstractmethod
+    async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
+        """As ``fetch``; None: for ever."""
+
+    @abc.abstractmethod
     def put_back(self, batch: Batch) -> None:
         """Take a batch back that did not reach its user; it comes again."""
-        self.fetching.take_back(batch)
 
     async def confirm(self, context: str, *, consumed: bool) -> Confirmed:
         """Confirm a batch or roll it back; that is carried out also when its caller waits no more.
@@ -326,9 +344,11 @@ class ConsumerCore(abc.ABC):
             TubeMQError: as ``Consumer.confirm``.
         """
         self.state.check_open()
-        return await self.carry_out(
-            self.fetching.end_batch(context, consumed=consumed), f"confirming {context}"
-        )
+        return await self.carry_out(self._confirm(context, consumed=consumed), f"confirming {context}")
+
+    @abc.abstractmethod
+    async def _confirm(self, context: str, *, consumed: bool) -> Confirmed:
+        """Confirm a batch or roll it back; see ``Consumer.confirm``."""
 
     # Partitions.
 
@@ -360,7 +380,11 @@ class ConsumerCore(abc.ABC):
         self.state.check_open()
         if not isinstance(target, Edge):
             require_aligned(target, str(partition))
-        return await self.carry_out(self.fetching.seek(partition, target), f"moving {partition}")
+        return await self.carry_out(self._seek(partition, target), f"moving {partition}")
+
+    @abc.abstractmethod
+    async def _seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
+        """Move a partition; see ``Consumer.seek``."""
 
     async def seek_all(
         self, targets: Mapping[TopicPartition, int | Edge]

@@ -35,8 +35,8 @@ from typing import Final, NamedTuple
 
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
-from tubemq_spark.client.consumer.brokers import PATIENCE_S
 from tubemq_spark.client.consumer.flow_control import FetchOutcome
+from tubemq_spark.client.consumer.life import confirmed_late, not_held, sought
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
 from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.client.consumer.values import (
@@ -49,7 +49,6 @@ from tubemq_spark.client.consumer.values import (
 )
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.errors import (
-    ConsumeError,
     DataLossError,
     RemoteProtocolError,
     RpcError,
@@ -115,10 +114,6 @@ class Fetching:
         booking, confirms = selection
         return Turn(booking, confirms, state.connected[booking.partition])
 
-    def fresh_until(self, turn: Turn, began: float) -> float:  # noqa: ARG002 (others look at the turn)
-        """Return until when one that waits for messages counts on a turn that has begun then."""
-        return began + PATIENCE_S
-
     def wait_s(self) -> float | None:
         """Return after how many seconds ``select_now`` may find something; None: not by itself."""
         return self.state.cache.wait_s()
@@ -148,7 +143,9 @@ class Fetching:
         booking = parse_context(context)
         partition = self.state.connected.get(booking.partition)
         if partition is None:
-            raise _late(booking, ErrCode.NOT_FOUND, "the partition is not connected any more")
+            raise confirmed_late(
+                booking.partition, ErrCode.NOT_FOUND, "the partition is not connected any more"
+            )
         # Before the lock too: what has it then may wait for the partition's broker.
         self._check_in_use(booking, partition)
         async with partition.lock:
@@ -316,9 +313,9 @@ class Fetching:
         in_use = cache.is_current(booking) and cache.state(booking.partition) is PartitionState.IN_USE
         if partition.standing is Standing.RELEASED or not in_use:
             if cache.was_sought(booking):
-                raise sought(booking)
+                raise sought(booking.partition)
             what = "it was confirmed before, or not in time, or its partition was given up"
-            raise _late(booking, ErrCode.BAD_REQUEST, what)
+            raise confirmed_late(booking.partition, ErrCode.BAD_REQUEST, what)
         return cache.position(booking.partition).latest
 
     async def _end(
@@ -348,20 +345,6 @@ class Fetching:
             raise loss
         offset = None if locally else partition.position
         return Confirmed(booking.partition, booking.context, offset, latest)
-
-
-def not_held(partition: TopicPartition) -> ConsumeError:
-    """Return the error of a call about a partition that the consumer does not hold."""
-    return ConsumeError("TUBEMQ_NOT_HELD", code=int(ErrCode.NOT_FOUND), partition=partition)
-
-
-def sought(booking: Booking) -> ConsumeError:
-    """Return the error of confirming a batch whose partition was moved to another offset since."""
-    return ConsumeError("TUBEMQ_CONFIRM_SOUGHT", code=int(ErrCode.BAD_REQUEST), partition=booking.partition)
-
-
-def _late(booking: Booking, code: ErrCode, what: str) -> ConsumeError:
-    return ConsumeError("TUBEMQ_CONFIRM_LATE", code=int(code), partition=booking.partition, what=what)
 
 
 def _may_pass(error: TubeMQError) -> bool:

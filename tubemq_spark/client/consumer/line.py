@@ -222,7 +222,7 @@ class FetchLine:
 
     def _fresh(self, now: float) -> list[float]:
         """Return until when each of the fetches counts that do so now."""
-        moments = [self._fetching.fresh_until(turn, began) for turn, began in self._fetches.values()]
+        moments = [began + PATIENCE_S for _, began in self._fetches.values()]
         return [until for until in moments if until > now]
 
     def _set_timer(self) -> None:

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 
 from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import ConsumerPartition
-from tubemq_spark.client.consumer.state import ConsumerState, Life, is_taken
+from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import REGISTER_MS

@@ -1,22 +1,15 @@
-"""What the coroutines of one consumer share: its partitions, and what each of them is doing.
+"""What the coroutines of a consumer at its brokers share: its partitions, and what each of them is doing.
 
-All of it is used in the consumer's event loop only, but for ``stop``.
+Its life is that of every consumer (``life``).
 
 Invariants:
 
 - ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
   the holder of the partition's lock calls.
-- ``troubles`` has the last error of a partition, until it is read again.
-- ``life`` only goes on, and when it ends, all that wait are woken and refused.
-- ``stopped`` is set from anywhere, by a signal handler perhaps, and never reset. Nothing is fetched then;
-  what is out may be confirmed.
-- The tasks of a consumer hold this object and never its faces, which are collected when users drop them.
 """
 
 import asyncio
-import enum
 import logging
-import os
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -24,10 +17,11 @@ from tubemq_spark.client.broker.session import Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.life import ConsumerLife, Life
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks
-from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
+from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.partition_strings import PartitionInfo
@@ -39,57 +33,12 @@ _SILENCE_S: Final = 1.0
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
 
 
-class Life(enum.Enum):
-    """What becomes of a consumer; see ``core``."""
-
-    NEW = "not open yet"
-    OPEN = "open"
-    CLOSED = "closed"
-
-
-_ADVICE: Final = {
-    Life.NEW: "open it first, or use it in a with block",
-    Life.CLOSED: "open a new one",
-}
-
-
-class Changes:
-    """Wakes the coroutines that wait for something to change."""
-
-    def __init__(self) -> None:
-        self.listener: Callable[[], object] = _nothing
-        """Called with every change; it must return at once. ``FetchLine`` sets this."""
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def note(self) -> None:
-        """Make those who wait look again."""
-        self.listener()
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Return when a condition holds; what it raises is passed on."""
-        while not holds():
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            await waiter
-
-
-class ConsumerState:
+class ConsumerState(ConsumerLife):
     """The partitions of one consumer."""
 
     def __init__(self, config: ClientConfig, subscription: Subscription, control: FlowControl) -> None:
-        self.config = config
-        self.subscription = subscription
+        super().__init__(config, subscription)
         self.control = control
-        self.client_id = ""
-        """The name under which servers know the consumer."""
-        self.owner = os.getpid()
-        """The process that it belongs to."""
-        self.changes = Changes()
-        """Noted when something here has changed."""
         self.cache = PartitionCache(
             control,
             filtered_topics=subscription.filtered_topics,
@@ -97,14 +46,8 @@ class ConsumerState:
             rollback=config.consumer.rollback,
         )
         self.connected: dict[TopicPartition, ConsumerPartition] = {}
-        self.troubles: dict[TopicPartition, TubeMQError] = {}
         self.releases = OwnedTasks()
         """They tell brokers of partitions that were given up; none of them is cancelled."""
-        self.missed: dict[Endpoint, int] = {}
-        """The brokers that missed their last heartbeat, each with how many in a row."""
-        self.life = Life.NEW
-        self.stopped = False
-        """Whether nothing is to be fetched any more."""
         self.abandon: Callable[[TopicPartition], object] = _ignore
         """Cancels a fetch of a partition that is under way; ``FetchLine`` sets this."""
         self.tell: Callable[[TubeMQError], object] = _ignore
@@ -114,37 +57,9 @@ class ConsumerState:
         self.on_loss: Callable[[TopicPartition], object] = _ignore
         """Called when a partition was given up for an error."""
 
-    def held(self) -> tuple[TopicPartition, ...]:
-        """Return what is connected, sorted."""
-        return tuple(sorted(self.connected))
-
     def infos(self) -> tuple[PartitionInfo, ...]:
         """Return what is connected, in the order of its arrival, as the master knows it."""
         return self.cache.infos()
-
-    def endpoint_of(self, partition: TopicPartition) -> Endpoint | None:
-        """Return the broker of a partition that is connected."""
-        connected = self.connected.get(partition)
-        return None if connected is None else connected.endpoint
-
-    def check_open(self) -> None:
-        """Do nothing as long as the consumer is open.
-
-        Raises:
-            ConsumeError: it is not.
-        """
-        if self.life is not Life.OPEN:
-            raise self.refusal()
-
-    def check_running(self) -> None:
-        """Do nothing as long as the consumer is open and not stopped.
-
-        Raises:
-            ConsumeError: it is not.
-        """
-        self.check_open()
-        if self.stopped:
-            raise self.refusal()
 
     def check_fetch(self) -> None:
         """Do nothing as long as the consumer may fetch.
@@ -153,28 +68,9 @@ class ConsumerState:
             ConsumeError: it is not open.
             RpcError: the master does not take it any more.
         """
-        self.check_running()
+        super().check_fetch()
         if (refused := self.refused()) is not None:
             raise refused
-
-    def refusal(self) -> ConsumeError:
-        """Return the error of a call that does not fit the consumer's life."""
-        is_stopped = self.life is Life.OPEN and self.stopped
-        group = self.config.group
-        if self.life is Life.OPEN and not is_stopped:
-            return ConsumeError("TUBEMQ_CONSUMER_OPEN", code=int(ErrCode.BAD_REQUEST), group=group)
-        return ConsumeError(
-            "TUBEMQ_CONSUMER_CLOSED",
-            code=int(ErrCode.CLIENT_SHUTDOWN),
-            group=group,
-            state="stopped" if is_stopped else self.life.value,
-            advice="close it" if is_stopped else _ADVICE[self.life],
-        )
-
-    def end(self) -> None:
-        """Refuse everything from now on, and wake those that wait."""
-        self.life = Life.CLOSED
-        self.changes.note()
 
     def add(self, partition: ConsumerPartition, position: Position, *, on_hold: bool = False) -> None:
         """Add a partition that is registered at its broker; ``on_hold``: as by ``cache.hold``.
@@ -241,6 +137,16 @@ class ConsumerState:
             finally:
                 partition.lock.release()
 
+    async def let_go(self, partitions: Collection[TopicPartition], error: TubeMQError | None) -> None:
+        """Hand out messages of partitions that were on hold from now on; or give them up, after an error."""
+        try:
+            if error is not None:
+                await self.release_all(partitions, error)
+        finally:
+            for name in partitions:
+                self.cache.let_go(name)
+            self.changes.note()
+
     async def take(self, partition: ConsumerPartition) -> None:
         """Take the lock of a partition that is given up: a fetch that is under way is abandoned.
 
@@ -277,20 +183,12 @@ class ConsumerState:
         if self.troubles and self.troubles.pop(partition.partition, None) is not None:
             logger.info("%s can be read again", partition.partition)
 
-    def note_missed(self, broker: Endpoint, error: Exception) -> None:
-        """Count a heartbeat that a broker missed; warn of the first one in a row."""
-        self.missed[broker] = count = self.missed.get(broker, 0) + 1
-        if count == 1:
-            logger.warning("no lease at %s could be renewed; it is tried again: %s", broker, error)
-
     def note_answer(self, broker: Endpoint) -> None:
-        """Count missed heartbeats of a broker from 0; log how many there were."""
-        count = self.missed.pop(broker, 0)
+        """Count missed heartbeats of a broker from 0, and ask for its partitions again."""
         here = {name.broker_id for name in self.connected if self.endpoint_of(name) == broker}
         if True in {self.cache.note_answer(broker_id) for broker_id in here}:
             self.changes.note()
-        if count:
-            logger.info("leases at %s are renewed again, after %d missed heartbeats", broker, count)
+        super().note_answer(broker)
 
 
 def _nothing() -> None:

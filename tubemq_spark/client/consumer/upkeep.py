@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.client.broker.session import BrokerSession
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
-from tubemq_spark.client.consumer.state import ConsumerState, Life, is_taken
+from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQError

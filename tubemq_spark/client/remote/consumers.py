@@ -1,51 +1,54 @@
 """Group consumers and assigned consumers that go through gateways; for users, they are the same classes.
 
-What a consumer does is done at a gateway, by the same engine: heartbeats to masters and brokers, leases,
-flow control, positions. Here is its session (``link``), what was fetched and not confirmed (``fetching``),
-and what the gateway tells (``upkeep``). The way of a batch to its user is that of every consumer
-(``client/consumer/line.py``).
+What a consumer does is done at a gateway, by the only engine there is: heartbeats to masters and brokers,
+leases, flow control, positions, time-outs. Here is what its user calls, and what its gateway tells:
+
+- ``membership``: the session, at one gateway after the other, and heartbeats with events;
+- ``partitions``: what is held, as the gateway has said last, and where its batches are;
+- ``fetching``: the calls that bring messages and confirm them.
+
+A member of a group gets its partitions with the answer of ``Subscribe`` and with events, and holds those and
+no others. After the loss of its gateway it is a new member. An assigned consumer attaches what its user
+connects, and at the next gateway all of that again, where it was confirmed; what cannot be attached then,
+with every heartbeat until it can.
 """
 
 import abc
 import asyncio
+import collections
 import contextlib
+import logging
 import time
-from collections.abc import Mapping
-from typing import Final, TypeVar
-
-from google.protobuf.message import Message
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import ClassVar, Final, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase, statuses
 from tubemq_spark.client.consumer.callbacks import Callbacks, OnChange
 from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.life import not_held
 from tubemq_spark.client.consumer.user_code import UserCode
-from tubemq_spark.client.consumer.values import (
-    ConsumedPosition,
-    ConsumeStatus,
-    PartitionState,
-    PartitionStatus,
-)
+from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, PartitionStatus
 from tubemq_spark.client.metadata.questions import Questions
+from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.fetching import RemoteFetching
 from tubemq_spark.client.remote.gateways import Gateways
-from tubemq_spark.client.remote.link import Link
-from tubemq_spark.client.remote.upkeep import Partitions, RemoteUpkeep
+from tubemq_spark.client.remote.membership import Membership
+from tubemq_spark.client.remote.partitions import RemoteState
 from tubemq_spark.client.subscription import Node, Subscription
-from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
-from tubemq_spark.model import (
-    Endpoint,
-    TopicPartition,
-    TopicsLayout,
-)
+from tubemq_spark.errors import ConsumeError, TubeMQError
+from tubemq_spark.model import TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.failures import from_proto
 
-Answer = TypeVar("Answer", bound=Message)
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _LOOK_S: Final = 0.1
 """How long a call waits that is made again at the next gateway."""
@@ -56,151 +59,14 @@ _CLOSE_S: Final = 3.0
 
 
 class RemoteCore(ConsumerCore):
-    """What both kinds of consumers have."""
+    """What both kinds of consumers have.
 
-    fetching: RemoteFetching
-    _keeps_partitions = False
-    """Whether they are still those of the consumer when its gateway was lost."""
+    The gateways are those of one consumer alone. ``on_loss`` is told of losses when they were passed over,
+    and callbacks of partitions when these have come or gone.
+    """
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        gateways: Gateways,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        on_loss: LossPolicy,
-        on_assigned: OnChange | None = None,
-        on_revoked: OnChange | None = None,
-        questions: Questions,
-    ) -> None:
-        super().__init__(config, subscription, user_code, on_loss, RemoteFetching)
-        state, fetching = self.state, self.fetching
-        callbacks = Callbacks(state, self.tasks, user_code, on_assigned, on_revoked, gives_back=False)
-        self.link = Link(gateways, self.tasks, self._join, self._lost)
-        """Where the consumer is."""
-        self._gateways = gateways
-        self._accepts_losses = on_loss is not fail_on_loss
-        self._partitions = Partitions(state, callbacks, self._endpoint_of)
-        tell_loss = self.tell_loss if self._accepts_losses else None
-        self._heartbeats = RemoteUpkeep(
-            state, self.link, fetching, self._partitions, tell_loss, self._do_more
-        )
-        fetching.link, fetching.tasks = self.link, self.tasks
-        fetching.on_news = self._heartbeats.hasten
-        fetching.on_lost = self._heartbeats.lose
-        self.questions = questions
-        self._layout = TopicsLayout({}, 0)
-        self._layout_at: float | None = None
-        state.client_id = gateways.session.client_id
-
-    def consume_status(self) -> ConsumeStatus:
-        """Return whether messages can be had now, and if not, why."""
-        status = super().consume_status()
-        # What is idle here may wait at its end at the gateway.
-        is_idle = status is ConsumeStatus.READY and not self.state.cache.being_fetched()
-        return ConsumeStatus.ALL_RESTING if is_idle and self.fetching.found_nothing else status
-
-    # Life.
-
-    async def _start(self) -> None:
-        """Join at the first gateway that can serve."""
-        try:
-            if self._keeps_partitions:  # for members, a master would ask for no layout under this group
-                await self._refresh_layout()
-            await self._gateways.with_any(
-                self.link.join_at, "registering a consumer", self._gateways.patience_s
-            )
-        except BaseException:
-            await self._gateways.closing(0)
-            raise
-
-    async def _maintain(self) -> None:
-        await self._heartbeats.run()
-
-    async def _give_up(self) -> None:
-        """Leave the gateway, which gives back what is held; then tell the user."""
-        self.link.left = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
-                await self.state.changes.until(lambda: not self.fetching.commits)
-        try:
-            await self._end()
-        finally:
-            for partition in self.state.held():
-                self._partitions.remove(partition)
-            await self._partitions.callbacks.settled
-
-    async def _end(self) -> None:
-        self._gateways.refuse_calls()
-        await self._gateways.closing(_CLOSE_S)
-
-    # At a gateway.
-
-    @abc.abstractmethod
-    async def _join(self, gateway: int) -> None:
-        """Register at a gateway, where the session is open."""
-
-    async def _do_more(self, stay: int) -> None:
-        """Do what else is to be done with each heartbeat."""
-
-    def _lost(self) -> None:
-        self.fetching.forget_batches()
-        if not self._keeps_partitions:
-            for partition in self.state.held():
-                self._partitions.remove(partition)
-        self._heartbeats.hasten()
-
-    def _endpoint_of(self, partition: TopicPartition) -> Endpoint:
-        return self._layout.partitions.get(partition) or self.link.endpoint
-
-    async def _refresh_layout(self) -> None:
-        """Ask where the partitions are, unless that was asked less than ``layout_period_ms`` ago.
-
-        Raises:
-            TubeMQError: no gateway answered, or TubeMQ refused.
-        """
-        period_s = self.state.config.consumer.layout_period_ms / 1000
-        if self._layout_at is None or time.monotonic() - self._layout_at >= period_s:
-            self._layout = await self.questions.layout(self.state.subscription.topics)
-            self._layout_at = time.monotonic()
-
-    @property
-    def _timeout_s(self) -> float:
-        """How long registering at masters and brokers may take."""
-        return self.state.config.rpc_timeout_ms / 1000 + _LONGER_S
-
-    async def _ask(
-        self, name: str, request: Message, answer: type[Answer], stay: int | None = None
-    ) -> Answer:
-        """Call the gateway where the consumer is; it may have to register at brokers."""
-        return await self.link.ask(name, request, answer, self._timeout_s, stay)
-
-    async def _call(self, name: str, request: Message, answer: type[Answer], during: str) -> Answer:
-        """Call where the consumer is, or at the next gateway when that is lost.
-
-        Raises:
-            TubeMQConnectionError: no gateway could serve it.
-            TubeMQError: that of TubeMQ.
-        """
-        deadline = Deadline.after_ms(round(1000 * self._gateways.patience_s))
-        while True:
-            self.state.check_open()
-            try:
-                return await self._ask(name, request, answer)
-            except AwayError as error:
-                if deadline.expired:
-                    raise TubeMQConnectionError(
-                        "TUBEMQ_GATEWAY_AWAY",
-                        during=during,
-                        tried=self._gateways.tried,
-                        cause=str(error).rstrip("."),
-                    ) from error
-            await asyncio.sleep(_LOOK_S)
-
-
-class RemoteGroupCore(RemoteCore):
-    """A member of a group through gateways. After the loss of one it is a new member of its group."""
+    state: RemoteState
+    is_member: ClassVar[bool]
 
     def __init__(
         self,
@@ -214,30 +80,148 @@ class RemoteGroupCore(RemoteCore):
         on_assigned: OnChange | None = None,
         on_revoked: OnChange | None = None,
     ) -> None:
-        """Reach no gateway; may be called in any thread.
+        """Reach no gateway; may be called in any thread."""
+        state = RemoteState(config, subscription, is_member=self.is_member)
+        super().__init__(state, state, user_code, on_loss)
+        state.client_id = gateways.session.client_id
+        state.callbacks = Callbacks(state, self.tasks, user_code, on_assigned, on_revoked)
+        self.questions = questions
+        self.membership = Membership(gateways, state, self.tasks, self)
+        self.fetching = RemoteFetching(state, self.membership, self.tasks, self._note_failure)
+        self._gateways = gateways
+        self._accepts_losses = on_loss is not fail_on_loss
+        self._layout = TopicsLayout({}, values.NO_TOKEN)
+        self._known_lost: set[TopicPartition] = set()
+        """Partitions of which an event will tell that they were given up, which is known."""
 
-        Args:
-            config: the settings.
-            gateways: those of this consumer alone.
-            subscription: the topics, with the message types that are wanted, and where a bound group starts.
-            user_code: where functions of the user are called.
-            questions: how to ask about the logs of partitions, and where these are.
-            on_loss: what to do about records that are gone or damaged. It is told when they were passed over.
-            on_assigned: told of partitions that have come.
-            on_revoked: told of partitions that have gone.
-        """
-        super().__init__(
-            config,
-            gateways,
-            subscription,
-            user_code,
-            on_loss=on_loss,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            questions=questions,
+    async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
+        return await self.fetching.fetch(timeout_s, patient=patient)
+
+    def put_back(self, batch: Batch) -> None:
+        """Take a batch back that did not reach its user: the next fetch gets it."""
+        self.state.put_back(batch)
+
+    async def _confirm(self, context: str, *, consumed: bool) -> Confirmed:
+        return await self.fetching.end_batch(context, consumed=consumed)
+
+    # Life.
+
+    async def _start(self) -> None:
+        """Join at the first gateway that can serve."""
+        gateways = self._gateways
+        try:
+            await gateways.with_any(self.membership.join_at, "registering a consumer", gateways.patience_s)
+        except BaseException:
+            await gateways.closing(0)
+            raise
+
+    async def _maintain(self) -> None:
+        await self.membership.keep()
+
+    async def _give_up(self) -> None:
+        """Leave the gateway, which gives back what is held; then tell the user."""
+        self.membership.has_closed = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self.state.changes.until(lambda: not self.fetching.ending)
+        try:
+            await self._end()
+        finally:
+            self._hold_only({})
+            await self.state.callbacks.settled
+
+    async def _end(self) -> None:
+        self._gateways.refuse_calls()
+        await self._gateways.closing(_CLOSE_S)
+
+    # What the membership asks for, as ``Member``.
+
+    @abc.abstractmethod
+    async def join(self, gateway: int) -> None:
+        """Register at a gateway, where the session is open."""
+
+    def leave(self) -> None:
+        """Note that a stay is over."""
+        self._known_lost.clear()
+        self.state.lose_batches()
+
+    def has_batches(self) -> bool:
+        """Return whether something may be confirmed, or is being confirmed."""
+        return self.fetching.ending > 0 or any(held.out for held in self.state.connected.values())
+
+    async def repair(self, stay: int) -> None:
+        """Do nothing else with a heartbeat."""
+
+    async def take_event(self, event: pb.SessionEvent, stay: int) -> None:
+        """Follow what the gateway tells."""
+        which = event.WhichOneof("event")
+        if which == "partition_lost":
+            partition = values.partition_from_proto(event.partition_lost.partition)
+            if partition in self._known_lost:  # and it may be held again
+                self._known_lost.discard(partition)
+            else:
+                self.state.remove(partition, from_proto(event.partition_lost.error))
+        elif which == "partitions_changed":
+            self._hold_only(values.offsets_from_proto(event.partitions_changed.partitions))
+            self.membership.hasten()
+        elif which == "offset_corrected" and self._accepts_losses:
+            partition = values.partition_from_proto(event.offset_corrected.partition)
+            await self._take_loss(wire.loss_from_proto(event.offset_corrected.loss, partition), stay)
+
+    async def _take_loss(self, loss: LossRecord, stay: int) -> None:
+        """Ask the policy about a loss that was passed over; give the partition up if it raises."""
+        try:
+            await self.tell_loss(loss)
+        except TubeMQError as error:
+            self.state.remove(loss.partition, error)
+            with contextlib.suppress(TubeMQError):  # a member cannot, and gets nothing of it
+                await self._detach(loss.partition, stay)
+
+    def _note_failure(self, error: TubeMQError) -> None:
+        """Give the partition up that an error is about; the gateway has done so."""
+        about = str(error.parameters.get("partition"))
+        for partition in self.state.held():
+            if str(partition) == about:
+                self._known_lost.add(partition)
+                self.state.remove(partition, error)
+        self.membership.hasten()
+
+    # Partitions.
+
+    def _hold(self, partition: TopicPartition, offset: int) -> None:
+        endpoint = self._layout.partitions.get(partition) or self.membership.endpoint
+        self.state.add(partition, offset, endpoint)
+
+    def _hold_only(self, positions: Mapping[TopicPartition, int]) -> None:
+        for partition in self.state.held():
+            if partition not in positions:
+                self.state.remove(partition)
+        for partition, offset in positions.items():
+            self._hold(partition, offset)
+
+    async def _detach(self, partition: TopicPartition, stay: int) -> None:
+        request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(partition)])
+        await self.membership.ask(
+            "DetachPartitions", request, pb.DetachPartitionsResponse, stay, more_s=_LONGER_S
         )
 
-    async def _join(self, gateway: int) -> None:
+    @property
+    def _join_s(self) -> float:
+        return self.state.config.rpc_timeout_ms / 1000 + _LONGER_S
+
+    def _filters(self) -> list[pb.TopicFilter]:
+        types_of = self.state.subscription.message_types.items()
+        return [
+            pb.TopicFilter(topic=topic, message_types=sorted(types)) for topic, types in types_of if types
+        ]
+
+
+class RemoteGroupCore(RemoteCore):
+    """A member of a group through gateways. After the loss of one it is a new member of its group."""
+
+    is_member = True
+
+    async def join(self, gateway: int) -> None:
         """Join the group; the partitions come with this answer, or with events."""
         subscription, start = self.state.subscription, None
         if subscription.start is not None:
@@ -250,20 +234,30 @@ class RemoteGroupCore(RemoteCore):
             )
         request = pb.SubscribeRequest(
             topics=subscription.topics,
-            filters=_filters(subscription),
+            filters=self._filters(),
             start=start,
             accept_losses=self._accepts_losses,
         )
         answer = await self._gateways.ask_at(
-            gateway, "Subscribe", request, pb.SubscribeResponse, self._timeout_s
+            gateway, "Subscribe", request, pb.SubscribeResponse, self._join_s
         )
-        self._partitions.replace(values.offsets_from_proto(answer.partitions))
+        self._hold_only(values.offsets_from_proto(answer.partitions))
+
+    def leave(self) -> None:
+        """Hold nothing any more."""
+        super().leave()
+        self._hold_only({})
+
+    async def _seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:  # noqa: ARG002
+        if partition not in self.state.connected:
+            raise not_held(partition)
+        raise ConsumeError("TUBEMQ_SEEK_UNSUPPORTED", code=int(ErrCode.BAD_REQUEST), partition=partition)
 
 
 class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
     """An assigned consumer through gateways. After the loss of one it goes on where it confirmed."""
 
-    _keeps_partitions = True
+    is_member = False
 
     def __init__(
         self,
@@ -276,28 +270,21 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         node: Node | None = None,
         on_loss: LossPolicy = fail_on_loss,
     ) -> None:
-        """Reach no gateway; may be called in any thread.
-
-        Args:
-            config: the settings.
-            gateways: those of this consumer alone.
-            subscription: the topics, with the message types that are wanted.
-            user_code: where functions of the user are called.
-            questions: how to ask about the logs of partitions, and where these are.
-            node: which of how many consumers of the group this one is.
-            on_loss: what to do about records that are gone or damaged. It is told when they were passed over.
-        """
-        super().__init__(config, gateways, subscription, user_code, on_loss=on_loss, questions=questions)
+        """Reach no gateway; may be called in any thread."""
+        super().__init__(config, gateways, subscription, user_code, questions=questions, on_loss=on_loss)
         self.node = node
-        self.fetching.move = self._move
+        self._layout_at = float("-inf")
         self._registered_at: float | None = None
-        self._rest: set[TopicPartition] = set()
-        """What could not be attached now, but may be later."""
+        self._not_attached: set[TopicPartition] = set()
+        """What is held, but not at the gateway, which may take it later."""
+        self._move_locks = collections.defaultdict[TopicPartition, asyncio.Lock](asyncio.Lock)
 
     @property
     def registered_at(self) -> float | None:
         """When a gateway last registered this consumer, in seconds since 1970; None: none has."""
         return self._registered_at
+
+    # What users ask for.
 
     async def partitions(self) -> dict[TopicPartition, bool]:
         """Return all partitions of the topics; which of them can be read now, ``connect`` tells.
@@ -305,12 +292,17 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         A gateway is asked at most every ``layout_period_ms``; in between, this is what it said last.
 
         Raises:
-            TubeMQError: no gateway answered, or TubeMQ refused.
-            ConsumeError: the consumer is not open.
+            TubeMQError: as ``AssignedConsumer.partitions``.
         """
         self.state.check_open()
         await self._refresh_layout()
         return dict.fromkeys(self._layout.partitions, True)
+
+    def status(self) -> dict[TopicPartition, PartitionStatus]:
+        """Return what is known about each partition; asks no server."""
+        state = self.state
+        states = {partition: state.state_of(partition) for partition in state.connected}
+        return statuses(self.positions(), states, state.troubles, self._layout.partitions, ())
 
     async def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
         """See ``AssignedCoreBase``; a gateway that is attaching it goes on, so this is carried out."""
@@ -320,131 +312,166 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
     async def disconnect(self, partition: TopicPartition) -> bool:
         """See ``AssignedCoreBase``."""
         self.state.check_open()
-        self.state.cache.hold_back([partition])
+        self.state.hold(partition)
         return await self.carry_out(self._disconnect(partition), f"disconnecting {partition}")
-
-    def status(self) -> dict[TopicPartition, PartitionStatus]:
-        """Return what is known about each partition; asks no server."""
-        return statuses(self.state, self._layout.partitions, ())
 
     async def _connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
         if partition not in self._layout.partitions:
             await self._refresh_layout()
-        answer = await self._call(
-            "AttachPartitions",
-            self._attach_request({partition: offset}),
-            pb.AttachPartitionsResponse,
-            f"connecting to {partition}",
+        (attached,) = await self._at_any(
+            lambda stay: self._attach({partition: offset}, stay), f"connecting to {partition}"
         )
-        stands = answer.partitions[0]
-        if stands.HasField("error"):
-            raise from_proto(stands.error)
-        self._partitions.add(partition, stands.offset)
-        self._heartbeats.hasten()  # to hear what was lost, if something was
-        position = self.state.cache.positions().get(partition)
-        return position or ConsumedPosition(stands.offset, None, time.time())
+        if attached.HasField("error"):
+            raise from_proto(attached.error)
+        self._hold(partition, attached.offset)
+        self.membership.hasten()  # to hear what was lost, if something was
+        return self.positions()[partition]
 
     async def _disconnect(self, partition: TopicPartition) -> bool:
-        state = self.state
-        if partition not in state.connected:
-            return False
+        try:
+            if partition not in self.state.connected:
+                return False
+            await self._wait_for_batch(partition)
+            during = f"disconnecting from {partition}"
+            await self._at_any(lambda stay: self._detach(partition, stay), during)
+            return self.state.remove(partition)
+        finally:
+            await self.state.let_go([partition])
+
+    async def _wait_for_batch(self, partition: TopicPartition) -> None:
+        """Wait until the batch of a partition that is given up is confirmed, or has had its time."""
+        state, held = self.state, self.state.connected[partition]
 
         def is_not_out() -> bool:
             state.check_open()
-            return state.cache.state(partition) is not PartitionState.IN_USE
+            return held.out is None
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(state.config.consumer.rebalance_wait_ms / 1000):
                 await state.changes.until(is_not_out)
-        if not state.config.consumer.rollback:  # what is out counts as consumed; the gateway takes it back
-            await self.fetching.confirm_out(partition)
-        request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(partition)])
-        during = f"disconnecting from {partition}"
-        await self._call("DetachPartitions", request, pb.DetachPartitionsResponse, during)
-        return self._partitions.remove(partition)
+        if held.out is not None and not state.config.consumer.rollback:  # the gateway would take it back
+            try:
+                await self.fetching.end_batch(held.out, consumed=True)
+            except TubeMQError as error:
+                logger.warning("a batch of %s comes again: %s", partition, error)
+
+    async def _seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
+        """Move a partition; several moves of one follow each other."""
+        if partition not in self.state.connected:
+            raise not_held(partition)
+        self.state.begin_move(partition)
+        self.fetching.note_move(partition)
+        offset: int | None = None
+        try:
+            async with self._move_locks[partition]:
+                offset = await self._move(partition, target)
+        except AwayError as error:  # the next gateway has it where it stood
+            raise self.membership.away_error(f"moving {partition}", error) from error
+        finally:
+            await self.state.end_move(partition, offset)
+        return ConsumedPosition(offset, None, time.time())
 
     async def _move(self, where: TopicPartition, target: int | Edge) -> int:
-        """Detach a partition and attach it elsewhere; return where it stands.
-
-        Raises:
-            AwayError: the gateway was lost; the next one has the partition where it stood.
-            TubeMQError: the gateway has refused. The next heartbeat attaches it where it stood.
-        """
+        """Detach a partition and attach it elsewhere; return where it stands."""
         if isinstance(target, Edge):
             asked = await self.questions.bounds(self._layout, [where.store_id])
             bounds = asked.complete()[where.store_id]
             target = bounds.earliest if target is Edge.EARLIEST else bounds.latest
-        request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(where)])
-        await self._ask("DetachPartitions", request, pb.DetachPartitionsResponse)
-        stay = self.link.stay
-        attaching = self._attach_request({where: target})
+        stay = await self.membership.joined()
+        await self._detach(where, stay)
         try:
-            answer = await self._ask("AttachPartitions", attaching, pb.AttachPartitionsResponse, stay)
-            if answer.partitions[0].HasField("error"):
-                raise from_proto(answer.partitions[0].error)
-        except TubeMQError:
-            self._rest.add(where)
+            (attached,) = await self._attach({where: target}, stay)
+            if attached.HasField("error"):
+                raise from_proto(attached.error)
+        except TubeMQError:  # the next heartbeat attaches it where it stood
+            self._not_attached.add(where)
             raise
         finally:
-            self._heartbeats.hasten()  # to hear what was lost, or to attach it again
-        return answer.partitions[0].offset
+            self.membership.hasten()  # for that, or to hear what was lost
+        return attached.offset
+
+    # At a gateway.
+
+    async def _start(self) -> None:
+        try:
+            await self._refresh_layout()  # for members, a master would ask for no layout under this group
+        except BaseException:
+            await self._gateways.closing(0)
+            raise
+        await super()._start()
+
+    async def join(self, gateway: int) -> None:
+        """Register, and take what is held again, from where it was confirmed."""
+        offsets = self.committed()
+        request = self._attach_request(offsets)
+        answer = await self._gateways.ask_at(
+            gateway, "AttachPartitions", request, pb.AttachPartitionsResponse, self._join_s
+        )
+        self._registered_at = time.time()
+        self._note_attached(offsets, answer.partitions)
+
+    async def repair(self, stay: int) -> None:
+        """Try again to take what could not be attached."""
+        if again := self._not_attached.intersection(self.state.connected):
+            offsets = self.committed(again)
+            self._note_attached(offsets, await self._attach(offsets, stay))
+
+    def _note_attached(
+        self, partitions: Iterable[TopicPartition], answers: Iterable[pb.AttachPartitionsResponse.Attached]
+    ) -> None:
+        """Note what became of partitions that are held."""
+        for partition, attached in zip(partitions, answers, strict=False):
+            self._not_attached.discard(partition)
+            if attached.HasField("error"):
+                error = from_proto(attached.error)
+                if error.retriable:
+                    self._not_attached.add(partition)
+                    self.state.troubles[partition] = error
+                else:
+                    self.state.remove(partition, error)
+
+    async def _attach(
+        self, offsets: Mapping[TopicPartition, int | None], stay: int
+    ) -> list[pb.AttachPartitionsResponse.Attached]:
+        request = self._attach_request(offsets)
+        answer = await self.membership.ask(
+            "AttachPartitions", request, pb.AttachPartitionsResponse, stay, more_s=_LONGER_S
+        )
+        return list(answer.partitions)
 
     def _attach_request(self, offsets: Mapping[TopicPartition, int | None]) -> pb.AttachPartitionsRequest:
         """Return a request for some partitions; None: from where the group stands."""
-        subscription, node = self.state.subscription, self.node
-        return pb.AttachPartitionsRequest(
-            topics=subscription.topics,
-            filters=_filters(subscription),
+        request = pb.AttachPartitionsRequest(
+            topics=self.state.subscription.topics,
+            filters=self._filters(),
             accept_losses=self._accepts_losses,
-            node=None
-            if node is None
-            else pb.AttachPartitionsRequest.Node(source_count=node.source_count, node_id=node.node_id),
-            partitions=[
-                pb.AttachPartitionsRequest.Wanted(
-                    partition=values.partition_to_proto(partition), offset=offset
-                )
-                for partition, offset in offsets.items()
-            ],
         )
+        if self.node is not None:
+            request.node.source_count, request.node.node_id = self.node.source_count, self.node.node_id
+        for partition, offset in offsets.items():
+            request.partitions.add(partition=values.partition_to_proto(partition), offset=offset)
+        return request
 
-    async def _join(self, gateway: int) -> None:
-        """Register, and take what is held again, from where it was confirmed."""
-        offsets = {partition: at.offset for partition, at in self.positions().items()}
-        answer = await self._gateways.ask_at(
-            gateway,
-            "AttachPartitions",
-            self._attach_request(offsets),
-            pb.AttachPartitionsResponse,
-            self._timeout_s,
-        )
-        self._registered_at = time.time()
-        self._rest = set()
-        self._take(offsets, answer)
+    async def _at_any(self, ask: Callable[[int], Awaitable[Result]], during: str) -> Result:
+        """Return what a call returns in this stay, or in the next one when that is over.
 
-    async def _do_more(self, stay: int) -> None:
-        """Try again to take what could not be attached."""
-        positions = self.positions()
-        rest = {partition: positions[partition].offset for partition in self._rest if partition in positions}
-        self._rest = set()
-        if rest:
-            request = self._attach_request(rest)
-            self._take(rest, await self._ask("AttachPartitions", request, pb.AttachPartitionsResponse, stay))
+        Raises:
+            TubeMQConnectionError: no gateway could serve it.
+            TubeMQError: that of TubeMQ.
+        """
+        deadline = Deadline.after_ms(1000 * self._gateways.patience_s)
+        while True:
+            self.state.check_open()
+            try:
+                return await ask(await self.membership.joined())
+            except AwayError as error:
+                if deadline.expired:
+                    raise self.membership.away_error(during, error) from error
+            await asyncio.sleep(_LOOK_S)
 
-    def _take(self, offsets: Mapping[TopicPartition, int], answer: pb.AttachPartitionsResponse) -> None:
-        for partition, attached in zip(offsets, answer.partitions, strict=False):
-            if not attached.HasField("error"):
-                continue
-            error = from_proto(attached.error)
-            if error.retriable:
-                self._rest.add(partition)
-                self.state.troubles[partition] = error
-            else:
-                self._partitions.remove(partition, error)
-
-
-def _filters(subscription: Subscription) -> list[pb.TopicFilter]:
-    return [
-        pb.TopicFilter(topic=topic, message_types=sorted(types))
-        for topic, types in subscription.message_types.items()
-        if types
-    ]
+    async def _refresh_layout(self) -> None:
+        """Ask where the partitions are, unless that was asked less than ``layout_period_ms`` ago."""
+        now = asyncio.get_running_loop().time()
+        if now - self._layout_at >= self.state.config.consumer.layout_period_ms / 1000:
+            self._layout = await self.questions.layout(self.state.subscription.topics)
+            self._layout_at = now

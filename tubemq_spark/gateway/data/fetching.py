@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeAlias
 
 from tubemq_spark.client.consumer.assigned.core import AssignedCore
 from tubemq_spark.client.consumer.group.core import GroupCore
-from tubemq_spark.client.consumer.state import Life
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumeStatus, parse_context
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError

@@ -17,6 +17,7 @@ from tests.client.assigned import (
     TOPIC,
     client_of,
     consumer_of,
+    is_leaving,
     numbered,
     partition,
     produce,
@@ -435,7 +436,7 @@ def test_a_batch_that_is_out_is_waited_for(server):
         batch = consumer.fetch()
         thread = threading.Thread(target=consumer.disconnect, args=[partition()])
         thread.start()
-        wait_until(lambda: partition() in consumer._core.state.cache._leaving)
+        wait_until(lambda: is_leaving(consumer, partition()))
         assert thread.is_alive()
         assert consumer.confirm(batch).offset == 5 * ROW
         thread.join(5)

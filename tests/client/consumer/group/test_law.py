@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, keep_leases, partition
 from tubemq_spark.client import ConsumePosition
-from tubemq_spark.client.consumer import fetching, line, registering
+from tubemq_spark.client.consumer import line, registering
 from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -53,7 +53,6 @@ def server():
 
 def test_the_law(server, monkeypatch):
     # Each fetch waits for the answer that it has asked for, or examples would depend on time.
-    monkeypatch.setattr(fetching, "PATIENCE_S", 30.0)
     monkeypatch.setattr(line, "PATIENCE_S", 30.0)
     monkeypatch.setattr(registering, "REGISTER_MS", 1)
     with client_of(server, "other") as client:

@@ -1,19 +1,20 @@
 """A consumer of the partitions that its user names, as coroutines; see ``consumer``."""
 
 import abc
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.connecting import Connecting, is_subscribable
 from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
 from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.partition import Reader
-from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.upkeep import Upkeep
 from tubemq_spark.client.consumer.user_code import UserCode
-from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
+from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionState, PartitionStatus
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -74,7 +75,7 @@ class AssignedCoreBase(ConsumerCore):
         """Return what is known about each partition; asks no server."""
 
 
-class AssignedCore(AssignedCoreBase):
+class AssignedCore(EngineCore, AssignedCoreBase):
     """Holds the partitions that its user connects it to."""
 
     def __init__(
@@ -169,7 +170,10 @@ class AssignedCore(AssignedCoreBase):
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks no server."""
         layout = self._session.known_layout
-        return statuses(self.state, layout.partitions, layout.not_subscribable)
+        positions = self.positions()
+        states = {partition: self.state.cache.state(partition) for partition in positions}
+        troubles = self.state.troubles
+        return statuses(positions, states, troubles, layout.partitions, layout.not_subscribable)
 
     @property
     def _visit_token(self) -> int:
@@ -195,17 +199,21 @@ class AssignedCore(AssignedCoreBase):
 
 
 def statuses(
-    state: ConsumerState, partitions: Iterable[TopicPartition], not_subscribable: Collection[TopicPartition]
+    positions: Mapping[TopicPartition, ConsumedPosition],
+    states: Mapping[TopicPartition, PartitionState | None],
+    troubles: Mapping[TopicPartition, TubeMQError],
+    partitions: Iterable[TopicPartition],
+    not_subscribable: Collection[TopicPartition],
 ) -> dict[TopicPartition, PartitionStatus]:
     """Return what is known about each partition.
 
     Args:
-        state: what the consumer holds.
+        positions: where those stand that the consumer holds.
+        states: what these are doing.
+        troubles: why a partition cannot be read, or was given up.
         partitions: those that the master lists.
         not_subscribable: those of them that cannot be read now.
     """
-    positions, troubles = state.cache.positions(), state.troubles
-    states = {partition: state.cache.state(partition) for partition in positions}
     listed = set(partitions)
     by_partition: dict[TopicPartition, PartitionStatus] = {}
     for partition in sorted({*listed, *positions, *troubles}):

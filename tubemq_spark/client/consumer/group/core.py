@@ -5,7 +5,7 @@ import logging
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.callbacks import Callbacks, OnChange
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.partition import Reader
@@ -20,7 +20,7 @@ from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 logger = logging.getLogger(__name__)
 
 
-class GroupCore(ConsumerCore):
+class GroupCore(EngineCore):
     """Holds the partitions that the master gives it."""
 
     def __init__(

@@ -21,9 +21,10 @@ from collections.abc import Collection
 from tubemq_spark.client.consumer.callbacks import Callbacks
 from tubemq_spark.client.consumer.group.partition import GroupPartition
 from tubemq_spark.client.consumer.group.session import GroupSession
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import Reader
 from tubemq_spark.client.consumer.registering import register
-from tubemq_spark.client.consumer.state import ConsumerState, Life
+from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, TopicPartition

@@ -1,0 +1,190 @@
+"""Consumers at gateways that answer when a test says so, in virtual time: all but gRPC is real."""
+
+import asyncio
+import contextlib
+import types
+
+from google.protobuf.message import Message
+
+from tests.client.consumer.scripted_partitions import batch_of as broker_batch
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.user_code import UserLoop
+from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.remote.attempts import Attempts
+from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
+from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES as ROW
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
+
+ADDRESSES = (Endpoint("gateway1", 11911), Endpoint("gateway2", 11911))
+
+
+def place(broker=1):
+    return TopicPartition("demo", broker, 0)
+
+
+class Asked:
+    """A call that has no answer."""
+
+    def __init__(self, gateway: int, name: str, request: Message) -> None:
+        self.gateway = gateway
+        self.name = name
+        self.request = request
+        self._answer = asyncio.get_running_loop().create_future()
+
+    @property
+    def waits(self):
+        return not self._answer.done()
+
+    def answer(self, message):
+        self._answer.set_result(message)
+
+    def fail(self, error):
+        self._answer.set_exception(error)
+
+    def __await__(self):
+        return self._answer.__await__()
+
+
+class ScriptedGateways:
+    """In place of ``Gateways``: what is not answered by ``usual`` waits in ``asked`` until a test answers."""
+
+    def __init__(self, config):
+        self.config = config
+        self.session = types.SimpleNamespace(client_id="etl_1", epoch=1)
+        self.current_index = 0
+        self.patience_s = 60.0
+        self.tried = "gateway1, gateway2"
+        self.asked = []
+        self.calls = []
+        """All calls, as name and gateway."""
+        self.events = []
+        """Told by the next heartbeat."""
+        self.is_draining = False
+
+    def endpoint(self, gateway):
+        return ADDRESSES[gateway]
+
+    def name(self, gateway):
+        return str(ADDRESSES[gateway])
+
+    def attempts(self, patience_s, rounds):
+        def leave(gateway):
+            self.current_index = 1 - gateway
+
+        clock = asyncio.get_running_loop().time
+        return Attempts(2, leave, rounds=rounds, retry_s=1.0, patience_s=patience_s, clock=clock)
+
+    def begin_epoch(self, gateway):
+        self.session.epoch += 1
+
+    async def with_any(self, attempt, during, patience_s):
+        return await attempt(self.current_index)
+
+    async def opening(self, gateway):
+        self.calls.append(("OpenSession", gateway))
+
+    async def closing(self, timeout_s=1.0):
+        pass
+
+    def refuse_calls(self):
+        pass
+
+    async def ask_at(self, gateway, name, request, answer, timeout_s):
+        self.calls.append((name, gateway))
+        if (usual := self.usual(name, request)) is not None:
+            return usual
+        call = Asked(gateway, name, request)
+        self.asked.append(call)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await call
+        finally:
+            self.asked.remove(call)
+
+    def usual(self, name, request):
+        if name == "Heartbeat":
+            events, self.events = self.events, []
+            return pb.HeartbeatResponse(events=events, draining=self.is_draining)
+        return pb.SubscribeResponse() if name == "Subscribe" else None
+
+    def names(self):
+        return [call.name for call in self.asked]
+
+    async def next(self, name):
+        """Return the call of a method that waits for its answer."""
+        for _ in range(3_000):
+            if found := [call for call in self.asked if call.name == name and call.waits]:
+                return found[0]
+            await asyncio.sleep(0.01)
+        raise AssertionError(f"no {name} for half a minute, but {self.names()}")
+
+    def requests_at(self, gateway, name):
+        return self.calls.count((name, gateway))
+
+
+class StillQuestions:
+    """In place of a transport: each broker has one partition."""
+
+    async def layout(self, topics, *, missing_ok=False):
+        return TopicsLayout({place(broker): Endpoint(f"broker{broker}", 8123) for broker in (1, 2, 3)}, 0)
+
+
+@contextlib.asynccontextmanager
+async def core_of(kind=RemoteAssignedCore, **settings):
+    """Open a consumer; its gateways are its ``_gateways``."""
+    consumer = ConsumerConfig(rebalance_wait_ms=1_000, **settings)
+    config = ClientConfig((), "etl", register_retry_ms=1_000, consumer=consumer)
+    gateways = ScriptedGateways(config)
+    core = kind(config, gateways, Subscription.of("demo"), UserLoop(), questions=StillQuestions())
+    opening = asyncio.create_task(core.open())
+    if kind is RemoteAssignedCore:
+        (await gateways.next("AttachPartitions")).answer(attached())
+    await opening
+    try:
+        yield core, gateways
+    finally:
+        await core.close()
+
+
+def member_of(**settings):
+    return core_of(RemoteGroupCore, **settings)
+
+
+async def connect(core, gateways, *partitions, offset=0):
+    for partition in partitions:
+        connecting = asyncio.create_task(core.connect(partition, offset))
+        (await gateways.next("AttachPartitions")).answer(attached(offset))
+        await connecting
+
+
+def attached(*offsets):
+    answer = pb.AttachPartitionsResponse()
+    for offset in offsets:
+        answer.partitions.add(offset=offset)
+    return answer
+
+
+def batch_of(partition, number):
+    """Return the answer to a fetch that brings the message of this number."""
+    columns = broker_batch(b"%d" % number).columns
+    start = number * ROW
+    records, data = batches.to_proto(FetchedBatch(partition, start, start + ROW, columns, dense=True))
+    records.data = data
+    return pb.FetchResponse(
+        reason=pb.FetchResponse.REASON_READY,
+        partition=values.partition_to_proto(partition),
+        records=records,
+        batch=context_of(partition, number),
+    )
+
+
+def context_of(partition, number):
+    return f"{partition.broker_id}:{partition.topic}:{partition.partition_id}@{1_000 + number}"
+
+
+def value_of(batch):
+    (record,) = batch.records
+    return int(record.value)

@@ -1,0 +1,64 @@
+"""The engine of consumers at brokers: what each partition is doing, who waits for batches, who fetches.
+
+The partitions, and what each is doing, stand in ``state`` and its cache. ``line`` has those that wait for
+batches and the fetches that are made for them, ``fetching`` has the rules of a fetch, a confirmation and a
+move. How partitions come and go is a subclass's: the master gives them, or the user names them.
+"""
+
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.fetching import Fetching
+from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.line import FetchLine
+from tubemq_spark.client.consumer.state import ConsumerState
+from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition
+from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.offsets.offset_spec import Edge
+
+
+class EngineCore(ConsumerCore):
+    """A consumer that asks brokers itself."""
+
+    state: ConsumerState
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        user_code: UserCode,
+        on_loss: LossPolicy = fail_on_loss,
+    ) -> None:
+        """Reach no server; may be called in any thread.
+
+        Args:
+            config: the settings.
+            subscription: the topics, with the message types that are wanted.
+            user_code: where functions of the user are called.
+            on_loss: what to do about records that are gone or damaged.
+        """
+        self.control = FlowControl()
+        state = ConsumerState(config, subscription, self.control)
+        super().__init__(state, state.cache, user_code, on_loss)
+        self.fetching = Fetching(self.state)
+        self.line = FetchLine(self.fetching, self.tasks)
+
+    async def _leave(self) -> None:
+        await self.tasks.cancel()
+        await self.state.releases.ended()
+        await super()._leave()
+
+    async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
+        return await self.line.fetch(timeout_s, patient=patient)
+
+    def put_back(self, batch: Batch) -> None:
+        """Take a batch back that did not reach its user; it comes again."""
+        self.fetching.take_back(batch)
+
+    async def _confirm(self, context: str, *, consumed: bool) -> Confirmed:
+        return await self.fetching.end_batch(context, consumed=consumed)
+
+    async def _seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
+        return await self.fetching.seek(partition, target)

@@ -1,0 +1,272 @@
+"""The session of one consumer, at whichever gateway it is now, and its heartbeats.
+
+==========  ================================================================================================
+state       meaning
+==========  ================================================================================================
+*nowhere*   ``gateway`` is None. The next that needs a gateway makes the consumer join the current one
+*joining*   one task opens the session there and has the consumer join; all others wait for it
+*joined*    ``gateway`` is where. This is a *stay*, and has a number
+*draining*  joined, but the gateway is about to stop: no messages are asked for. What is out may be confirmed
+            for ``rebalance_wait_ms``, then the stay is over
+==========  ================================================================================================
+
+Invariants:
+
+- A stay is over when its gateway is lost, does not know the session any more, or is about to stop. Only
+  ``_end_stay`` ends one, and only ``join_at`` begins one.
+- A batch can be confirmed during its stay only: then the gateway takes back what was not, and it comes again.
+- Each stay has an epoch of its own, so that a gateway which lives on ends the one before.
+- During a rest nothing new is asked. ``attempts`` says how long it takes, and which gateway comes next.
+- Events of a stay are numbered. Each is taken once, in their order.
+- Heartbeats keep the session while nothing else is asked, bring its events, and join when it is nowhere. They
+  come quickly at first, after changes too, and then more and more rarely.
+"""
+
+import asyncio
+import contextlib
+import logging
+from typing import Final, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from tubemq_spark.client.consumer.life import ConsumerLife, Life
+from tubemq_spark.client.remote.attempts import AwayError
+from tubemq_spark.client.remote.gateways import Gateways
+from tubemq_spark.client.tasks import OwnedTasks, is_cancelled
+from tubemq_spark.errors import GatewayError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound=Message)
+
+_MARGIN_S: Final = 5.0
+"""What a call may take beyond what TubeMQ may."""
+_SHORTEST_S: Final = 0.2
+"""Before the first heartbeat after something has changed."""
+_LONGEST_S: Final = 10.0
+"""Between two heartbeats."""
+_UNKNOWN: Final = "TUBEMQ_SESSION_UNKNOWN"
+
+
+class Member(Protocol):
+    """The consumer whose session it is."""
+
+    async def join(self, gateway: int) -> None:
+        """Subscribe, or attach partitions, at a gateway where the session is open."""
+
+    def leave(self) -> None:
+        """Note that a stay is over."""
+
+    async def take_event(self, event: pb.SessionEvent, stay: int) -> None:
+        """Do what an event tells."""
+
+    async def repair(self, stay: int) -> None:
+        """Do what is due with each heartbeat."""
+
+    def has_batches(self) -> bool:
+        """Return whether something may be confirmed, or is being confirmed."""
+
+
+class Membership:
+    """Where a consumer's session is; at first, nowhere. The gateways are those of this consumer alone."""
+
+    def __init__(self, gateways: Gateways, state: ConsumerLife, tasks: OwnedTasks, member: Member) -> None:
+        self.gateways = gateways
+        self.gateway: int | None = None
+        self.stay = 0
+        """How many stays there were."""
+        self.is_draining = False
+        self.has_closed = False
+        """Whether it joins nowhere any more."""
+        self._state = state
+        self._tasks = tasks
+        self._member = member
+        self._joining: asyncio.Task[None] | None = None
+        self._attempts = gateways.attempts(None, None)
+        self._rest_until = 0.0
+        """A time of the event loop."""
+        self._seen = 0
+        """The number of the last event that was taken."""
+        self._period_s = _SHORTEST_S
+        self._hastened = asyncio.Event()
+        """Set when the next heartbeat is due at once."""
+        self._leave_at: float | None = None
+        """Until when a gateway that is about to stop is used on, for what is out."""
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where the consumer is, or would be next."""
+        gateway = self.gateway
+        return self.gateways.endpoint(self.gateways.current_index if gateway is None else gateway)
+
+    def away_error(self, during: str, error: AwayError) -> TubeMQConnectionError:
+        """Return the error of a call that no gateway has answered."""
+        cause, tried = str(error).rstrip("."), self.gateways.tried
+        return TubeMQConnectionError("TUBEMQ_GATEWAY_AWAY", during=during, tried=tried, cause=cause)
+
+    # Being somewhere.
+
+    async def rested(self) -> None:
+        """Return when a gateway may be asked for messages."""
+        while self.is_draining or self._rest_s() > 0:
+            if self.is_draining:
+                await self._state.changes.until(lambda: not self.is_draining)
+            else:
+                await asyncio.sleep(self._rest_s())
+
+    async def joined(self) -> int:
+        """Return the stay; join at the current gateway if the consumer is nowhere.
+
+        Raises:
+            AwayError: that cannot be joined now.
+            TubeMQError: that of TubeMQ.
+        """
+        if self.gateway is None:
+            if self._joining is None or self._joining.done():
+                self._joining = self._tasks.start(self._join_current(), "joining a gateway")
+            await asyncio.shield(self._joining)
+        return self.stay
+
+    async def join_at(self, gateway: int) -> None:
+        """Open the session at a gateway, and join there; raises as ``joined``."""
+        if self.has_closed:
+            raise AwayError("the consumer is closed")
+        await self.gateways.opening(gateway)
+        try:
+            await self._member.join(gateway)
+        except GatewayError as error:
+            if error.condition != _UNKNOWN:
+                raise
+            self.gateways.begin_epoch(gateway)
+            raise AwayError(error) from error
+        self.gateway, self.stay = gateway, self.stay + 1
+        self._attempts, self._seen, self._leave_at = self.gateways.attempts(None, None), 0, None
+
+    async def ask(
+        self, name: str, request: Message, answer: type[Answer], stay: int, *, more_s: float = 0.0
+    ) -> Answer:
+        """Call the gateway of a stay, which may take so much longer than TubeMQ to answer.
+
+        Raises:
+            AwayError: the stay is over, or the gateway is busy.
+            TubeMQError: that of the gateway, or of TubeMQ.
+        """
+        gateway = self.gateway
+        if stay != self.stay or gateway is None:
+            raise AwayError("its gateway was left")
+        timeout_s = self._state.config.rpc_timeout_ms / 1000 + more_s + _MARGIN_S
+        try:
+            return await self.gateways.ask_at(gateway, name, request, answer, timeout_s)
+        except AwayError as error:
+            if error.busy:
+                self._rest(error.retry_after_s)
+            else:
+                self._end_stay(stay, error)
+            raise
+        except GatewayError as error:
+            if error.condition != _UNKNOWN:
+                raise
+            away = AwayError(error)
+            self._end_stay(stay, away)
+            raise away from error
+
+    def note_draining(self, stay: int) -> None:
+        """Note that a gateway has said that it is about to stop."""
+        if stay == self.stay and self.gateway is not None and not self.is_draining:
+            self.is_draining = True
+            self.hasten()
+
+    def _end_stay(self, stay: int, error: AwayError) -> None:
+        """End a stay, unless it is over already."""
+        if self.stay != stay or self.gateway is None:
+            return
+        gateway, self.gateway, self.is_draining = self.gateway, None, False
+        if not self.has_closed:
+            logger.info("the gateway %s was left: %s", self.gateways.name(gateway), error)
+        self.gateways.begin_epoch(gateway)
+        self._note_failure(gateway, error)
+        self._member.leave()
+        self.hasten()
+        self._state.changes.note()
+
+    async def _join_current(self) -> None:
+        gateway = self.gateways.current_index
+        try:
+            await self.join_at(gateway)
+        except AwayError as error:
+            self._note_failure(gateway, error)
+            raise
+
+    def _note_failure(self, gateway: int, error: AwayError) -> None:
+        if error.failure is None or error.failure.condition != _UNKNOWN:  # which the same one may take again
+            self._rest(self._attempts.failed(gateway, error))
+
+    def _rest(self, seconds: float | None) -> None:
+        """Rest for so long; None: for as long as masters would not be asked again."""
+        if seconds is None:
+            seconds = self._state.config.register_retry_ms / 1000
+        self._rest_until = asyncio.get_running_loop().time() + seconds
+
+    def _rest_s(self) -> float:
+        return self._rest_until - asyncio.get_running_loop().time()
+
+    # Heartbeats.
+
+    def hasten(self) -> None:
+        """Ask soon what has changed, and then more and more rarely."""
+        self._period_s = _SHORTEST_S
+        self._hastened.set()
+
+    async def keep(self) -> None:
+        """Send heartbeats until this is cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._period_s):
+                    await self._hastened.wait()
+            self._hastened.clear()
+            try:
+                if self._state.life is Life.OPEN and self._rest_s() <= 0:
+                    await self._beat()
+            except BaseException:  # also sys.exit() in a policy
+                if is_cancelled():
+                    raise
+                # The next one is another chance.
+                logger.warning("heartbeat of %s failed", self._state.client_id, exc_info=True)
+
+    async def _beat(self) -> None:
+        self._period_s = min(_LONGEST_S, 2 * self._period_s)
+        try:
+            stay = await self.joined()
+            request = pb.HeartbeatRequest(seen=self._seen)
+            answer = await self.ask("Heartbeat", request, pb.HeartbeatResponse, stay)
+            self._state.note_answer(self.endpoint)
+            for event in answer.events:
+                await self._take(event, stay)
+            if answer.draining:
+                self.note_draining(stay)
+            if self.is_draining:
+                self._leave_when_done(stay)
+            else:
+                await self._member.repair(stay)
+        except AwayError as error:
+            self._state.note_missed(self.endpoint, error)
+        except TubeMQError as error:
+            self._state.note_missed(self.endpoint, error)
+            self._rest(None)
+
+    async def _take(self, event: pb.SessionEvent, stay: int) -> None:
+        if stay == self.stay and event.number > self._seen:
+            await self._member.take_event(event, stay)
+            if stay == self.stay:
+                self._seen = event.number
+
+    def _leave_when_done(self, stay: int) -> None:
+        """Leave a gateway that is about to stop, if what is out was confirmed, or was not in time."""
+        now = asyncio.get_running_loop().time()
+        if self._leave_at is None:
+            self._leave_at = now + self._state.config.consumer.rebalance_wait_ms / 1000
+        if now >= self._leave_at or not self._member.has_batches():
+            self._end_stay(stay, AwayError("it is about to stop"))
+        self._period_s = _SHORTEST_S
