@@ -13,6 +13,7 @@ import pytest
 from testkit.examples import examples
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import PARTITIONS, client_of, member, shares
+from tests.client.ways import WAYS, reached
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError
@@ -122,10 +123,13 @@ class User:
         self.seen |= values
 
 
-@pytest.fixture
-def server():
+@pytest.fixture(params=WAYS)
+def server(request):
     settings = EmbeddedSettings(balance_period_ms=50, max_entries=20)
-    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running,
+        reached(running, request.param),
+    ):
         yield running
 
 
@@ -149,7 +153,9 @@ def test_no_message_is_lost_and_none_that_was_confirmed_comes_again(server):
         shares(consumer)
         user = User(consumer)
         send_more()
-        works = [user.fetch, user.confirm, user.seek, user.pause, user.run, user.messages]
+        works = [user.fetch, user.confirm, user.pause, user.run, user.messages]
+        if not getattr(server, "gateways", ()):  # whose protocol moves no member of a group
+            works.append(user.seek)
         seconds = {work: duration_of(work) for work in works}
         with Keyboard(chance) as keyboard:
             while keyboard.count < examples(150, by_night=2_000):
@@ -167,7 +173,16 @@ def test_no_message_is_lost_and_none_that_was_confirmed_comes_again(server):
     assert rest.seen == set(sent)
 
 
-@pytest.mark.parametrize("what", ["open", "close"])
+@pytest.mark.parametrize(
+    ("server", "what"),
+    [
+        ("direct", "open"),
+        ("direct", "close"),
+        ("gateways", "open"),
+        pytest.param("gateways", "close", marks=pytest.mark.nightly),
+    ],
+    indirect=["server"],
+)
 def test_opening_and_closing_end_and_leave_nothing(server, what):
     produce(server, numbered(100))
     chance = random.Random(47)

@@ -112,7 +112,7 @@ class RemoteCore(ConsumerCore):
         try:
             await gateways.with_any(self.membership.join_at, "registering a consumer", gateways.patience_s)
         except BaseException:
-            await gateways.closing(0)
+            await gateways.closing()
             raise
 
     async def _maintain(self) -> None:
@@ -396,7 +396,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         try:
             await self._refresh_layout()  # for members, a master would ask for no layout under this group
         except BaseException:
-            await self._gateways.closing(0)
+            await self._gateways.closing()
             raise
         await super()._start()
 

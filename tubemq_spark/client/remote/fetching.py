@@ -1,8 +1,8 @@
 """The calls of a consumer at a gateway that bring messages and end batches, and the users that wait.
 
 A *call* waits at the gateway for messages of any partition; a task carries it out to its end, also when its
-caller has left. What it brings is put on the shelf (``partitions``), and goes to the one that has waited longest.
-So a fetch may be cancelled or interrupted at any moment: nothing is lost, and nothing comes later for it.
+caller has left. What it brings is put on the shelf (``partitions``), for the one that has waited longest. So
+a fetch may be cancelled or interrupted at any moment: nothing is lost, and nothing comes later for it.
 
 Invariants:
 
