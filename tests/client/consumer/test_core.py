@@ -1,12 +1,14 @@
 """The life of a consumer as its core has it, whatever its kind."""
 
 import asyncio
+import contextlib
 
 import pytest
 
 from testkit.virtual_loop import in_virtual_time
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.engine import EngineCore
+from tubemq_spark.client.consumer.life import Changes
 from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError
@@ -55,3 +57,13 @@ async def test_closing_ends_all_tasks_and_then_leaves():
     assert await core.close() is True
     assert core.left
     assert not len(core.tasks)
+
+
+@in_virtual_time
+async def test_waits_whose_time_is_over_leave_nothing_while_nothing_changes():
+    changes = Changes()
+    for _ in range(3):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await changes.until(lambda: False)
+    assert not changes._waiting

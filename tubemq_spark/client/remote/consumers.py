@@ -91,6 +91,7 @@ class RemoteCore(ConsumerCore):
         self._gateways = gateways
         self._accepts_losses = on_loss is not fail_on_loss
         self._layout = TopicsLayout({}, values.NO_TOKEN)
+        self._layout_at = float("-inf")
         self._known_lost: set[TopicPartition] = set()
         """Partitions of which an event will tell that they were given up, which is known."""
 
@@ -110,6 +111,8 @@ class RemoteCore(ConsumerCore):
         """Join at the first gateway that can serve."""
         gateways = self._gateways
         try:
+            if not self.is_member:  # for whose group a master would tell no layout beside its topics
+                await self._refresh_layout()
             await gateways.with_any(self.membership.join_at, "registering a consumer", gateways.patience_s)
         except BaseException:
             await gateways.closing()
@@ -187,6 +190,13 @@ class RemoteCore(ConsumerCore):
         self.membership.hasten()
 
     # Partitions.
+
+    async def _refresh_layout(self) -> None:
+        """Ask where the partitions are, unless that was asked less than ``layout_period_ms`` ago."""
+        now = asyncio.get_running_loop().time()
+        if now - self._layout_at >= self.state.config.consumer.layout_period_ms / 1000:
+            self._layout = await self.questions.layout(self.state.subscription.topics)
+            self._layout_at = now
 
     def _hold(self, partition: TopicPartition, offset: int) -> None:
         endpoint = self._layout.partitions.get(partition) or self.membership.endpoint
@@ -273,7 +283,6 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         """Reach no gateway; may be called in any thread."""
         super().__init__(config, gateways, subscription, user_code, questions=questions, on_loss=on_loss)
         self.node = node
-        self._layout_at = float("-inf")
         self._registered_at: float | None = None
         self._not_attached: set[TopicPartition] = set()
         """What is held, but not at the gateway, which may take it later."""
@@ -392,14 +401,6 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
 
     # At a gateway.
 
-    async def _start(self) -> None:
-        try:
-            await self._refresh_layout()  # for members, a master would ask for no layout under this group
-        except BaseException:
-            await self._gateways.closing()
-            raise
-        await super()._start()
-
     async def join(self, gateway: int) -> None:
         """Register, and take what is held again, from where it was confirmed."""
         offsets = self.committed()
@@ -468,10 +469,3 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
                 if deadline.expired:
                     raise self.membership.away_error(during, error) from error
             await asyncio.sleep(_LOOK_S)
-
-    async def _refresh_layout(self) -> None:
-        """Ask where the partitions are, unless that was asked less than ``layout_period_ms`` ago."""
-        now = asyncio.get_running_loop().time()
-        if now - self._layout_at >= self.state.config.consumer.layout_period_ms / 1000:
-            self._layout = await self.questions.layout(self.state.subscription.topics)
-            self._layout_at = now
