@@ -10,7 +10,7 @@ from tests.client.consumer.scripted_partitions import batch_of as broker_batch
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer_config import ConsumerConfig
-from tubemq_spark.client.remote.attempts import Attempts
+from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
@@ -81,7 +81,11 @@ class ScriptedGateways:
         self.session.epoch += 1
 
     async def with_any(self, attempt, during, patience_s):
-        return await attempt(self.current_index)
+        while True:
+            try:
+                return await attempt(self.current_index)
+            except AwayError:
+                self.current_index = 1 - self.current_index
 
     async def opening(self, gateway):
         self.calls.append(("OpenSession", gateway))
@@ -133,20 +137,24 @@ class StillQuestions:
 
 
 @contextlib.asynccontextmanager
-async def core_of(kind=RemoteAssignedCore, **settings):
-    """Open a consumer; its gateways are its ``_gateways``."""
+async def core_on(make, kind, **settings):
+    """Open a consumer at the gateways that a function makes of the settings."""
     consumer = ConsumerConfig(rebalance_wait_ms=1_000, **settings)
     config = ClientConfig((), "etl", register_retry_ms=1_000, consumer=consumer)
-    gateways = ScriptedGateways(config)
+    gateways = make(config)
     core = kind(config, gateways, Subscription.of("demo"), UserLoop(), questions=StillQuestions())
     opening = asyncio.create_task(core.open())
-    if kind is RemoteAssignedCore:
+    if kind is RemoteAssignedCore and make is ScriptedGateways:
         (await gateways.next("AttachPartitions")).answer(attached())
     await opening
     try:
         yield core, gateways
     finally:
         await core.close()
+
+
+def core_of(kind=RemoteAssignedCore, **settings):
+    return core_on(ScriptedGateways, kind, **settings)
 
 
 def member_of(**settings):

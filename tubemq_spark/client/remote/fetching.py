@@ -157,10 +157,9 @@ class RemoteFetching:
             self._on_failure(error)
             raise
         if answer.draining:
-            membership.note_draining(stay)
+            membership.note_draining()
         if answer.batch:
-            if stay == membership.stay and membership.gateway is not None:
-                self._take(answer, number, stay)
+            self._take(answer, number, stay)
         elif answer.reason != pb.FetchResponse.REASON_AT_ENDS:
             # It knows of other partitions than this consumer, which the next heartbeat will mend.
             await asyncio.sleep(MOVED_REST_MS / 1000)

@@ -15,7 +15,8 @@ Invariants:
 - A stay is over when its gateway is lost, does not know the session any more, or is about to stop. Only
   ``_end_stay`` ends one, and only ``join_at`` begins one.
 - A batch can be confirmed during its stay only: then the gateway takes back what was not, and it comes again.
-- Each stay has an epoch of its own, so that a gateway which lives on ends the one before.
+- Each stay has an epoch of its own, so that a gateway which lives on ends the one before. An answer that
+  comes when its stay is over counts as none.
 - During a rest nothing new is asked. ``attempts`` says how long it takes, and which gateway comes next.
 - Events of a stay are numbered. Each is taken once, in their order.
 - Heartbeats keep the session while nothing else is asked, bring its events, and join when it is nowhere. They
@@ -153,12 +154,10 @@ class Membership:
             AwayError: the stay is over, or the gateway is busy.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        gateway = self.gateway
-        if stay != self.stay or gateway is None:
-            raise AwayError("its gateway was left")
+        gateway = self._gateway_of(stay)
         timeout_s = self._state.config.rpc_timeout_ms / 1000 + more_s + _MARGIN_S
         try:
-            return await self.gateways.ask_at(gateway, name, request, answer, timeout_s)
+            result = await self.gateways.ask_at(gateway, name, request, answer, timeout_s)
         except AwayError as error:
             if error.busy:
                 self._rest(error.retry_after_s)
@@ -171,10 +170,17 @@ class Membership:
             away = AwayError(error)
             self._end_stay(stay, away)
             raise away from error
+        self._gateway_of(stay)  # the next one may have joined without what this answer says
+        return result
 
-    def note_draining(self, stay: int) -> None:
-        """Note that a gateway has said that it is about to stop."""
-        if stay == self.stay and self.gateway is not None and not self.is_draining:
+    def _gateway_of(self, stay: int) -> int:
+        if stay != self.stay or self.gateway is None:
+            raise AwayError("its gateway was left")
+        return self.gateway
+
+    def note_draining(self) -> None:
+        """Note that the gateway has said that it is about to stop."""
+        if not self.is_draining:
             self.is_draining = True
             self.hasten()
 
@@ -245,7 +251,7 @@ class Membership:
             for event in answer.events:
                 await self._take(event, stay)
             if answer.draining:
-                self.note_draining(stay)
+                self.note_draining()
             if self.is_draining:
                 self._leave_when_done(stay)
             else:
