@@ -25,6 +25,16 @@ def freeze(host: simloom.Host) -> None:
     _held_back.setdefault(host, [])
 
 
+def drop(host: simloom.Host) -> None:
+    """Forget what is due on a host that crashes, now and later."""
+    _held_back.pop(host, None)
+    loop: Any = asyncio.get_running_loop()
+    timers = [timer for _, _, timer in loop._scheduled]  # noqa: SLF001
+    for handle in (*loop._ready, *timers):  # noqa: SLF001
+        if handle._context.get(current_host) is host:  # noqa: SLF001
+            handle.cancel()
+
+
 def thaw(host: simloom.Host) -> None:
     """Continue the process of a host; its timers have gone on."""
     if (handles := _held_back.pop(host, None)) is not None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final, Protocol
 
 import simloom
 
@@ -11,9 +11,10 @@ from simulation import chance, hosts
 from simulation.cluster import Cluster
 from simulation.consumed import GroupLedger
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.assigned.core import AssignedCore
+from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
+from tubemq_spark.client.consumer.callbacks import OnChange
+from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.engine import EngineCore
-from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
 from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.client.subscription import Node, Subscription
@@ -21,13 +22,15 @@ from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.offsets.loss import LossRecord, fail_on_loss
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 _LATE_S: Final = 0.2
 """How much later than its time-out a fetch may return, if its caller is patient."""
 _AT_ONCE_S: Final = 0.001
+_TAKEN_BACK_S: Final = 1.0
+"""So long after its time a batch that was not confirmed is taken back at the latest."""
 _CLOSE_S: Final = 60.0
 """How long closing takes at most, besides functions of the user."""
 SETTLED_S: Final = 150.0
@@ -80,10 +83,51 @@ class _Threads:
             task.exception()  # who called it may not wait any more
 
 
+class Way(Protocol):
+    """How consumers reach a cluster: the part of a ``Transport`` that makes them."""
+
+    def group_consumer(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        user_code: UserCode,
+        *,
+        on_loss: LossPolicy,
+        on_assigned: OnChange | None,
+        on_revoked: OnChange | None,
+    ) -> ConsumerCore:
+        """Return a new member of a group."""
+
+    def assigned_consumer(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        user_code: UserCode,
+        *,
+        node: Node | None,
+        on_loss: LossPolicy,
+        follow_resets: bool,
+    ) -> ConsumerCore:
+        """Return a new consumer of partitions that its user names."""
+
+
+def _fetches(core: ConsumerCore) -> Iterable["asyncio.Future[Any]"]:
+    """Return what brings batches to a consumer now."""
+    return core.line._fetches if isinstance(core, EngineCore) else core.fetching._calls  # noqa: SLF001
+
+
 class Habits:
     """What the members of one group do."""
 
-    def __init__(self, config: ClientConfig, subscription: Subscription, ledger: GroupLedger) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        ledger: GroupLedger,
+        way: Way | None = None,
+    ) -> None:
+        self.way = way
+        """None: they reach the cluster directly."""
         self.config = config
         self.subscription = subscription
         self.ledger = ledger
@@ -108,7 +152,7 @@ class Member:
         self.name = name
         self.habits = habits
         self.host = cluster.add_client(name)
-        self.core: EngineCore | None = None
+        self.core: ConsumerCore | None = None
         self.node = node
         self.is_gone = False
         self._cluster = cluster
@@ -122,6 +166,8 @@ class Member:
         came there, and until that was seen last."""
         self._blocked_s = 0.0
         """How long callbacks have taken."""
+        self._out: dict[str, float] = {}
+        """Contexts of batches that were handed out and not ended, and until when they may be."""
         self._old: list[str] = []
         """Contexts of batches that have ended."""
         self._threads: _Threads | None = None
@@ -137,6 +183,10 @@ class Member:
     def client_id(self) -> str:
         """The name under which servers know it."""
         return "" if self.core is None else self.core.state.client_id
+
+    def has_batches(self) -> bool:
+        """Return whether a user may have a batch that is not confirmed, and had not time enough for that."""
+        return any(self._now < until for until in self._out.values())
 
     def leave(self) -> None:
         """Make it close; ``task`` ends then."""
@@ -158,7 +208,7 @@ class Member:
             async with asyncio.TaskGroup() as group:
                 for _ in range(users):
                     group.create_task(self._use(core), name=f"user of {self.name}")
-                if isinstance(core, AssignedCore):
+                if isinstance(core, AssignedCoreBase):
                     group.create_task(self._take_share(core), name=f"share of {self.name}")
                 await self._leaving.wait()
                 if chance.happens(20):
@@ -170,7 +220,7 @@ class Member:
         await connections.close()
         self._cluster.remove_client(self.host)
 
-    async def _open(self, connections: Connections) -> EngineCore | None:
+    async def _open(self, connections: Connections) -> ConsumerCore | None:
         while not self._leaving.is_set():
             core = self._make(connections)
             try:
@@ -189,33 +239,32 @@ class Member:
                 await asyncio.sleep(chance.between(0.1, 2.0))
         return None
 
-    def _make(self, connections: Connections) -> EngineCore:
+    def _make(self, connections: Connections) -> ConsumerCore:
         habits, user_code = self.habits, self._user_code()
-        transport = DirectTransport(habits.config, connections)
+        way: Way = habits.way or DirectTransport(habits.config, connections)
         if habits.members is not None:
-            return transport.assigned_consumer(
+            return way.assigned_consumer(
                 habits.config,
                 habits.subscription,
                 user_code,
                 node=Node(habits.members, self.node),
                 on_loss=self._on_loss,
-                follow_resets=habits.follow_resets,
+                follow_resets=habits.follow_resets and habits.way is None,
             )
-        calls = habits.callbacks
-        return transport.group_consumer(
+        return way.group_consumer(
             habits.config,
             habits.subscription,
             user_code,
             on_loss=self._on_loss,
-            on_assigned=self._on_assigned if calls else None,
-            on_revoked=self._on_revoked if calls else None,
+            on_assigned=self._on_assigned if habits.callbacks else None,
+            on_revoked=self._on_revoked if habits.callbacks else None,
         )
 
     def _user_code(self) -> UserCode:
         self._threads = _Threads(self._block_s) if chance.happens(50) else None
         return self._threads or UserLoop()
 
-    async def _close(self, core: EngineCore) -> None:
+    async def _close(self, core: ConsumerCore) -> None:
         began, blocked_s = self._now, self._blocked_s
         if chance.happens(30):
             with contextlib.suppress(TimeoutError):
@@ -275,7 +324,7 @@ class Member:
 
     # Users.
 
-    async def _use(self, core: EngineCore) -> None:
+    async def _use(self, core: ConsumerCore) -> None:
         while True:
             batch = await self._fetch(core)
             if batch is None:
@@ -288,7 +337,7 @@ class Member:
             else:
                 await self._do_otherwise(core, batch)
 
-    async def _fetch(self, core: EngineCore) -> Batch | None:
+    async def _fetch(self, core: ConsumerCore) -> Batch | None:
         timeout_ms = chance.one_of((400, 3_000, -1) if self.habits.calm else (0, 0, 20, 400, 3_000, -1))
         patience_s = chance.between(0.0, 0.5) if chance.happens(30) and not self.habits.calm else None
         patient = chance.happens(50)
@@ -319,12 +368,12 @@ class Member:
         self._check_batch(core, batch)
         return batch
 
-    async def _fetch_until_it_comes(self, core: EngineCore, timeout_ms: int) -> Batch | None:
+    async def _fetch_until_it_comes(self, core: ConsumerCore, timeout_ms: int) -> Batch | None:
         """Fetch, but stop waiting at the moment in which something comes."""
         waiting = asyncio.create_task(core.fetch(timeout_ms), name=f"waiting user of {self.name}")
         try:
             await asyncio.sleep(0)
-            for fetch in core.line._fetches:  # noqa: SLF001
+            for fetch in _fetches(core):
                 fetch.add_done_callback(lambda _: waiting.cancel())
             await asyncio.wait([waiting])
         finally:
@@ -342,12 +391,15 @@ class Member:
             return
         assert not self.habits.settled, f"{error} when all is well"
         is_users = isinstance(error, DataLossError) or error.condition == "TUBEMQ_CALLBACK_FAILED"
-        assert is_users or error.condition.startswith("TUBEMQ_RPC"), repr(error)
+        is_gateways = self.habits.way is not None and error.condition == "TUBEMQ_GATEWAY_FORBIDDEN"
+        assert is_users or is_gateways or error.condition.startswith("TUBEMQ_RPC"), repr(error)
 
-    def _check_batch(self, core: EngineCore, batch: Batch) -> None:
+    def _check_batch(self, core: ConsumerCore, batch: Batch) -> None:
         partition, ledger = batch.partition, self._ledger
+        confirm_s = self.habits.config.consumer.confirm_timeout_ms / 1000
+        self._out[batch.context] = self._now + confirm_s + _TAKEN_BACK_S
         assert partition in core.state.connected, f"{partition} is not held"
-        if self.habits.callbacks and isinstance(core, GroupCore):
+        if self.habits.callbacks and self.habits.members is None:
             assert partition in self.assigned, f"{partition} was handed out before its user was told of it"
         values = ledger.note_batch(batch)
         for value in values:
@@ -358,7 +410,7 @@ class Member:
             )
         self._check_positions(core)
 
-    def _check_positions(self, core: EngineCore) -> None:
+    def _check_positions(self, core: ConsumerCore) -> None:
         for partition, position in core.positions().items():
             holder, turns = core.state.connected[partition], self._ledger.turns_back[partition]
             before = self._positions.get(partition)
@@ -372,7 +424,7 @@ class Member:
 
     async def _confirm(
         self,
-        core: EngineCore,
+        core: ConsumerCore,
         batch: Batch,
         *,
         consumed: bool = True,
@@ -400,6 +452,7 @@ class Member:
             self._check_confirm_error(error, batch, settled=settled)
             return False
         self._old.append(batch.context)
+        self._out.pop(batch.context, None)
         assert confirmed.partition == batch.partition
         if not consumed:
             return True
@@ -414,7 +467,7 @@ class Member:
         may_fail = not settled or batch.context in self._old or self._leaving.is_set()
         assert may_fail, f"{error} when all is well"
 
-    async def _do_otherwise(self, core: EngineCore, batch: Batch) -> None:
+    async def _do_otherwise(self, core: ConsumerCore, batch: Batch) -> None:
         """Treat a batch as users should not, or seldom do."""
         kind = chance.below(9)
         if kind == 0:
@@ -442,7 +495,7 @@ class Member:
             assert sum(await asyncio.gather(*both)) <= 1, "confirmed twice"
         # Otherwise it is forgotten.
 
-    async def _confirm_wrongly(self, core: EngineCore, context: str) -> bool:
+    async def _confirm_wrongly(self, core: ConsumerCore, context: str) -> bool:
         try:
             await core.confirm(context, consumed=True)
         except (ConsumeError, OptionError) as error:
@@ -450,7 +503,7 @@ class Member:
             return False
         return True
 
-    async def _do_something(self, core: EngineCore) -> None:
+    async def _do_something(self, core: ConsumerCore) -> None:
         kind = chance.below(20)
         partitions = core.state.held()
         if kind == 0:
@@ -460,13 +513,24 @@ class Member:
             self.resume()
         elif kind == 4 and self.habits.seeks and partitions:
             await self._seek(core, chance.one_of(partitions))
-        elif kind == 5 and partitions and isinstance(core, AssignedCore):
-            await core.disconnect(chance.one_of(partitions))
+        elif kind == 5 and partitions and isinstance(core, AssignedCoreBase):
+            await self._disconnect(core, chance.one_of(partitions))
         elif kind == 6:
             with contextlib.suppress(TubeMQError):
                 await core.lag(None)
 
-    async def _seek(self, core: EngineCore, partition: TopicPartition) -> None:
+    async def _disconnect(self, core: AssignedCoreBase, partition: TopicPartition) -> None:
+        try:
+            await core.disconnect(partition)
+        except TubeMQError as error:
+            simloom.reached(error.condition)
+            self._check_disconnect_error(error)
+
+    def _check_disconnect_error(self, error: TubeMQError) -> None:
+        is_closed = error.condition == "TUBEMQ_CONSUMER_CLOSED" and self._leaving.is_set()
+        assert is_closed or self.habits.way is not None, f"a partition could not be given up: {error}"
+
+    async def _seek(self, core: ConsumerCore, partition: TopicPartition) -> None:
         (log,) = (
             store
             for broker in self._cluster.brokers
@@ -497,7 +561,7 @@ class Member:
             with contextlib.suppress(ConsumeError):
                 hosts.call(self.host, self.core.resume)
 
-    async def _take_share(self, core: AssignedCore) -> None:
+    async def _take_share(self, core: AssignedCoreBase) -> None:
         """Connect to what belongs to this node, again and again."""
         while not self._leaving.is_set():
             try:

@@ -55,9 +55,13 @@ class Scene:
 
     def crash_client(self, host: simloom.Host) -> None:
         """Cut the power of a client's host for good."""
-        self._gone.update(host._live_tasks())  # noqa: SLF001
+        self.note_gone(host)
         host.crash()
         self.remove_client(host)
+
+    def note_gone(self, host: simloom.Host) -> None:
+        """Take note that the tasks of a host never end: it is about to crash."""
+        self._gone.update(host._live_tasks())  # noqa: SLF001
 
     def remove_client(self, host: simloom.Host) -> None:
         """Make troubles of a client's host end."""

@@ -137,13 +137,21 @@ class Ledger:
     """All messages of a producer."""
 
     def __init__(
-        self, cluster: Cluster, delivery_s: float, *, keep_order: bool, retry_ambiguous: bool
+        self,
+        cluster: Cluster,
+        delivery_s: float,
+        *,
+        keep_order: bool,
+        retry_ambiguous: bool,
+        knows_attempts: bool = True,
     ) -> None:
+        """Begin with none; who does not know of each attempt says at least whether one was without answer."""
         self.messages: dict[bytes, Sent] = {}
         self._cluster = cluster
         self._delivery_s = delivery_s
         self._keep_order = keep_order
         self._retry_ambiguous = retry_ambiguous
+        self._knows_attempts = knows_attempts
 
     def enter(self, message: Sent) -> Sent:
         """Take a message that is about to be sent."""
@@ -181,6 +189,8 @@ class Ledger:
             by_partition[message.partition].append(message)
         expected = [_receipt(partition, some, sums) for partition, some in sorted(by_partition.items())]
         assert list(receipts) == expected, f"{receipts} instead of {expected}"
+        if not self._knows_attempts:
+            return
         ended = self.ended
         assert statistics.stored == len(self.stored)
         assert statistics.requests == sum(message.attempts for message in ended)
@@ -222,6 +232,8 @@ class Ledger:
         if self._cannot_count(message):
             assert message.error is None or message.error.may_be_stored or not copies, (message, copies)
             return
+        if message.unanswered and not self._knows_attempts:
+            return
         assert len(copies) <= most, f"{message} is there {len(copies)} times: {copies}"
         if not self._retry_ambiguous:
             assert message.unanswered <= (message.partition is None), message
@@ -253,6 +265,9 @@ class Ledger:
             first = min(copy.entry.sent_as for copy in its)
             assert first > latest[line], f"{message} overtook another one"
             acknowledged = [copy.entry.sent_as for copy in its if copy.offset == message.offset]
+            if message.unanswered and not self._knows_attempts:
+                # Those behind it were sent again too, and may have been stored before that.
+                acknowledged.append(first)
             latest[line] = max(latest[line], min(acknowledged))
 
     def _copies(self) -> dict[bytes, list[Copy]]:

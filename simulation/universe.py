@@ -14,6 +14,7 @@ import simloom
 from simloom import _loop, _net
 
 from simulation import hosts
+from simulation.gateways import one_world
 from simulation.scenarios import SCENARIOS
 from simulation.sockets import SocketTransport
 from tubemq_spark.client.master import identity, session
@@ -41,6 +42,7 @@ def run(scenario: str, seed: int) -> simloom.RunResult:
         mock.patch.object(_net, "SimTransport", SocketTransport),
         mock.patch.object(_loop.SimLoop, "_detect_livelock", _detect_livelock),
         mock.patch.object(asyncio.Handle, "_run", hosts.run_unless_frozen),
+        one_world(),
     ):
         try:
             return simloom.run(_main(scenario), seed=seed, raise_on_error=False, **_SETTINGS)

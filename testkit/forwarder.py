@@ -128,7 +128,7 @@ class Forwarder:
         self._flowing.set()
 
     def _reserve_port(self) -> None:
-        """Hold the port without listening: connections are refused, and no other socket gets it."""
+        """Keep the port without listening: connections are refused, and no other socket gets it."""
         reserved = self._reserved.enter_context(socket.socket())
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", self._port))

@@ -101,8 +101,8 @@ names in the client's certificate; without a certificate, its host.
 | `streams` | calls of one connection | waits at the client |
 | `calls` | calls in all, those that wait included | is refused |
 | `fetches` | fetches that wait, and consume streams | is refused |
-| `reads` | ranges that are read | waits for a thread |
-| `waiting_calls` | calls that wait for a thread | is refused |
+| `reads` | ranges that are read | waits until others have ended |
+| `waiting_calls` | calls that wait until others have ended | is refused |
 | `publishes` | producers, one for all sessions of equal settings | is refused, unless an idle one can be closed |
 | `total_bytes` | bytes of messages of all clients, until brokers have stored them or clients have read them | waits; a publish stream is not read any further |
 | `session_bytes` | those of one session | the same |
@@ -115,8 +115,15 @@ names in the client's certificate; without a certificate, its host.
   at most. The last eighth of it is for clients that use less than half.
 - A client that does not read what is ready for it, or has sent only a part of a batch, loses its place after
   `stall_ms` if others wait.
+- Questions to masters and brokers are asked at the same time up to one eighth of `reads` and `publishes`
+  together, eight at least, and those that go over HTTP four at a time. What is more waits as a range does. A
+  question ends with its call.
+- Publish streams read as many messages of `max_message_bytes` at a time as fit into `total_bytes`, those of one
+  session as many as fit into three quarters of its `session_bytes`, but 64 and 12 at least. While others wait to
+  read, a stream with nothing to answer ends after a second, as at a gateway that is busy; its client opens
+  another one with its next batch.
 - `CloseSession`, `Commit` and `DetachPartitions` are never refused for a limit. Heartbeats and the end of a
-  consumer need no thread.
+  consumer wait for nothing.
 - Timeouts that clients set are cut to `longest_wait_ms`. A batch has 32 MiB at most, and not more than
   `session_bytes`.
 
@@ -126,7 +133,7 @@ names in the client's certificate; without a certificate, its host.
 |---|---|
 | gateways | Two at least. Each must carry the whole load while another one is away |
 | cores | A process uses little more than one. On larger hosts start one process per core with `reuse_port` and the same `listen`: the system distributes connections over them |
-| threads | One per range that is read, up to `reads`; one per eight of `reads` and `publishes` for short calls; four for administration. Consumers and producers have none: ten thousand need about fifty threads in all |
+| threads | About ten, most of them of gRPC, however many clients there are. Questions over HTTP and batches of more than 16,384 rows or 4 MiB need some for a moment |
 | memory | Twice `total_bytes`, and half a GiB for the process. A session takes about 3 KB |
 | sockets | One per Python process of Spark, one per consumer without Spark, one per broker for all reading, and one per broker for each producer. Raise the limit of open files (`LimitNOFILE`) accordingly |
 | network | Each byte comes in once and goes out once |

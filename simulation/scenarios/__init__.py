@@ -7,6 +7,7 @@ import simloom
 
 from simulation.scenarios.connections import connections
 from simulation.scenarios.consumers import consumers
+from simulation.scenarios.gateways import gateways
 from simulation.scenarios.masters import masters
 from simulation.scenarios.one_bad_broker import one_bad_broker
 from simulation.scenarios.producers import producers
@@ -16,6 +17,7 @@ from simulation.scenarios.reader import reader
 SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
     "connections": connections,
     "consumers": consumers,
+    "gateways": gateways,
     "masters": masters,
     "one_bad_broker": one_bad_broker,
     "producers": producers,
@@ -23,5 +25,5 @@ SCENARIOS: Final[dict[str, Callable[[simloom.World], Awaitable[None]]]] = {
     "reader": reader,
 }
 
-COSTLY: Final = {"consumers": 5, "one_bad_broker": 10}
+COSTLY: Final = {"consumers": 5, "gateways": 10, "one_bad_broker": 10}
 """Scenarios of which a run of all takes so many times fewer universes, since each costs more."""

@@ -24,7 +24,7 @@ Laws:
 import asyncio
 import contextlib
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import simloom
 
@@ -43,11 +43,10 @@ from simulation.cluster_troubles import (
 )
 from simulation.consumed import GroupLedger, watch
 from simulation.faults import LOST, WRONG, carry_out_late
-from simulation.members import SETTLED_S, Habits, Member
+from simulation.members import SETTLED_S, Habits, Member, Way
 from simulation.scene import Scene
 from testkit.broker_model import Held
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.model import TopicPartition
@@ -69,20 +68,23 @@ _FREEZES_S: Final = (0.5, 5.0, 45.0)
 
 async def consumers(world: simloom.World) -> None:
     """Run the scenario."""
-    await _Consuming(world).run()
+    await Consuming(world).run()
 
 
 class _Group:
     """A group, and its members."""
 
-    def __init__(self, cluster: Cluster, name: str, *, most: int) -> None:
+    def __init__(self, cluster: Cluster, name: str, *, most: int, way: Way | None = None) -> None:
         types = frozenset(chance.one_of(((), (), ("a",), ("a", "b"))))
-        rollback, by_master = chance.happens(75), most > _USUAL_MEMBERS or chance.happens(65)
+        # Through a gateway, what it has handed out and no user has seen would count as consumed.
+        rollback, by_master = (
+            way is not None or chance.happens(75),
+            most > _USUAL_MEMBERS or chance.happens(65),
+        )
         self.name = name
         locally, rest_ms = chance.happens(25), chance.one_of((400, 2_000, 4_000))
         self.rest_s = rest_ms / 1000
         """How long a partition rests at most."""
-        self.soon_s = _SOON_S + self.rest_s
         self.heartbeat_s = chance.one_of((2, 5, 9))
         self.ledger = GroupLedger(
             cluster, name, types, rollback=rollback, locally=locally, by_master=by_master
@@ -113,9 +115,14 @@ class _Group:
         subscription = Subscription.of(
             cluster.directory.topics, dict.fromkeys(cluster.directory.topics, types)
         )
-        self.habits = Habits(config, subscription, self.ledger)
+        self.habits = Habits(config, subscription, self.ledger, way)
         if not by_master:
             self.habits.members = self.most
+
+    @property
+    def soon_s(self) -> float:
+        """In so long a message comes when all is well."""
+        return _SOON_S + self.rest_s
 
     @property
     def by_master(self) -> bool:
@@ -154,21 +161,27 @@ class _Group:
             await member.task
 
 
-class _Consuming:
+class Consuming:
+    """Groups, and what goes on around them."""
+
+    hears_s = 0.0
+    """After so long at most a member hears what has become of its partitions."""
+
     def __init__(self, world: simloom.World) -> None:
         self.is_storm = chance.happens(5)
-        self.cluster = cluster = Cluster(
+        self.cluster = cluster = self.make_cluster(
             world,
             brokers=3,
             stores=1 + chance.happens(20),
             partitions=3 if self.is_storm else chance.one_of((1, 1, 2)),
             topics=_TOPICS[: 1 + chance.happens(15)],
         )
-        cluster.clients = []
         self._world = world
         most = _MOST_MEMBERS if self.is_storm else 1 + chance.below(_USUAL_MEMBERS)
         count = 1 if self.is_storm else chance.one_of((1, 1, 2))
-        self.groups = [_Group(cluster, f"group{number}", most=most) for number in range(count)]
+        self.groups = [
+            _Group(cluster, f"group{number}", most=most, way=self.way()) for number in range(count)
+        ]
         self._serial = 0
         self._period_s = chance.one_of((0.1, 0.5, 2.0))
         self._keeps_order = chance.happens(70)
@@ -178,11 +191,28 @@ class _Consuming:
             broker.server.drops_late = self._keeps_order
         watch(cluster, [group.ledger for group in self.groups])
 
+    def make_cluster(self, world: simloom.World, **shape: Any) -> Cluster:  # noqa: ANN401 (those of Cluster)
+        """Return the cluster."""
+        cluster = Cluster(world, **shape)
+        cluster.clients = []
+        return cluster
+
+    def way(self) -> Way | None:
+        """Return how consumers reach it; None: directly."""
+        return None
+
+    async def check_more(self) -> None:
+        """Assert what holds besides when all is well."""
+
+    def kinds(self) -> list[troubles.Trouble[Any]]:
+        """Return the troubles that there are besides."""
+        return []
+
     async def run(self) -> None:
         """Run the scenario."""
         cluster = self.cluster
         for _ in range(chance.below(40)):
-            self._store()
+            self.store()
         await asyncio.sleep(0.1)
         for group in self.groups:
             for _ in range(1 if chance.happens(50) else group.most):
@@ -200,6 +230,7 @@ class _Consuming:
             return
         await self._settle()
         await self._all_well()
+        await self.check_more()
         await self._beside_a_frozen_broker()
         await self._end(well=True)
 
@@ -220,6 +251,7 @@ class _Consuming:
             restart_broker,
             freeze_client,
         ]
+        kinds += self.kinds()
         if not any(group.by_master for group in self.groups):
             kinds.append(move_broker)  # a master does not tell members that a broker has another address
         if chance.happens(30):
@@ -251,9 +283,9 @@ class _Consuming:
     async def _produce(self) -> None:
         while True:
             await asyncio.sleep(chance.between(0.0, self._period_s))
-            self._store()
+            self.store()
 
-    def _store(self, broker: Broker | None = None) -> tuple[TopicPartition, bytes]:
+    def store(self, broker: Broker | None = None) -> tuple[TopicPartition, bytes]:
         """Store a message somewhere."""
         broker = broker or chance.one_of(self.cluster.brokers)
         places = [
@@ -314,13 +346,17 @@ class _Consuming:
                 group.join()
                 if len(group.open) > 1 and chance.happens(50):
                     chance.one_of(group.open).leave()
+        await self.check_balanced()
+
+    async def check_balanced(self) -> None:
+        """Wait for members that come or go; check that partitions are shared and new messages come soon."""
         await asyncio.sleep(_ROUNDS_S)
         await self._fetch_nothing_for_a_lease()
         if chance.happens(30):
             await self._take_a_partition(chance.one_of(self.groups))
         for _ in range(2):
             for _ in range(5):
-                self._store()
+                self.store()
             await asyncio.sleep(max(group.soon_s for group in self.groups))
             for group in self.groups:
                 group.look()
@@ -340,7 +376,7 @@ class _Consuming:
             member.resume()
 
     async def _take_a_partition(self, group: _Group) -> None:
-        """Let another consumer take a partition for a while, as one does that was believed to be gone."""
+        """Take a partition by another consumer for a while, as one does that was believed to be gone."""
         group.habits.settled = False
         partition = chance.one_of(group.ledger.partitions())
         holding = self.cluster.brokers[partition.broker_id - 1].model.holdings[
@@ -352,7 +388,8 @@ class _Consuming:
                 member.pause()
         holding.owner, holding.timed_out, holding.in_flight = "another consumer", False, 0
         holding.renewed_at = self._world.time
-        await asyncio.sleep(_SOON_S + group.heartbeat_s if only_heartbeats else group.soon_s)
+        soon_s = _SOON_S + group.heartbeat_s if only_heartbeats else group.soon_s
+        await asyncio.sleep(soon_s + self.hears_s)
         for member in group.open:
             assert member.core is None or partition not in member.core.state.connected, (
                 f"{member.name} keeps {partition}, which another consumer has"
@@ -363,13 +400,7 @@ class _Consuming:
         await self._until_settled()
 
     def _is_settled(self, group: _Group) -> bool:
-        states = [member.core.state for member in group.open if member.core is not None]
-        in_use = any(
-            state.cache.state(partition) is PartitionState.IN_USE
-            for state in states
-            for partition in state.connected
-        )
-        if in_use or group.ledger.missing():
+        if any(member.has_batches() for member in group.open) or group.ledger.missing():
             return False
         try:
             self._check_holders(group)
@@ -409,7 +440,7 @@ class _Consuming:
         frozen.server.freeze()
         await asyncio.sleep(chance.between(0.0, 3.0))
         for _ in range(2):
-            stored = [self._store(broker) for broker in (*good, *good)]
+            stored = [self.store(broker) for broker in (*good, *good)]
             await asyncio.sleep(max(group.rest_s for group in self.groups) + _BESIDE_S)
             for group in self.groups:
                 group.look()
@@ -451,7 +482,7 @@ class _Consuming:
 
 
 async def _do_nothing() -> None:
-    """Let all be as it is."""
+    """Change nothing."""
 
 
 async def freeze_client(scene: Scene) -> None:

@@ -16,8 +16,8 @@ was not asked, whatever callbacks do; ``close`` says how many messages were aban
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import simloom
 
@@ -37,11 +37,14 @@ from simulation.sockets import limit_sockets
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
+from tubemq_spark.client.producer.pipeline import Pipeline
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
+
+AnyCluster = TypeVar("AnyCluster", bound=Cluster)
 
 _TOPICS: Final = ("demo", "more")
 _SENDERS: Final = 3
@@ -59,16 +62,27 @@ _TYPES: Final = (None, "a", "b")
 
 async def producers(world: simloom.World) -> None:
     """Run the scenario."""
+    await produce(world, Cluster, Producing)
+
+
+async def produce(
+    world: simloom.World,
+    make_cluster: Callable[..., AnyCluster],
+    make: "Callable[[AnyCluster], Producing]",
+    more: Sequence[troubles.Trouble[Any]] = (),
+    socket_bytes: Sequence[int] = (300, 2_000),
+) -> None:
+    """Send and check, in a cluster that a function makes, with a producer that another one makes."""
     if chance.happens(70):
-        limit_sockets(world, chance.one_of((300, 2_000)))
-    cluster = Cluster(
+        limit_sockets(world, chance.one_of(socket_bytes))
+    cluster = make_cluster(
         world,
         stores=chance.one_of((1, 1, 2)),
         partitions=chance.one_of((1, 2, 3)),
         topics=_TOPICS,
     )
     await asyncio.sleep(0.1)
-    producing = _Producing(cluster)
+    producing = make(cluster)
     senders = chance.one_of((1, _SENDERS, _SENDERS))
     tasks = [asyncio.create_task(producing.send_on(number)) for number in range(senders)]
     tasks.append(asyncio.create_task(producing.flush_on()))
@@ -80,6 +94,7 @@ async def producers(world: simloom.World) -> None:
         *OF_BROKERS_THAT_STORE,
         *OF_MASTERS,
         change_token,
+        *more,
     ]
     if chance.happens(30):
         kinds += [refuse_messages_for_good, refuse_sessions]
@@ -90,6 +105,7 @@ async def producers(world: simloom.World) -> None:
     else:
         await producing.end(tasks)
         await _all_well(producing)
+        await producing.check_more()
         await _closed_broker(producing)
         await producing.close([])
     await producing.connections.close()
@@ -99,7 +115,7 @@ async def producers(world: simloom.World) -> None:
     producing.ledger.check()
 
 
-async def _all_well(producing: "_Producing") -> None:
+async def _all_well(producing: "Producing") -> None:
     """Send when nothing goes wrong."""
     await asyncio.sleep(_CALM_S)
     config = producing.config
@@ -120,13 +136,16 @@ async def _all_well(producing: "_Producing") -> None:
             assert message.partition == partitioner(listed).by_key(message.key).partition, message
 
 
-async def _closed_broker(producing: "_Producing") -> None:
+async def _closed_broker(producing: "Producing") -> None:
     """Close a broker to producers: messages for it wait, and nothing is sent to it."""
     cluster = producing.cluster
     broker = chance.one_of(cluster.brokers)
     config = producing.config
     # In a small window a long message that waits leaves no room for others.
     if config.delivery_timeout_ms < 30_000 or config.max_in_flight_bytes < 3_000:
+        return
+    # A window of batches holds what waits, too.
+    if not producing.knows_attempts and config.max_in_flight < 16:
         return
     if not producing.named_before(broker):
         return
@@ -151,8 +170,13 @@ def _messages_to(broker: Broker) -> list[tuple[float, str, int]]:
     return [(at, request.topicName, request.partitionId) for at, request in requests]
 
 
-class _Producing:
+class Producing:
     """A producer, and those who send with it."""
+
+    knows_attempts = True
+    """Whether outcomes tell of each attempt to store a message."""
+    grace_s = 0.0
+    """How much later than its time-out a message may have its outcome."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -172,28 +196,36 @@ class _Producing:
             partitioner=chance.one_of(tuple(BuiltInPartitioner)),
             checksums=chance.happens(50),
         ).validate()
-        self.pipeline = BrokerPipeline(
-            self.config,
-            self.connections,
-            detailed=chance.happens(50),
-            run_user_code=lambda code: asyncio.get_running_loop().call_soon(code),
-            look_up=cluster.look_up,
-        )
+        self.pipeline = self.make_pipeline()
         self.singly = SingleMessages(cluster.world, self.pipeline) if chance.happens(40) else None
         """What sends instead of batches."""
         # A message may wait as long for those in the window before it.
-        self._flush_s = delivery_s + LATEST_S * (1 if self.singly is None else 2)
+        self._flush_s = delivery_s + self.grace_s + LATEST_S * (1 if self.singly is None else 2)
         self.ledger = Ledger(
             cluster,
             self._flush_s,
             keep_order=self.config.keep_order,
             retry_ambiguous=self.config.retry_ambiguous,
+            knows_attempts=self.knows_attempts,
         )
         self.tries = 0
         self._longest_pause_s = chance.one_of((3.0, 3.0, 12.0))
         self._stopping = False
         self._cut: list[Told] = []
         """Batches of which it is not known how many messages were accepted."""
+
+    async def check_more(self) -> None:
+        """Assert what holds besides when all is well."""
+
+    def make_pipeline(self) -> Pipeline:
+        """Return the way of the messages."""
+        return BrokerPipeline(
+            self.config,
+            self.connections,
+            detailed=chance.happens(50),
+            run_user_code=lambda code: asyncio.get_running_loop().call_soon(code),
+            look_up=self.cluster.look_up,
+        )
 
     async def send_on(self, sender: int) -> None:
         """Send batches until this is to end."""

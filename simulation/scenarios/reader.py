@@ -7,7 +7,8 @@ is ended early gives its lease back at once; one whose broker is frozen says so 
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Final
 
 import simloom
 
@@ -32,16 +33,25 @@ _LONGEST_REST_S: Final = 40.0
 async def reader(world: simloom.World) -> None:
     """Run the scenario."""
     cluster = Cluster(world, brokers=1, partitions=chance.one_of((1, 1, 3)))
+    connections = Connections(look_up=cluster.look_up)
+    await read(cluster, lambda **more: Reading(cluster, connections, **more))
+    await connections.close()
+    await cluster.nothing_is_left()
+
+
+async def read(
+    cluster: Cluster, make: "Callable[..., Reading]", more: Sequence[troubles.Trouble[Any]] = ()
+) -> None:
+    """Read ranges of the only broker, with readers that a function makes."""
     broker = cluster.brokers[0]
     broker.flaws_percent = chance.one_of((0, 0, 10))
     broker.append(0, 20 + chance.below(40))
     broker.flush()
     broker.append(0, chance.below(40))
     await asyncio.sleep(0.1)
-    connections = Connections(look_up=cluster.look_up)
-    readings = [_Reading(cluster, connections) for _ in range(_READERS)]
+    readings = [make() for _ in range(_READERS)]
     tasks = [asyncio.create_task(reading.run()) for reading in readings]
-    kinds = [*troubles.OF_ANY_SERVER, *OF_BROKERS, *OF_MASTERS, change_token]
+    kinds = [*troubles.OF_ANY_SERVER, *OF_BROKERS, *OF_MASTERS, change_token, *more]
     if chance.happens(20):
         kinds.append(refuse_reading(FATAL_CODES))
     async with troubles.inflict(cluster, kinds):
@@ -53,15 +63,13 @@ async def reader(world: simloom.World) -> None:
             await task
     for reading in readings:
         reading.check(broker)
-    await _end_early(cluster, connections)
-    await _freeze(cluster, connections)
-    await connections.close()
-    await cluster.nothing_is_left()
+    await _end_early(cluster, make)
+    await _freeze(cluster, make)
 
 
-async def _freeze(cluster: Cluster, connections: Connections) -> None:
+async def _freeze(cluster: Cluster, make: "Callable[..., Reading]") -> None:
     """Freeze the broker for good."""
-    reading = _Reading(cluster, connections, fetch_timeout_s=15.0)
+    reading = make(fetch_timeout_s=15.0)
     reading.rests = False
     task = asyncio.create_task(reading.run())
     await asyncio.sleep(chance.between(0.0, 0.3))
@@ -76,24 +84,30 @@ async def _freeze(cluster: Cluster, connections: Connections) -> None:
         )
 
 
-async def _end_early(cluster: Cluster, connections: Connections) -> None:
+async def _end_early(cluster: Cluster, make: "Callable[..., Reading]") -> None:
     """End readers at any moment; each gives its lease back at once."""
     model = cluster.brokers[0].model
     for _ in range(3):
         await cluster.world.until(lambda: not model.live_leases(cluster.world.time), timeout=31.0)
-        task = asyncio.create_task(_Reading(cluster, connections).run())
+        reading = make()
+        task = asyncio.create_task(reading.run())
         await asyncio.sleep(chance.between(0.0, 0.5))
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(reading.ends_s)
         assert not model.live_leases(cluster.world.time), "a reader that was ended early holds its lease"
 
 
-class _Reading:
+class Reading:
     """One reader of a range, and what it has read."""
 
-    def __init__(self, cluster: Cluster, connections: Connections, fetch_timeout_s: float = 600.0) -> None:
+    ends_s = 0.1
+    """How long it takes at most to give a lease back when all is well."""
+
+    def __init__(
+        self, cluster: Cluster, connections: Connections | None, fetch_timeout_s: float = 600.0
+    ) -> None:
         self.rests = True
         """Whether its user takes some time now and then."""
         self.error: TubeMQError | None = None
@@ -106,7 +120,7 @@ class _Reading:
         self._own_store = broker.model.partitions == 1 and chance.happens(80)
         self._cluster = cluster
         self._connections = connections
-        self._config = ClientConfig(
+        self.config = ClientConfig(
             cluster.master_addresses,
             "etl",
             rpc_timeout_ms=2_000,
@@ -125,12 +139,7 @@ class _Reading:
         """Read the range; note an error."""
         offsets = OffsetRange(self._partition, self._first * INDEX_ENTRY_BYTES, self._end * INDEX_ENTRY_BYTES)
         route = Route(self._cluster.brokers[0].server.endpoint, self._cluster.directory.token)
-        items = read_range(
-            self._config,
-            self._connections,
-            RangeRequest(offsets, route, self._own_store),
-            private=chance.happens(50),
-        )
+        items = self.items(RangeRequest(offsets, route, self._own_store))
         try:
             async with contextlib.aclosing(items):
                 async for item in items:
@@ -140,6 +149,11 @@ class _Reading:
         except TubeMQError as error:
             simloom.reached(error.condition)
             self.error = error
+
+    def items(self, request: RangeRequest) -> AsyncGenerator[FetchedBatch | LossRecord, None]:
+        """Return what yields the records of a range, and losses."""
+        assert self._connections is not None
+        return read_range(self.config, self._connections, request, private=chance.happens(50))
 
     def check(self, broker: Broker) -> None:
         """Assert that what was read, and what was reported as lost, is the range, or its beginning."""

@@ -1,5 +1,6 @@
 """The service as any gRPC client sees it: each call is answered, and a refusal says why."""
 
+import asyncio
 import contextlib
 import itertools
 import logging
@@ -395,9 +396,9 @@ def test_a_port_that_is_taken_is_refused(server, served):
 def test_no_connection_upstream_is_left_by_a_gateway_that_stops_or_cannot_start(server, served, monkeypatch):
     contact, connections = Upstream.contact, []
 
-    def contacting(upstream):
-        failure = contact(upstream)
-        connections.extend(upstream._of_threads.shared())
+    async def contacting(upstream):
+        failure = await contact(upstream)
+        connections.extend(upstream._connections.shared())
         return failure
 
     monkeypatch.setattr(Upstream, "contact", contacting)
@@ -409,10 +410,10 @@ def test_no_connection_upstream_is_left_by_a_gateway_that_stops_or_cannot_start(
             client.open()
             wanted = pb.AttachPartitionsRequest.Wanted(partition=place(1))
             client("AttachPartitions", topics=["demo"], partitions=[wanted])
-        of_consumers = running.server._upstream._connections.shared()
+        of_both = running.server._upstream._connections.shared()
     assert len(connections) == 2
-    assert len(of_consumers) == 2, "to a master and a broker"
-    assert all(connection.closed for connection in [*connections, *of_consumers])
+    assert len(of_both) == 2, "to a master and a broker"
+    assert all(connection.closed for connection in [*connections, *of_both])
 
 
 def test_a_gateway_whose_metrics_port_is_taken_leaves_its_own_port(server):
@@ -517,23 +518,24 @@ def test_a_gateway_that_stops_gives_the_partitions_of_its_sessions_up(server):
         assert taken.WhichOneof("result") == "offset", taken.error.text
 
 
-def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server, monkeypatch):
+def test_heartbeats_are_answered_while_other_calls_use_up_their_places(server, monkeypatch):
     """So are ranges; and a question that comes too late is told when to try again."""
     gate, asked = threading.Event(), threading.Semaphore(0)
 
-    def hang(_):
+    async def hang(_):
         asked.release()
-        gate.wait(20)
+        while not gate.is_set():
+            await asyncio.sleep(0.01)
         return ()
 
     limits = {"publishes": 1, "reads": 1, "queue_ms": 50, "waiting_calls": 1}
     with gateway(server, **limits) as running, PlainClient(running.address) as client:
         client.open()
         (session,) = running.server._sessions
-        monkeypatch.setattr(type(session.access.cluster), "topics", hang)
+        monkeypatch.setattr(type(session.access.administration), "topics", hang)
         # A client leaves the last eighth to others.
-        method, threads = client.method("ListTopics"), running.server._admission.questions.room.limit - 1
-        calls = [method.future(client.request("ListTopics"), timeout=30) for _ in range(threads)]
+        method, places = client.method("ListTopics"), running.server._admission.questions.quota.limit - 1
+        calls = [method.future(client.request("ListTopics"), timeout=30) for _ in range(places)]
         assert all(asked.acquire(timeout=10) for _ in calls)
         refusal = refused(client, "QueryRoute", topics=["demo"])
         assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
@@ -542,7 +544,7 @@ def test_heartbeats_are_answered_while_other_calls_use_up_their_threads(server, 
         place = pb.Partition(topic="demo", broker_id=1, partition_id=0)
         assert client("ReadRange", partition=place, start=0, end=28, own_store=True)
         gate.set()
-        assert [call.result(10).topics for call in calls] == [[]] * threads
+        assert [call.result(10).topics for call in calls] == [[]] * places
 
 
 def test_looking_for_silent_sessions_goes_on_after_a_mistake(server, monkeypatch, caplog):
@@ -566,7 +568,7 @@ def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(served, client, mo
     """A time-out inside is one too, and not the end of the call's time."""
 
     def raising(mistake):
-        def topics(_):
+        async def topics(_):
             raise mistake
 
         return topics
@@ -574,7 +576,7 @@ def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(served, client, mo
     client.open()
     (session,) = served.server._sessions
     for mistake in (ZeroDivisionError(), TimeoutError()):
-        monkeypatch.setattr(type(session.access.cluster), "topics", raising(mistake))
+        monkeypatch.setattr(type(session.access.administration), "topics", raising(mistake))
         refusal = refused(client, "ListTopics")
         assert (refusal.status, refusal.condition) == ("INTERNAL", "TUBEMQ_GATEWAY_FAILED")
         assert any(one.exc_info and one.exc_info[0] is type(mistake) for one in caplog.records)

@@ -129,13 +129,13 @@ def test_limits_that_touch_each_other_fit():
 
 def test_what_follows_from_settings():
     usual = load_settings(flags=MASTERS)
-    assert (usual.question_threads, usual.max_batch_bytes) == (64, 32 << 20)
+    assert (usual.questions, usual.max_batch_bytes) == (64, 32 << 20)
     assert usual.most["max_in_flight"] == 100_000
     assert usual.most["max_in_flight_bytes"] == 64 << 20
     assert usual.most["register_attempts"] == 100
     assert usual.most["fetch_timeout_ms"] == 600_000
     small = load_settings(flags={**MASTERS, "reads": "1", "publishes": "1", "session_bytes": "5242880"})
-    assert (small.question_threads, small.max_batch_bytes) == (8, 5 << 20)
+    assert (small.questions, small.max_batch_bytes) == (8, 5 << 20)
     assert load_settings(flags={**MASTERS, "session_bytes": "65536"}).max_batch_bytes == 4 << 20
 
 

@@ -28,7 +28,7 @@ from tubemq_spark.gateway.operate.overview import report
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net import loop
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 
 STOPPED: Final = 0
 CANNOT_LISTEN: Final = 3
@@ -205,7 +205,7 @@ class LimitedHandler(logging.Handler):
     handler is closed.
     """
 
-    def __init__(self, target: logging.Handler, clock: Clock = time.monotonic) -> None:
+    def __init__(self, target: logging.Handler, clock: Clock = monotonic) -> None:
         super().__init__()
         self._target = target
         self._clock = clock

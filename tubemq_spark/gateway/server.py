@@ -14,49 +14,35 @@ says SERVING; so no call comes before the gateway can serve it. It ends from the
 
 import asyncio
 import contextlib
-import datetime
 import logging
 import random
 import resource
-import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, Final
-
-import grpc
-import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol
 
 from tubemq_spark import __version__
-from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.admission import Admission
-from tubemq_spark.gateway.data.consuming import Consuming
-from tubemq_spark.gateway.data.fetching import Arrivals
-from tubemq_spark.gateway.data.publishing import Pipelines, Publishing
+from tubemq_spark.gateway.data.consuming import ConsumeService
+from tubemq_spark.gateway.data.fetching import EndOfLogWaiters
+from tubemq_spark.gateway.data.pipelines import Pipelines
+from tubemq_spark.gateway.data.publishing import Publishing
 from tubemq_spark.gateway.data.reading import Ranges
+from tubemq_spark.gateway.listener import GrpcListener
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.operate.overview import Observer
 from tubemq_spark.gateway.operate.web import WebServer
 from tubemq_spark.gateway.query.control import Control, Operations
 from tubemq_spark.gateway.query.groups import Members, Topics
-from tubemq_spark.gateway.session.calls import Calls, Handler, Hook
+from tubemq_spark.gateway.session.calls import Calls, Handler, Hook, Servicer
 from tubemq_spark.gateway.session.events import Events
 from tubemq_spark.gateway.session.sessions import LOST, REMOVED, Sessions
-from tubemq_spark.gateway.session.upstream import Access, Discovery, RouteRefresh, Upstream
+from tubemq_spark.gateway.session.upstream import Discovery, RouteRefresh, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import in_thread
-from tubemq_spark.net.tls import ServerTls
-from tubemq_spark.protocol.gateway.methods import SERVICE
 
 logger = logging.getLogger("tubemq_spark.gateway")
 
-_UNREAD_BYTES: Final = 64 << 10
-_CLIENT_KEEPALIVE_MS: Final = 5_000
-"""How often a client may ping."""
-_PENDING_CALLS: Final = 20_000
-"""gRPC cancels a burst of calls above its own limit; ours answer with a reason."""
 _LOOK_S: Final = 0.05
 _QUESTIONS_S: Final = 1.0
 """How long questions that are under way may take when the gateway stops."""
@@ -66,51 +52,85 @@ LIMITS: Final = ("sessions", "reads", "publishes", "fetches", "waiting_calls", "
 """The settings that metrics show beside what there is."""
 
 
+class Listener(Protocol):
+    """Takes calls off a wire, and tells clients whether the gateway serves."""
+
+    wire: str
+    """What it is, for the log."""
+
+    @property
+    def certificate_expires_at(self) -> float:
+        """When the certificate for clients expires, in seconds since 1970; 0: there is none."""
+
+    def bind(self, servicers: Mapping[str, Servicer]) -> str:
+        """Take the address, where calls wait until ``start``; return it.
+
+        Args:
+            servicers: what carries out the calls of a method, by its name.
+
+        Raises:
+            TubeMQConnectionError: nothing can listen there.
+        """
+
+    async def start(self) -> None:
+        """Serve calls, and say so."""
+
+    async def drain(self) -> None:
+        """Say that the gateway is about to stop; calls are served all the same."""
+
+    async def stop(self) -> None:
+        """End the calls that are left, and take no more."""
+
+
 class GatewayServer:
     """A gateway in the running event loop."""
 
-    def __init__(self, settings: GatewaySettings, hooks: Iterable[Hook] = ()) -> None:
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        hooks: Iterable[Hook] = (),
+        listener: Callable[[GatewaySettings], Listener] = GrpcListener,
+    ) -> None:
         """Create all parts; ``start`` listens.
 
         Args:
             settings: how it runs.
             hooks: called with each call.
+            listener: makes what takes calls off the wire.
 
         Raises:
             OptionError: a package or a file is missing.
         """
         self._settings = settings
         self.metrics = Metrics()
-        self._upstream = Upstream(settings)
         self._admission = admission = Admission(settings)
-        self._sessions = sessions = Sessions(settings, room=admission.sessions)
+        self._upstream = Upstream(settings, admission)
+        self._sessions = sessions = Sessions(settings, quota=admission.sessions)
         sessions.on_end.append(lambda session: self.metrics.session_ended(session.end))
         self._calls = calls = Calls(settings, sessions, admission, self.metrics)
         calls.hooks.extend(hooks)
         calls.guard.on_failure = self.metrics.policy_failed
         questions = admission.questions
-        self._route_refresh = RouteRefresh(questions.run)
+        self._route_refresh = RouteRefresh()
         self._events = Events(settings, sessions, calls)
-        self._upstream.on_route_change = lambda *change: self._events.from_thread(
-            lambda: self._route_changed(*change)
-        )
-        self._arrivals = Arrivals()
+        self._upstream.on_route_change = self._events.route_changed
+        self._waiters = EndOfLogWaiters()
         self._ranges = Ranges(settings, admission, self.metrics, calls)
         self._pipelines = Pipelines(settings, admission.publishes)
         self._publishing = Publishing(
-            settings, self._pipelines, admission, self.metrics, calls, self._arrivals
+            settings, self._pipelines, admission, self.metrics, calls, self._waiters
         )
         self._members = Members(settings, admission.administration)
         self._discovery = Discovery(settings, admission.administration)
         self._topics = Topics(settings, admission.administration)
-        self._consuming = Consuming(
+        self._consuming = ConsumeService(
             settings,
             sessions,
             self._upstream,
             self.metrics,
             calls,
             self._events,
-            self._arrivals,
+            self._waiters,
             self._members.admit,
         )
         self._control = Control(
@@ -125,9 +145,8 @@ class GatewayServer:
         self.observer = Observer(settings, sessions, self._upstream, self.metrics)
         """What the gateway is doing."""
         self._web: WebServer | None = None
-        self._certificates: Certificates | None = None
-        self._health = health.aio.HealthServicer()
-        self._server: Any = None
+        self._listener = listener(settings)
+        self._is_bound = False
         self._periodic = Periodic()
         self._hurried = False
         self.left = 0
@@ -158,7 +177,7 @@ class GatewayServer:
             lambda: int(self._calls.draining),
             on_page=False,
         )
-        watch("waiting_calls", "Calls that wait for a thread", lambda: admission.waiting)
+        watch("waiting_calls", "Calls that wait until others have ended", lambda: admission.waiting)
         watch("endings", "What clients have left behind and is being closed", self._endings)
         watch(
             "upstream_connections",
@@ -168,7 +187,7 @@ class GatewayServer:
         watch(
             "certificate_expires_seconds",
             "When the certificate for clients expires, in seconds since 1970 (0: no TLS)",
-            lambda: self._certificates.expires_at if self._certificates else 0,
+            lambda: self._listener.certificate_expires_at,
             on_page=False,
         )
         for name in LIMITS:
@@ -189,8 +208,8 @@ class GatewayServer:
             await self._begin()
         except BaseException:
             await self.observer.end()
-            if self._server is not None:
-                await self._server.stop(0)
+            if self._is_bound:
+                await self._listener.stop()
             await self._upstream.close()
             raise
 
@@ -198,21 +217,15 @@ class GatewayServer:
         await self._discovery.refresh()
         await self._contact()
         self._look_at_open_files()
-        self._events.start()
-        self._server = server = grpc.aio.server(options=self._options())
         handlers = self._handlers()
         self._control.capabilities = self._operations.capabilities = tuple(sorted(handlers))
-        server.add_generic_rpc_handlers((self._calls.generic_handler(handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection([SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
-        self.address = self._listen(server)
+        self.address = self._listener.bind(self._calls.servicers(handlers))
+        self._is_bound = True
         self._operations.advertised = self._settings.advertise or self.address
         self.observer.begin(self.address)
-        # A server that was never started keeps its port even when it is stopped.
-        await server.start()
+        await self._listener.start()
         if self._settings.metrics is not None:
             self.metrics_address = self._serve_web(self._settings.metrics)
-        await self._say(health_pb2.HealthCheckResponse.SERVING)
         settings = self._settings
         self._periodic.every(
             settings.housekeeping_ms, self._end_silent_sessions, "looking for silent sessions"
@@ -226,10 +239,10 @@ class GatewayServer:
         shown = [f"{name}={text}" for name, text in self._settings.shown().items()]
         logger.info(", ".join(["settings: %s", *["%s"] * (len(shown) - 1)]), *shown)
         logger.info(
-            "gateway %s (tubemq_spark %s, gRPC %s) serves at %s%s for the masters %s%s; metrics: %s",
+            "gateway %s (tubemq_spark %s, %s) serves at %s%s for the masters %s%s; metrics: %s",
             self._settings.name,
             __version__,
-            grpc.__version__,
+            self._listener.wire,
             self.address,
             " over TLS" if self._settings.tls_cert else "",
             ", ".join(map(str, self._settings.masters())),
@@ -242,14 +255,14 @@ class GatewayServer:
         grace_s = (self._settings.drain_ms if drain_ms is None else drain_ms) / 1000
         self._calls.drain()
         self.observer.draining = True
-        if self._server is not None:
+        if self._is_bound:
             logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
-            await self._health.enter_graceful_shutdown()
+            await self._listener.drain()
             self._events.draining()
             self._consuming.release()
             self._publishing.drain()
             await self._quiet(grace_s)
-            await self._server.stop(0)
+            await self._listener.stop()
         await self._periodic.stop()
         await self._route_refresh.stop()
         # Consumers give their partitions up while there are connections.
@@ -293,7 +306,7 @@ class GatewayServer:
             )
 
     async def _contact(self) -> None:
-        failure = await in_thread(self._upstream.contact, "tubemq-gateway-contact")
+        failure = await self._upstream.contact()
         if failure is None:
             return
         if self._settings.require_master:
@@ -332,45 +345,6 @@ class GatewayServer:
             "ListSessions": operations.list_sessions,
         }
 
-    def _options(self) -> list[tuple[str, int]]:
-        return [
-            ("grpc.max_receive_message_length", self._settings.max_message_bytes),
-            ("grpc.max_send_message_length", -1),
-            # Further calls wait at the client.
-            ("grpc.max_concurrent_streams", self._settings.streams),
-            # What gRPC takes of a message before the call is judged; by default that grows up to 16 MiB.
-            ("grpc.http2.lookahead_bytes", _UNREAD_BYTES),
-            ("grpc.http2.bdp_probe", 0),
-            ("grpc.keepalive_time_ms", self._settings.keepalive_ms),
-            # For every ping, those of keepalive among them; gRPC waits a minute otherwise.
-            ("grpc.http2.ping_timeout_ms", self._settings.keepalive_timeout_ms),
-            ("grpc.keepalive_permit_without_calls", 1),
-            # Otherwise gRPC stops asking while there is nothing to send, as in a call that waits.
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", _CLIENT_KEEPALIVE_MS),
-            ("grpc.server.max_pending_requests", _PENDING_CALLS),
-            ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING_CALLS),
-            ("grpc.so_reuseport", int(self._settings.reuse_port)),
-        ]
-
-    def _listen(self, server: grpc.aio.Server) -> str:
-        endpoint = self._settings.listen
-        tls = self._settings.server_tls()
-        try:
-            if tls is None:
-                port = server.add_insecure_port(str(endpoint))
-            else:
-                self._certificates = Certificates(tls)
-                port = server.add_secure_port(str(endpoint), self._certificates.credentials())
-        except RuntimeError as error:
-            raise TubeMQConnectionError(
-                "TUBEMQ_LISTEN_FAILED",
-                endpoint=endpoint,
-                cause=str(error).rstrip("."),
-                setting="listen (--listen)",
-            ) from error
-        return str(Endpoint(endpoint.host, port))
-
     def _serve_web(self, endpoint: Endpoint) -> str:
         observer = self.observer
         self._web = WebServer(
@@ -381,10 +355,6 @@ class GatewayServer:
             observer.takes_calls,
         )
         return str(self._web.endpoint)
-
-    async def _say(self, status: int) -> None:
-        for service in ("", SERVICE):
-            await self._health.set(service, status)
 
     async def _end_silent_sessions(self) -> None:
         for session in self._sessions.expire():
@@ -402,9 +372,6 @@ class GatewayServer:
 
     async def _refresh_routes(self) -> None:
         self._route_refresh.begin(self._upstream.accesses())
-
-    def _route_changed(self, access: Access, topic: str, partitions: int) -> None:
-        self._events.route_changed(access, topic, partitions)
 
 
 class Periodic:
@@ -435,88 +402,3 @@ async def _repeat(period_s: float, work: Callable[[], Awaitable[object]], what: 
             await work()
         except Exception:  # (one mistake must not end it for good)
             logger.exception("%s failed; the next attempt follows", what)
-
-
-class Certificates:
-    """Reads the files of a listener when they have changed.
-
-    gRPC asks before each handshake, in threads of its own, whether something is new. Connections that are
-    open stay as they are. As long as the files do not fit together, because only one of them has been
-    replaced, what was read before is used, and the log has a warning.
-    """
-
-    def __init__(self, tls: ServerTls) -> None:
-        """Read them.
-
-        Raises:
-            OptionError: they cannot be used.
-        """
-        self._tls = tls
-        self._read: ssl.SSLContext | None = None
-        self.expires_at = 0.0
-        """When the certificate in use expires, in seconds since 1970."""
-        self._first = self._read_now()
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Return gRPC's credentials of the listener."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._first,
-            self._look,
-            require_client_authentication=self._tls.client_ca_file is not None,
-        )
-
-    def _look(self) -> object | None:
-        """Return what to use from now on; None: as before."""
-        try:
-            if self._tls.context() is self._read:
-                return None
-            files = self._read_now()
-        except Exception:  # (the handshake would fail, and so would all later ones)
-            logger.exception("certificates could not be read again; those of before are used")
-            return None
-        logger.info("the certificate %s was read again", self._tls.cert_file)
-        return files
-
-    def _read_now(self) -> object:
-        tls = self._tls
-        while True:
-            # A context is a new one only when the files have changed and fit together.
-            context = tls.context()
-            cert = Path(tls.cert_file).read_bytes()
-            key = Path(tls.key_file or tls.cert_file).read_bytes()
-            cas = None if tls.client_ca_file is None else Path(tls.client_ca_file).read_bytes()
-            if tls.context() is context:
-                self._read = context
-                self.expires_at = expiry_of(cert)
-                return grpc.ssl_server_certificate_configuration([(key, cert)], cas)
-
-
-def expiry_of(pem: bytes) -> float:
-    """Return when the first certificate of a file expires, in seconds since 1970 (RFC 5280, 4.1)."""
-    start = pem.find(ssl.PEM_HEADER.encode())
-    end = pem.find(ssl.PEM_FOOTER.encode(), start)
-    if start < 0 or end < 0:
-        return 0.0
-    der = ssl.PEM_cert_to_DER_cert(pem[start : end + len(ssl.PEM_FOOTER)].decode("ascii"))
-    ((_, certificate),) = _items(der)
-    _, to_sign = next(_items(certificate))
-    # A version that is not the first one has a field of its own, tagged 0.
-    fields = [content for tag, content in _items(to_sign) if tag != 0xA0]
-    _serial, _algorithm, _issuer, validity, *_ = fields
-    _, (tag, until) = _items(validity)
-    text = until.decode("ascii")
-    if tag == 0x17:  # (a time with two digits for its year)
-        text = ("20" if text < "50" else "19") + text
-    return datetime.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=datetime.UTC).timestamp()
-
-
-def _items(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield tags and contents of the items one behind the other (X.690)."""
-    place = 0
-    while place < len(der):
-        tag, size, place = der[place], der[place + 1], place + 2
-        if size >= 0x80:
-            digits = size & 0x7F
-            size, place = int.from_bytes(der[place : place + digits]), place + digits
-        yield tag, der[place : place + size]
-        place += size

@@ -58,7 +58,7 @@ _CLIENTS_WAITS: Final = (
 _MOST_ATTEMPTS: Final = 100
 _MOST_IN_FLIGHT: Final = 100_000
 _METRICS_PORT: Final = 9191
-_FEWEST_THREADS: Final = 8
+_FEWEST_QUESTIONS: Final = 8
 _QUESTIONS_PER: Final = 8
 """Of how many ranges and batches one has a question at a time."""
 
@@ -206,9 +206,9 @@ class GatewaySettings:
     calls: int = setting(
         COUNT, "how many calls may be under way, streams and calls that wait included", 40_000
     )
-    waiting_calls: int = setting(COUNT, "how many calls may wait for a thread", 10_000)
+    waiting_calls: int = setting(COUNT, "how many calls may wait until others have ended", 10_000)
     queue_ms: int = setting(
-        MILLISECONDS, "how long a call may wait for a thread, if its client waits that long", 30_000
+        MILLISECONDS, "how long a call may wait for others to end, if its client waits that long", 30_000
     )
     max_message_bytes: int = setting(
         integer(64 << 10, 4 * MIB),
@@ -321,9 +321,9 @@ class GatewaySettings:
         }
 
     @property
-    def question_threads(self) -> int:
-        """How many short calls are carried out at a time: enough for what sets up ranges and batches."""
-        return max(_FEWEST_THREADS, (self.reads + self.publishes) // _QUESTIONS_PER)
+    def questions(self) -> int:
+        """How many questions are asked at a time: enough for what sets up ranges and batches."""
+        return max(_FEWEST_QUESTIONS, (self.reads + self.publishes) // _QUESTIONS_PER)
 
     @property
     def max_batch_bytes(self) -> int:

@@ -115,3 +115,15 @@ def test_without_a_descriptor_no_broker_answers():
         assert run(probe.answers(config, "me", endpoint)) is False
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_question_that_is_dropped_at_the_end_counts_as_no_answer():
+    brokers = links.BrokerLinks(1_000, probe=lambda _: asyncio.sleep(60, True))
+    answers = []
+    brokers.on_answer = lambda: answers.append("answered")
+    brokers.avoid(brokers.to(1, Endpoint("127.0.0.1", 1)), 0.0)
+    brokers.forgive(1_000.0)
+    await asyncio.sleep(0)
+    await brokers.close()
+    await asyncio.sleep(0)
+    assert answers == []

@@ -1,5 +1,6 @@
 """TLS between clients and gateways: files that change, and mistakes in the words of other connections."""
 
+import asyncio
 import contextlib
 import dataclasses
 import shutil
@@ -14,6 +15,7 @@ from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError, TlsError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
 from tubemq_spark.net.tls import TlsConfig, TlsVersion
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -55,7 +57,7 @@ def client_of(running, tls=None, **changes):
 
 def ask(gateways):
     request = pb.ListTopicsRequest()
-    return list(gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing").topics)
+    return list(loop.run(gateways.calling("ListTopics", request, pb.ListTopicsResponse, "listing")).topics)
 
 
 def copy(pair, folder):
@@ -87,12 +89,20 @@ def test_calls_under_way_keep_the_connection_that_they_have(server, authority, t
         client_of(running, TlsConfig(str(ca))) as to,
     ):
         assert ask(to) == ["demo"]
-        events = to.stream(0, "SessionEvents", pb.SessionEventsRequest())
-        shutil.copy(authority.cert, ca)
-        ca.write_bytes(ca.read_bytes() + b"\n")
-        assert ask(to) == ["demo"]
-        assert events.is_active()
-        events.cancel()
+        address = Endpoint.parse(running.address)
+        before = to._channels.existing(address)
+
+        async def ask_during_a_stream():
+            async with to.stream(0, "SessionEvents", pb.SessionEventsRequest()) as events:
+                ca.write_bytes(ca.read_bytes() + b"\n")
+                to._channels.look_again()
+                await to.calling("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+                assert to._channels.existing(address) is not before
+                async with asyncio.timeout(0.2):
+                    await events.read()
+
+        with pytest.raises(TimeoutError):  # it is still open
+            loop.run(ask_during_a_stream())
 
 
 def test_files_are_looked_at_once_a_second_and_not_for_each_call(server, authority, monkeypatch, tmp_path):

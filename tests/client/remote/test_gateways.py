@@ -7,16 +7,19 @@ import random
 import sys
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from testkit.virtual_loop import in_virtual_time
 from tests.client.remote.scripted_gateway import scripted
 from tests.cluster import gateways as running
 from tests.gateway.running import PlainClient
 from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.remote.attempts import AwayError
+from tubemq_spark.client.remote.channels import Channels
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.process_gateways import close_process_gateways, process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
@@ -46,15 +49,15 @@ def test_a_call_goes_to_the_next_gateway_when_one_is_away(parts):
 
 def test_a_gateway_that_comes_to_no_end_is_left_for_the_next_one(parts, monkeypatch):
     """As when its own way to TubeMQ hangs."""
-    monkeypatch.setattr(Gateways, "_patience_ms", lambda _: 2_000)
+    monkeypatch.setattr(Gateways, "patience_s", 2.0)
     workers = parts.running[0].server._admission.questions
     asked = []
 
-    async def hang(work, *_):
-        asked.append(work)
+    async def hang(owner, _):
+        asked.append(owner)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(workers, "run", hang)
+    monkeypatch.setattr(workers, "_begin", hang)
     assert parts.cluster.layout(["demo"]).partitions
     assert len(asked) == 1
 
@@ -112,20 +115,20 @@ def test_a_process_has_one_connection_for_equal_settings(parts):
 def test_a_forked_child_is_another_client_and_leaves_the_connections_to_its_parent(parts):
     gateways = Gateways(parts.addresses, parts.config)
     before = gateways.session.client_id
-    gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+    list_topics(gateways)
     kept = gateways._channels._channels
     try:
         gateways.restart_in_child()
         assert gateways._channels._channels == {}
         assert gateways.session.client_id != before
     finally:
-        for channel in kept.values():
+        for channel, _ in kept.values():
             channel.close()
 
 
 def test_the_event_loop_does_not_keep_a_session_that_was_dropped(parts):
     gateways = Gateways(parts.addresses, parts.config)
-    gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+    list_topics(gateways)
     dropped = weakref.ref(gateways)
     for channel in gateways._channels.take_all().values():
         channel.close()
@@ -147,15 +150,15 @@ def test_each_process_has_the_gateways_in_an_order_of_its_own(monkeypatch):
 def refusing(parts, gateway, monkeypatch, times):
     """Make the next calls for an admission of a gateway fail as if it was busy."""
     workers, asked = parts.running[gateway].server._admission.questions, []
-    run = workers.run
+    begin = workers._begin
 
-    async def refuse(*work):
-        asked.append(work)
+    async def refuse(*call):
+        asked.append(call)
         if len(asked) <= times:
             raise GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="g", what="it is full", retry_after_ms=20)
-        return await run(*work)
+        return await begin(*call)
 
-    monkeypatch.setattr(workers, "run", refuse)
+    monkeypatch.setattr(workers, "_begin", refuse)
     return asked
 
 
@@ -167,7 +170,7 @@ def test_a_busy_gateway_keeps_its_clients(parts, monkeypatch):
 
 
 def test_who_gives_up_says_what_the_gateway_said(parts, monkeypatch):
-    monkeypatch.setattr(Gateways, "_patience_ms", lambda _: 100)
+    monkeypatch.setattr(Gateways, "patience_s", 0.1)
     refusing(parts, 0, monkeypatch, 1_000)
     refusing(parts, 1, monkeypatch, 1_000)
     with pytest.raises(GatewayError, match="it is full; try again in 20 ms") as busy:
@@ -188,7 +191,7 @@ def test_a_gateway_that_drains_is_left_without_an_error(parts):
 
 def list_topics(gateways):
     request = pb.ListTopicsRequest()
-    return gateways.call("ListTopics", request, pb.ListTopicsResponse, "listing").topics
+    return loop.run(gateways.calling("ListTopics", request, pb.ListTopicsResponse, "listing")).topics
 
 
 def calls(parts, gateway):
@@ -231,13 +234,14 @@ def test_a_session_that_is_not_used_is_closed_before_it_counts_as_lost(parts):
     now = [100.0]
     gateways = Gateways(parts.addresses, parts.config, clock=lambda: now[0])
     try:
-        gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
-        gateways.close_idle()
+        list_topics(gateways)
+        (use,) = gateways._uses._uses.values()
+        assert not gateways.close_if_idle(0, use)
         assert len(parts.running[0].server._sessions) == 1
         now[0] += 16.0
-        gateways.close_idle()
+        assert gateways.close_if_idle(0, use)
         wait_until(lambda: not len(parts.running[0].server._sessions))
-        assert gateways.call("ListTopics", pb.ListTopicsRequest(), pb.ListTopicsResponse, "listing")
+        assert list_topics(gateways)
         assert calls(parts, 0)["OpenSession", "OK"] == 2
     finally:
         gateways.close()
@@ -305,3 +309,42 @@ async def test_a_caller_does_not_wait_for_good_for_one_whose_loop_hangs(monkeypa
             may_answer.set()
             opener.cancel()
             await asyncio.wait([opener])
+
+
+class _Broken:
+    """A channel on which each call but the opening of a session is lost."""
+
+    def __init__(self):
+        self.began = []
+
+    async def call(self, method, request, answer, metadata, timeout_s):
+        if method.name != "OpenSession":
+            raise AwayError("the connection was lost")
+        return pb.OpenSessionResponse(lease_ms=30_000)
+
+    def begin(self, method, request, metadata, timeout_s):
+        self.began.append(method.name)
+        return Future()
+
+    def close(self):
+        pass
+
+
+class _BrokenChannels(Channels):
+    def __init__(self, config, clock):
+        super().__init__()
+
+    def connect(self, gateway, made_from):
+        return _Broken()
+
+
+@in_virtual_time
+async def test_a_session_is_ended_at_a_gateway_that_may_live_on_after_a_call_was_lost():
+    config = ClientConfig((), "etl")
+    gateways = Gateways((Endpoint("g", 1),), config, channels=_BrokenChannels)
+    await gateways.opening(0)
+    with pytest.raises(AwayError):
+        await gateways.ask_at(0, "Fetch", pb.FetchRequest(), pb.FetchResponse, 1.0)
+    channel = gateways._channels.existing(Endpoint("g", 1))
+    gateways.begin_epoch(0)
+    assert channel.began == ["CloseSession"]

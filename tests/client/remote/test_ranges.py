@@ -270,6 +270,12 @@ def test_a_busy_gateway_is_asked_again_when_it_says():
     assert asked == [(0, 10 * ROW)] * 2
 
 
+def test_a_gateway_that_tells_of_a_timeout_is_there():
+    told = TubeMQTimeoutError("TUBEMQ_TIMEOUT", endpoint="broker1:8123", timeout_ms=5_000, during="fetching")
+    with pytest.raises(TubeMQTimeoutError, match="broker1:8123"):
+        read_scripted([[records(0, 3 * ROW), told]], [[records(3 * ROW, 10 * ROW)]])
+
+
 def test_a_gateway_that_lives_and_says_nothing_is_left_for_the_next_one(monkeypatch):
     monkeypatch.setattr(ranges, "_SILENT_S", 0.0)
     is_left = threading.Event()

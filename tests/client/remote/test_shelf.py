@@ -294,6 +294,21 @@ async def test_what_lay_on_the_shelf_when_its_gateway_was_lost_comes_from_the_ne
 
 
 @in_virtual_time
+async def test_a_fetch_waits_while_no_master_answers_the_next_gateway():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE)
+        fetching = began(core)
+        (await gateways.next("Fetch")).fail(AwayError("killed"))
+        no_master = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="registering", tried="m", cause="c")
+        (await gateways.next("AttachPartitions")).fail(no_master)
+        again = await gateways.next("AttachPartitions")
+        assert not fetching.done()
+        again.answer(attached(0))
+        (await gateways.next("Fetch")).answer(batch_of(HERE, 7))
+        assert value_of(await fetching) == 7
+
+
+@in_virtual_time
 async def test_the_next_gateway_gets_partitions_where_they_were_confirmed():
     async with core_of() as (core, gateways):
         await connect(core, gateways, HERE, THERE)

@@ -10,6 +10,7 @@ from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.gateway.session.sessions import LOST
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -39,7 +40,7 @@ def lose(served, name):
     """End the sessions of clients that are silent."""
     sessions = served.server._sessions
     lost = [one for one in sessions if one.client_id.startswith(name)]
-    served.server._events.from_thread(lambda: [sessions.close(one, LOST) for one in lost])
+    loop.call_soon(lambda: [sessions.close(one, LOST) for one in lost])
 
 
 @contextlib.contextmanager
@@ -55,7 +56,7 @@ def clients_of(served, count, name):
 
 def test_consumers_of_lost_clients_close_while_all_queues_are_full_and_a_broker_hangs(server, monkeypatch):
     """With one thread and one place to wait for it, no member, lease or thread is left in the end."""
-    monkeypatch.setattr(GatewaySettings, "question_threads", 1)
+    monkeypatch.setattr(GatewaySettings, "questions", 1)
     with (
         gateway(server, waiting_calls=1, queue_ms=60_000) as served,
         contextlib.ExitStack() as stack,
@@ -94,7 +95,7 @@ def test_a_session_that_ends_while_its_consumer_opens_leaves_no_member(server):
             assert held.wait_for_hits()
             call.cancel()
             client("CloseSession")
-        wait_until(
-            lambda: not served.server._consuming._opening and served.server._consuming.endings == 0, 10
-        )
+            consuming = served.server._consuming
+            assert (len(consuming), consuming.endings) == (0, 1), "it opens first"
+        wait_until(lambda: consuming.endings == 0, 10)
         assert counts(server)[0] == 0

@@ -7,11 +7,11 @@ import pytest
 from testkit.virtual_loop import in_virtual_time
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import GatewayError, ProduceError
-from tubemq_spark.gateway.admission import Owner, Room
-from tubemq_spark.gateway.data import publishing
-from tubemq_spark.gateway.data.publishing import Pipelines
+from tubemq_spark.gateway.data import pipelines as module
+from tubemq_spark.gateway.data.pipelines import Pipelines
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.fair_quota import FairQuota, Owner
 
 MASTERS = (Endpoint("127.0.0.1", 9),)
 ANN, BOB = Owner("ann", "1"), Owner("bob", "1")
@@ -22,35 +22,35 @@ def config(**settings):
 
 
 def run(scenario, **changes):
-    """Run a scenario, in virtual time, with pipelines that reach no server, and the room that they take."""
+    """Run a scenario, in virtual time, with pipelines that reach no server, and their quota."""
     settings = GatewaySettings(master_servers=MASTERS, node_name="g1", **changes)
 
     @in_virtual_time
     async def whole():
-        room = Room(2)
-        pipelines = Pipelines(settings, room)
+        quota = FairQuota(2)
+        pipelines = Pipelines(settings, quota)
         try:
-            await scenario(pipelines, room)
+            await scenario(pipelines, quota)
         finally:
             await pipelines.close(5)
-            assert room.used == 0
+            assert quota.used == 0
             assert pipelines.closing == 0
 
     whole()
 
 
 def test_equal_settings_share_a_pipeline():
-    async def scenario(pipelines, room):
+    async def scenario(pipelines, quota):
         first = pipelines.take(config(), ANN, detailed=False)
         assert pipelines.take(config(), BOB, detailed=False) is first
         assert pipelines.take(config(), BOB, detailed=True) is not first
-        assert room.used == 2
+        assert quota.used == 2
 
     run(scenario)
 
 
 def test_one_that_is_not_used_gives_way_to_other_settings_and_one_in_use_does_not():
-    async def scenario(pipelines, room):
+    async def scenario(pipelines, quota):
         idle = pipelines.take(config(), ANN, detailed=False)
         used = pipelines.take(config(max_in_flight=7), ANN, detailed=False)
         pipelines.give(idle)
@@ -60,39 +60,39 @@ def test_one_that_is_not_used_gives_way_to_other_settings_and_one_in_use_does_no
         pipelines.give(idle)
         pipelines.take(config(max_in_flight=8), BOB, detailed=False)
         assert pipelines.take(config(max_in_flight=7), BOB, detailed=False) is used
-        assert room.used == 2
+        assert quota.used == 2
 
     run(scenario)
 
 
 def test_a_broken_one_is_taken_by_no_other_and_closed_when_its_last_user_leaves():
-    async def scenario(pipelines, room):
+    async def scenario(pipelines, quota):
         broken = pipelines.take(config(), ANN, detailed=False)
         assert pipelines.take(config(), BOB, detailed=False) is broken
         broken.pipeline.break_off(ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=0))
         other = pipelines.take(config(), BOB, detailed=False)
         assert other is not broken
         pipelines.give(broken)
-        assert room.used == 2
+        assert quota.used == 2
         pipelines.give(broken)
-        assert room.used == 1
+        assert quota.used == 1
         assert pipelines.take(config(), ANN, detailed=False) is other
 
     run(scenario)
 
 
 def test_one_that_is_not_used_for_a_while_is_closed():
-    async def scenario(pipelines, room):
+    async def scenario(pipelines, quota):
         first = pipelines.take(config(), ANN, detailed=False)
         pipelines.give(first)
         assert pipelines.take(config(), ANN, detailed=False) is first
-        await asyncio.sleep(publishing._IDLE_S + 1)
-        assert room.used == 1, "it is in use again"
+        await asyncio.sleep(module._IDLE_S + 1)
+        assert quota.used == 1, "it is in use again"
         pipelines.give(first)
-        await asyncio.sleep(publishing._IDLE_S - 1)
-        assert room.used == 1
+        await asyncio.sleep(module._IDLE_S - 1)
+        assert quota.used == 1
         await asyncio.sleep(2)
-        assert room.used == 0
+        assert quota.used == 0
         assert pipelines.take(config(), ANN, detailed=False) is not first
 
     run(scenario)

@@ -11,6 +11,7 @@ from tests.gateway.running import PlainClient, gateway
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.values import partition_from_proto
 
@@ -115,7 +116,7 @@ def test_a_member_goes_on_at_another_gateway_at_once(server, served, monkeypatch
 
 def kill(served):
     connections = served.server._upstream._connections
-    served.server._events.from_thread(connections.hang_up)
+    loop.call_soon(connections.hang_up)
     wait_until(lambda: connections.closed)
 
 

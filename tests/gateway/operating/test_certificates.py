@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from testkit.certificates import Authority
 from tests.gateway.operating.secured import SecuredClient
 from tests.gateway.running import RefusedError, gateway, tubemq
-from tubemq_spark.gateway.server import expiry_of
+from tubemq_spark.net.certificates import expiry_of
 
 
 @pytest.fixture(scope="module")

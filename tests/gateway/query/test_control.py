@@ -33,7 +33,7 @@ class Calls:
     draining = False
 
 
-class Consuming:
+class ConsumeService:
     async def closed(self, *_):
         """Return at once: there is no consumer."""
 
@@ -43,7 +43,7 @@ def test_the_end_of_a_session_is_answered_when_its_calls_have_ended(how):
     settings = GatewaySettings(master_servers=(Endpoint("m", 8715),), node_name="g1")
     sessions = Sessions(settings)
     upstream = SimpleNamespace(access=lambda _: object())
-    control = Control(settings, sessions, upstream, None, Calls(), Consuming())
+    control = Control(settings, sessions, upstream, None, Calls(), ConsumeService())
     older = pb.OpenSessionRequest(client_id="twin", epoch=1, secret=SECRET)
     newer = pb.OpenSessionRequest(client_id="twin", epoch=2, secret=SECRET)
     call = SimpleNamespace(

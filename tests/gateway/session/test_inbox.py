@@ -1,10 +1,11 @@
 """Events of a session: numbered, each pending until it was seen, and never without bound."""
 
 import asyncio
+import weakref
 
 from hypothesis import given, strategies as st
 
-from tubemq_spark.gateway.session.inbox import _MOST, WAKE_S, Board, Inbox
+from tubemq_spark.gateway.session.sessions import _MOST, WAKE_S, Inbox, SharedEvents
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
@@ -44,10 +45,10 @@ def changed(topic):
 
 
 @given(st.lists(st.tuples(st.sampled_from(["one", "two", "look one", "look two"]), st.sampled_from("abc"))))
-def test_each_follower_hears_once_what_others_put_on_a_board(steps):
-    board, inboxes = Board(), {"one": Inbox(), "two": Inbox()}
+def test_each_follower_hears_once_what_others_put_among_shared_events(steps):
+    shared, inboxes = SharedEvents(), {"one": Inbox(), "two": Inbox()}
     for inbox in inboxes.values():
-        inbox.follow(board)
+        inbox.follow(shared)
     owed = {"one": {}, "two": {}}
     for number, (what, topic) in enumerate(steps):
         name = what.split()[-1]
@@ -57,29 +58,29 @@ def test_each_follower_hears_once_what_others_put_on_a_board(steps):
             inboxes[name].seen(pending[-1].number if pending else 0)
             owed[name].clear()
         else:
-            inboxes[name].put_for_others(board, ("route", topic), changed(topic))
+            inboxes[name].put_for_others(shared, ("route", topic), changed(topic))
             owed["two" if name == "one" else "one"][topic] = number
 
 
-def test_an_event_of_a_board_costs_the_same_however_many_follow_it(monkeypatch):
+def test_a_shared_event_costs_the_same_however_many_follow_it(monkeypatch):
     """Nothing is done for a follower before it looks."""
-    board, touched = Board(), []
+    shared, touched = SharedEvents(), []
     inboxes = [Inbox() for _ in range(1_000)]
     for inbox in inboxes:
-        inbox.follow(board)
-    monkeypatch.setattr(Inbox, "_add", lambda inbox, *_: touched.append(inbox))
+        inbox.follow(shared)
+    monkeypatch.setattr(Inbox, "add", lambda inbox, *_: touched.append(inbox))
     for _ in range(100):
-        inboxes[0].put_for_others(board, ("members",), changed("a"))
+        inboxes[0].put_for_others(shared, ("members",), changed("a"))
     assert touched == []
     inboxes[1].pending()
     assert touched == [inboxes[1]]
 
 
-def test_of_too_many_things_a_board_leaves_the_oldest_out():
-    board, inbox = Board(), Inbox()
-    inbox.follow(board)
+def test_of_too_many_things_shared_events_leave_the_oldest_out():
+    shared, inbox = SharedEvents(), Inbox()
+    inbox.follow(shared)
     for number in range(_MOST + 5):
-        board.put((str(number),), changed(str(number)))
+        shared.put((str(number),), changed(str(number)))
     assert topics(inbox) == [str(number) for number in range(5, _MOST + 5)]
 
 
@@ -88,20 +89,20 @@ def test_streams_are_woken_at_once_and_then_once_in_a_while():
     now, due = 100.0, []
     loop.time = lambda: now
     loop.call_later = lambda delay, call: due.append((delay, call)) or due
-    board, inbox, silent = Board(), Inbox(), Inbox()
+    shared, inbox, silent = SharedEvents(), Inbox(), Inbox()
 
     async def steps():
         nonlocal now
-        inbox.follow(board)
-        silent.follow(board)
-        inbox.begin_reading("call")
+        inbox.follow(shared)
+        silent.follow(shared)
+        inbox.begin_reading(len, None)
         inbox.news.clear()
-        board.put(("a",), changed("a"))
+        shared.put(("a",), changed("a"))
         assert (inbox.news.is_set(), silent.news.is_set()) == (True, False)
         inbox.news.clear()
         now += WAKE_S / 4
         for _ in range(1_000):
-            board.put(("a",), changed("a"))
+            shared.put(("a",), changed("a"))
         assert not inbox.news.is_set()
         ((delay, wake),) = due
         assert delay == WAKE_S * 3 / 4
@@ -113,13 +114,14 @@ def test_streams_are_woken_at_once_and_then_once_in_a_while():
     loop.close()
 
 
-def test_who_has_left_a_board_is_not_kept_by_it():
-    board, inbox = Board(), Inbox()
-    inbox.follow(board)
-    inbox.begin_reading("call")
+def test_who_has_left_shared_events_is_not_kept_by_them():
+    shared, inbox = SharedEvents(), Inbox()
+    inbox.follow(shared)
+    inbox.begin_reading(len, None)
     inbox.leave()
-    inbox.end_reading("call")
-    assert not board.followers
-    assert not board.readers
-    board.put(("a",), changed("a"))
+    inbox.end_reading(len)
+    shared.put(("a",), changed("a"))
     assert inbox.pending() == []
+    gone = weakref.ref(inbox)
+    del inbox
+    assert gone() is None

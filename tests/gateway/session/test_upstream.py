@@ -13,18 +13,17 @@ class Access:
 
     def __init__(self, group):
         self.config = SimpleNamespace(group=group)
-        self.routes = SimpleNamespace(refresh=self)
+        self.routes = SimpleNamespace(refresh=self.refresh)
         self.begun = 0
         self.gate = asyncio.Event()
         self.gate.set()
         self.failure = None
 
-
-async def run(access):
-    access.begun += 1
-    await access.gate.wait()
-    if access.failure is not None:
-        raise access.failure
+    async def refresh(self):
+        self.begun += 1
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
 
 
 async def settled():
@@ -34,7 +33,7 @@ async def settled():
 
 def test_a_group_whose_master_hangs_holds_up_no_other_group():
     async def rounds():
-        refresh = RouteRefresh(run)
+        refresh = RouteRefresh()
         slow, *quick = [Access(f"group{number}") for number in range(5)]
         slow.gate.clear()
         for number in range(1, 4):
@@ -54,7 +53,7 @@ def test_a_group_whose_master_hangs_holds_up_no_other_group():
 
 def test_only_so_many_are_asked_for_at_once():
     async def one_round():
-        refresh = RouteRefresh(run)
+        refresh = RouteRefresh()
         groups = [Access(f"group{number}") for number in range(3 * _REFRESHED_AT_ONCE)]
         for access in groups:
             access.gate.clear()
@@ -71,7 +70,7 @@ def test_a_group_that_cannot_be_refreshed_is_logged_and_tried_again(caplog):
     caplog.set_level(logging.WARNING, "tubemq_spark.gateway")
 
     async def rounds():
-        refresh = RouteRefresh(run)
+        refresh = RouteRefresh()
         refused, broken = Access("refused"), Access("broken")
         refused.failure = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="asking", tried="m:1")
         broken.failure = ZeroDivisionError()

@@ -73,7 +73,7 @@ def test_whose_a_call_was_is_known_after_its_end(fleet, monkeypatch):
     with PlainClient(fleet.served.address) as client:
         client("DescribeGateway")
         (call,) = ended
-        wait_until(call.context.done)
+        wait_until(call.context._context.done)
         assert call.who == Owner("ipv4:127.0.0.1")
         assert call.peer.startswith("ipv4:127.0.0.1:")
 
@@ -211,7 +211,7 @@ def test_lists_of_a_request_have_a_limit(fleet):
     assert (refused.value.status, refused.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
 
 
-def test_a_reader_that_does_not_read_gives_its_thread_to_one_that_does(server):
+def test_a_reader_that_does_not_read_gives_its_place_to_one_that_does(server):
     """All readers are of one host."""
     with gateway(server, reads=2, stall_ms=50) as served:
         fleet = Fleet(server, served)
@@ -236,7 +236,7 @@ def test_a_reader_that_does_not_read_gives_its_thread_to_one_that_does(server):
         fleet.close()
 
 
-def test_who_waits_for_a_closed_topic_holds_no_thread(server):
+def test_who_waits_for_a_closed_topic_holds_no_place(server):
     server.add_topic("closed")
     server.close_topic("closed")
     with gateway(server, publishes=1, reads=1) as served:
@@ -246,7 +246,7 @@ def test_who_waits_for_a_closed_topic_holds_no_thread(server):
         method = patient.method("CheckTopic")
         waiting = [
             method.future(patient.request("CheckTopic", topic="closed", publishable=True), timeout=30)
-            for _ in range(2 * questions.room.limit)
+            for _ in range(2 * questions.quota.limit)
         ]
         wait_until(lambda: under_way(served) == len(waiting))
         assert fleet.client()("ListTopics").topics

@@ -9,6 +9,7 @@ import pytest
 from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 
@@ -193,7 +194,7 @@ def test_a_client_that_comes_back_in_time_keeps_its_session(fleet, monkeypatch):
     Stream(client, close_when_lost=True).call.cancel()
     wait_until(lambda: lost)
     client("Heartbeat")
-    events.from_thread(lambda: close(*lost[0]))
+    loop.call_soon(lambda: close(*lost[0]))
     client("Heartbeat")
 
 

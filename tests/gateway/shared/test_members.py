@@ -54,13 +54,13 @@ def test_questions_about_groups_and_topics_are_asked_in_the_name_of_who_asks(ser
     with gateway(server, new_groups=False) as served:
         owners = []
         administration = served.server._admission.administration
-        run = administration.run
+        run = administration.run_in_thread
 
         def noted(work, *who):
             owners.append(who)
             return run(work, *who)
 
-        monkeypatch.setattr(administration, "run", noted)
+        monkeypatch.setattr(administration, "run_in_thread", noted)
         monkeypatch.setattr(served.server._topics, "_token", token)
         fleet = Fleet(server, served)
         client = fleet.client(group=fresh("group"))

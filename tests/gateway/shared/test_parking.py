@@ -43,7 +43,7 @@ def stream_of(writer, topic, *values):
 
 def waiters(served, topic):
     """How many consumers wait for the topic's partitions, as the gateway sees it."""
-    found = served.server._arrivals._waiting.copy()
+    found = served.server._waiters._waiting.copy()
     return sum(
         len(one)
         for partition, filters in found.items()

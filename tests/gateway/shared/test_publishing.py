@@ -1,5 +1,6 @@
 """Publish streams: windows of batches, which hold bytes until they are answered, and nothing at rest."""
 
+import asyncio
 import queue
 import threading
 import time
@@ -13,6 +14,7 @@ from tests.gateway.fleet import Fleet, batch_to, publish
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import TopicSpec
+from tubemq_spark.gateway.data import publishing
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
@@ -109,6 +111,27 @@ def test_streams_of_equal_settings_share_a_producer_and_take_no_thread(narrow):
     assert [stream.finish() for stream in streams] == [[]] * 20
 
 
+def test_streams_at_rest_give_way_to_others_of_their_session_that_have_something_to_say(server, monkeypatch):
+    """Only some may read at a time: what a stream reads comes into memory before its length is known."""
+    monkeypatch.setattr(publishing, "_REST_S", 0.05)
+    with gateway(server, total_bytes=4 * MIB, session_bytes=2 * MIB) as served:
+        fleet = Fleet(server, served)
+        topic, client = fleet.topic(), fleet.client("writers")
+        arriving, streams = served.server._admission.arriving, []
+        for _ in range(40):
+            stream = Stream(client)
+            stream.send(topic, b"x")
+            assert stream.stored() == 1
+            assert arriving.used <= 12
+            streams.append(stream)
+        wait_until(lambda: len(served.server._publishing._streams) <= 12)
+        assert arriving.waiting == 0
+        for stream in streams:
+            stream.break_off()
+        wait_until(lambda: arriving.used == 0)
+        fleet.close()
+
+
 def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
     topic = narrow.topic()
     endpoints = {*server.brokers.values()}
@@ -138,16 +161,20 @@ def test_streams_at_rest_hold_nothing_that_others_need(server, narrow):
         stream.break_off()
 
 
+async def running_loop():
+    return asyncio.get_running_loop()
+
+
 def test_a_resting_stream_wakes_nothing(narrow):
     stream = Stream(narrow.client("writers"))
-    loop = narrow.served.server._events._loop
+    running = loop.run(running_loop())
     steps = []
-    real = loop._run_once
-    loop._run_once = lambda: (steps.append(1), real())[1]
+    real = running._run_once
+    running._run_once = lambda: (steps.append(1), real())[1]
     try:
         time.sleep(0.5)
     finally:
-        loop._run_once = real
+        running._run_once = real
     assert len(steps) < 20, "it looks again and again"
     stream.break_off()
 

@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
 from tests.gateway.running import gateway
 from tests.waiting import wait_until
-from tubemq_spark.gateway.admission import Owner
+from tubemq_spark.net.fair_quota import Owner
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb

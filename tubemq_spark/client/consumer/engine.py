@@ -5,10 +5,14 @@ batches and the fetches that are made for them, ``fetching`` has the rules of a 
 move. How partitions come and go is a subclass's: the master gives them, or the user names them.
 """
 
+import asyncio
+from collections.abc import Callable
+
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.fetching import Fetching
 from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.line import FetchLine
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.user_code import UserCode
@@ -62,3 +66,52 @@ class EngineCore(ConsumerCore):
 
     async def _seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
         return await self.fetching.seek(partition, target)
+
+    # For gateways, which pass on what they fetch, and use nothing else of an engine.
+
+    def relay(
+        self, rest_at_end: Callable[[TopicPartition], int], on_partitions: Callable[[], object]
+    ) -> None:
+        """Fetch for others from now on: batches have columns, and fetches end when there is nothing to fetch.
+
+        Args:
+            rest_at_end: returns how long a partition rests in which nothing was found, in ms.
+            on_partitions: called when a partition has come or gone; it must return at once.
+        """
+        self.fetching.as_columns, self.fetching.rest_at_end = True, rest_at_end
+        self.line.has_nothing = lambda: self.has_nothing
+        self.state.on_partitions = on_partitions
+
+    def begin_to_confirm(self, context: str, *, consumed: bool) -> "asyncio.Task[Confirmed]":
+        """Confirm a batch or roll it back in a task of the consumer, which is cancelled when that closes.
+
+        Raises:
+            ConsumeError: the consumer is not open.
+        """
+        self.state.check_open()
+        confirming = self.fetching.end_batch(context, consumed=consumed)
+        return self.tasks.start(confirming, f"confirming {context}")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the consumer is open, and not closed yet."""
+        return self.state.life is Life.OPEN
+
+    @property
+    def has_nothing(self) -> bool:
+        """Whether there is nothing to fetch until the user connects a partition."""
+        return False
+
+    @property
+    def waiting_fetches(self) -> int:
+        """How many fetches wait for messages."""
+        return self.line.waiting
+
+    def release_fetches(self) -> None:
+        """Answer all fetches that wait, with nothing."""
+        self.line.release()
+
+    def look_soon(self, partition: TopicPartition) -> None:
+        """Fetch a partition soon, if it rests at its end."""
+        if self.state.cache.hasten(partition):
+            self.state.changes.note()

@@ -59,6 +59,7 @@ from tubemq_spark.errors import (
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
 from tubemq_spark.offsets.offset_spec import Edge
+from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
@@ -213,9 +214,12 @@ class Fetching:
         if not len(columns):
             return None
         # Its end is not known yet. Where every offset of the store is one of the records, counting gives it.
-        start = partition.position
-        whole = FetchedBatch(partition.partition, start, start, columns, dense=partition.own_store)
+        start = end = partition.position
+        if partition.own_store:
+            end += INDEX_ENTRY_BYTES * (int(columns.ordinals[-1]) + 1)
         header = fetched.header
+        behind = header.data_lag if header.data_lag >= 0 else None
+        whole = FetchedBatch(partition.partition, start, end, columns, partition.own_store, behind)
         return Batch(
             partition.partition,
             start,
@@ -223,7 +227,7 @@ class Fetching:
             () if self.as_columns else tuple(records_of(whole, exact_offsets=partition.own_store)),
             partition.endpoint,
             booking.context,
-            bytes_behind=header.data_lag if header.data_lag >= 0 else None,
+            bytes_behind=behind,
             slow=header.require_slow,
             columns=whole if self.as_columns else None,
         )

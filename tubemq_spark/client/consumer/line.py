@@ -122,8 +122,10 @@ class FetchLine:
         waiter = _Waiter(self._ended)
         self._waiting[waiter] = None
         if until is not None:
-            end = self._end_in_time if patient else self._settle_without
-            waiter.timer = loop.call_at(until, end, waiter)
+            if patient:
+                waiter.timer = loop.call_at(until, self._end_in_time, waiter, until + PATIENCE_S)
+            else:
+                waiter.timer = loop.call_at(until, self._settle_without, waiter)
         try:
             self._look()
             return await waiter.outcome
@@ -137,10 +139,10 @@ class FetchLine:
             if waiter.timer is not None:
                 waiter.timer.cancel()
 
-    def _end_in_time(self, waiter: _Waiter) -> None:
+    def _end_in_time(self, waiter: _Waiter, latest: float) -> None:
         """End the wait of one whose time is over, as soon as it has seen all partitions."""
         waiter.is_overdue = True
-        waiter.timer = asyncio.get_running_loop().call_later(PATIENCE_S, self._settle_without, waiter)
+        waiter.timer = asyncio.get_running_loop().call_at(latest, self._settle_without, waiter)
         self._look()
 
     def _expects_more(self, waiter: _Waiter) -> bool:

@@ -56,6 +56,8 @@ class ConsumerState(ConsumerLife):
         """Returns why the master does not take this member of a group any more, if it does not."""
         self.on_loss: Callable[[TopicPartition], object] = _ignore
         """Called when a partition was given up for an error."""
+        self.on_partitions: Callable[[], object] = _nothing
+        """Called when a partition was added or removed."""
 
     def infos(self) -> tuple[PartitionInfo, ...]:
         """Return what is connected, in the order of its arrival, as the master knows it."""
@@ -87,12 +89,14 @@ class ConsumerState(ConsumerLife):
         self.cache.add(info, position)
         self.troubles.pop(name, None)
         self.changes.note()
+        self.on_partitions()
 
     def remove(self, partition: ConsumerPartition) -> bool:
         """Remove a partition; return whether its broker has to commit what was fetched last."""
         consumed = self.cache.remove(partition.partition)
         self.connected.pop(partition.partition, None)
         self.changes.note()
+        self.on_partitions()
         return consumed
 
     async def release(

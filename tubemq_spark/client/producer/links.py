@@ -121,7 +121,8 @@ class BrokerLinks:
 
     def _end_probe(self, probe: "asyncio.Task[bool]") -> None:
         self._probing.discard(probe)
-        self.on_answer()
+        if not probe.cancelled():
+            self.on_answer()
 
     def _forget_failure(self, link: BrokerLink) -> None:
         self._avoided.pop(link, None)

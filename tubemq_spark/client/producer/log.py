@@ -8,9 +8,10 @@ then at most each ``_QUIET_S`` with the number of those in between.
 import dataclasses
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
+
+from tubemq_spark.net.deadline import monotonic
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class _Events:
 class SendLog:
     """The log of one producer, whose name stands in each line; threads may share it."""
 
-    def __init__(self, sender: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sender: str, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self.begin(sender)

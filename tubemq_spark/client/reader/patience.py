@@ -6,12 +6,11 @@ seconds, and another one when reading resumes.
 """
 
 import logging
-import time
 from typing import Final
 
 from tubemq_spark.errors import TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange
-from tubemq_spark.net.deadline import Clock, Deadline
+from tubemq_spark.net.deadline import Clock, Deadline, monotonic
 from tubemq_spark.net.retry import Backoff
 
 logger = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ _WARN_AFTER_S: Final = 3.0
 class Patience:
     """The pauses while reading one range."""
 
-    def __init__(self, reading: OffsetRange, timeout_ms: int, clock: Clock = time.monotonic) -> None:
+    def __init__(self, reading: OffsetRange, timeout_ms: int, clock: Clock = monotonic) -> None:
         """Create the pauses, and start the clock.
 
         Args:

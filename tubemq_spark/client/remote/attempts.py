@@ -21,12 +21,11 @@ It ends after so many rounds, or when the next attempt of a busy gateway would c
 """
 
 import random
-import time
 from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.errors import GatewayError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 
 LONGEST_REFUSAL_S: Final = 5.0
 """How long a client stays at a gateway that is busy."""
@@ -48,13 +47,14 @@ class AwayError(Exception):
         return self.failure is not None and self.failure.condition == "TUBEMQ_GATEWAY_BUSY"
 
     @property
+    def lost(self) -> bool:
+        """Whether the gateway has not answered."""
+        return not isinstance(self.failure, GatewayError)
+
+    @property
     def lasting(self) -> bool:
         """Whether asking this gateway again will not help."""
-        return (
-            self.failure is not None
-            and not self.failure.retriable
-            and not isinstance(self.failure, GatewayError)
-        )
+        return self.failure is not None and not self.failure.retriable and self.lost
 
     @property
     def retry_after_s(self) -> float:
@@ -74,7 +74,7 @@ class Attempts:
         rounds: int | None,
         retry_s: float,
         patience_s: float | None,
-        clock: Clock = time.monotonic,
+        clock: Clock = monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Begin.

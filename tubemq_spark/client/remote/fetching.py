@@ -148,7 +148,7 @@ class RemoteFetching:
         membership = self._membership
         try:
             await membership.rested()
-            stay, number = await membership.joined(), next(self._numbers)
+            stay, number = await membership.joined_in_time(), next(self._numbers)
             answer = await self._ask(stay)
         except AwayError as error:
             logger.debug("%s waits: %s", self._state.client_id, error)

@@ -10,43 +10,39 @@ current one. What a gateway answers for TubeMQ, errors of masters and brokers am
 other gateway is asked.
 
 **Threads and loops.** Coroutines of several event loops may share a ``Gateways``, and threads, which call by
-the process's loop. gRPC makes the calls in threads of its own and tells the loop of their ends. Locks are
-held for some lines only, and never while anything is waited for. Streams have a thread each that reads them
-(``stream_reader``).
+the process's loop. Locks are held for some lines only, and never while anything is waited for. What carries
+the calls is a ``Channel`` (``channels``).
 """
 
 import asyncio
-import functools
+import contextlib
 import os
 import random
 import secrets
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, wait as wait_for_all
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
 from tubemq_spark import __version__
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import RUNTIME, consumer_id
-from tubemq_spark.client.remote import credentials, wire
+from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
-from tubemq_spark.client.remote.call_errors import error_of, may_be_of_tls
-from tubemq_spark.client.remote.channels import Call, Channel, Channels, grpc_module, in_thread
+from tubemq_spark.client.remote.channels import Answer, Channel, Channels, Metadata, Stream
+from tubemq_spark.client.remote.grpc_channel import GrpcChannels
 from tubemq_spark.client.remote.session_uses import SessionUses, Use
-from tubemq_spark.client.remote.stream_reader import Answered, StreamReader
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import loop
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.net.retry import LEAVE_MS
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
 
-Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
 _SECRET_BYTES: Final = 32
@@ -67,7 +63,8 @@ class Gateways:
         token: str | None = None,
         *,
         kind: str = "Pull",
-        clock: Clock = time.monotonic,
+        clock: Clock = monotonic,
+        channels: Callable[[ClientConfig, Clock], Channels] = GrpcChannels,
     ) -> None:
         """Make no connection; the first call does.
 
@@ -77,26 +74,24 @@ class Gateways:
             token: what shows them who calls.
             kind: what kind of client the session's id tells of.
             clock: returns the time.
+            channels: makes the channels.
 
         Raises:
             OptionError: gRPC is not installed, or a file of TLS cannot be used.
         """
-        self._grpc = grpc_module()
         self.config = config
+        self.token = token
+        """What shows gateways who calls."""
         self._settings = wire.settings_to_proto(config)
         self._clock = clock
-        self._channels = Channels(self._grpc, config, clock)
+        self._make_channels = channels
+        self._channels = channels(config, clock)
         self._uses = SessionUses(clock)
-        self.token = token
         self._named = addresses
         self._kind = kind
         self._lock = threading.Lock()
         self._start()
         _all.add(self)
-
-    def for_config(self, config: ClientConfig, kind: str = "Pull") -> Self:
-        """Return the same gateways with other settings, and a session of its own."""
-        return type(self)(self._named, config, self.token, kind=kind, clock=self._clock)
 
     def _start(self) -> None:
         addresses = list(self._named)
@@ -108,6 +103,16 @@ class Gateways:
             client_id=consumer_id(self.config.group, self._kind),
             epoch=time.time_ns(),
             secret=secrets.token_bytes(_SECRET_BYTES),
+        )
+
+    def for_config(self, config: ClientConfig, kind: str = "Pull") -> "Gateways":
+        """Return the same gateways with other settings, and a session of their own.
+
+        Raises:
+            OptionError: as when they are made.
+        """
+        return Gateways(
+            self._named, config, self.token, kind=kind, clock=self._clock, channels=self._make_channels
         )
 
     def restart_in_child(self) -> None:
@@ -146,7 +151,7 @@ class Gateways:
         """Begin to close the session everywhere; return what is done then, and what is to be closed."""
         uses = self._uses.take_all()
         channels = self._channels.take_all()
-        open_at = [self._addresses[gateway] for gateway, use in uses.items() if use.is_open]
+        open_at = [self._addresses[gateway] for gateway, use in uses.items() if use.lease_s is not None]
         ended = [self._begin_to_close(channels[at], timeout_s) for at in open_at if at in channels]
         return ended, list(channels.values())
 
@@ -157,7 +162,7 @@ class Gateways:
 
     # Calls with one answer.
 
-    def call(
+    async def calling(
         self, name: str, request: Message, answer: type[Answer], during: str, extra_ms: int = 0
     ) -> Answer:
         """Make a call, at any gateway, that does no harm when it is repeated.
@@ -174,13 +179,7 @@ class Gateways:
             GatewayError: all are busy, and were for as long as the call may take.
             TubeMQError: that of the gateway, or of TubeMQ.
         """
-        return loop.run(self.calling(name, request, answer, during, extra_ms))
-
-    async def calling(
-        self, name: str, request: Message, answer: type[Answer], during: str, extra_ms: int = 0
-    ) -> Answer:
-        """As ``call``, for coroutines."""
-        timeout_s = (self._patience_ms() + extra_ms) / 1000
+        timeout_s = self.patience_s + extra_ms / 1000
 
         def ask(gateway: int) -> Awaitable[Answer]:
             return self.in_session(gateway, lambda: self.ask_at(gateway, name, request, answer, timeout_s))
@@ -255,20 +254,6 @@ class Gateways:
                 return use
 
     async def _open(self, gateway: int, use: Use) -> None:
-        try:
-            answer = await self._open_session(gateway)
-        except Exception as error:
-            self._uses.forget(gateway, use)
-            use.opened.set_exception(error)
-            raise
-        except BaseException:
-            self._uses.forget(gateway, use)
-            use.opened.set_result(None)
-            raise
-        self._uses.note_opened(use, answer)
-        self._sweep_every(answer.lease_ms)
-
-    async def _open_session(self, gateway: int) -> pb.OpenSessionResponse:
         request = pb.OpenSessionRequest(
             client_id=self.session.client_id,
             epoch=self.session.epoch,
@@ -278,7 +263,17 @@ class Gateways:
             version=__version__,
         )
         timeout_s = self.config.rpc_timeout_ms / 1000
-        return await self.ask_at(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
+        try:
+            answer = await self.ask_at(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
+        except BaseException as error:
+            self._uses.forget(gateway, use)
+            if isinstance(error, Exception):
+                use.opened.set_exception(error)
+            else:
+                use.opened.set_result(None)
+            raise
+        self._uses.note_opened(use, answer)
+        _look_later(weakref.ref(self), gateway, use)
 
     async def ask_at(
         self, gateway: int, name: str, request: Message, answer: type[Answer], timeout_s: float
@@ -292,121 +287,43 @@ class Gateways:
             TubeMQError: that of the gateway, or of TubeMQ.
         """
         channel = await self._channels.reach(self._addresses[gateway])
-        call, ended = self._begin(channel, name, request, answer, timeout_s)
-        self._uses.count(gateway, ended)
-        try:
-            await asyncio.wrap_future(ended)
-        finally:
-            call.cancel()  # no harm when it has ended
-        try:
-            result: Answer = call.result()
-        except self._grpc.RpcError as error:
-            raise (await self._why(gateway, channel, error)) from None
-        channel.served = True
-        return result
+        with self._uses.during_a_call(gateway):
+            try:
+                return await channel.call(METHODS[name], request, answer, self._metadata, timeout_s)
+            except AwayError as error:
+                if error.lost:
+                    self._uses.forget(gateway)  # another process may answer there next
+                    self._channels.look_again()
+                raise
 
-    def _begin(
-        self, channel: Channel, name: str, request: Message, answer: type[Message], timeout_s: float
-    ) -> tuple[Call, "Future[None]"]:
-        """Begin a call; the future is done when it has ended, and cannot be cancelled."""
-        begin = channel.calls.unary_unary(
-            METHODS[name].path,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=answer.FromString,
-        )
-        call = begin.future(request, timeout=timeout_s, metadata=self._metadata)
-        ended: Future[None] = Future()
-        ended.set_running_or_notify_cancel()
-        call.add_done_callback(lambda _: ended.set_result(None))
-        return call, ended
-
-    @property
-    def _metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        token = () if self.token is None else (("authorization", f"Bearer {self.token}"),)
-        return (*token, (SESSION_KEY, self.session.SerializeToString()))
-
-    # Streams.
-
-    async def messages(
-        self, gateway: int, name: str, requests: Message | Iterator[Message], *, parsed: bool = True
-    ) -> AsyncGenerator[Answered, None]:
-        """Yield the messages of a stream, which a thread reads a few ahead; to close it cancels the call.
-
-        The arguments are those of ``stream``.
-
-        Raises:
-            TubeMQConnectionError: no thread is left.
-            AwayError: as ``next_of``.
-            TubeMQError: as ``next_of``.
-        """
-        await self._channels.reach(self._addresses[gateway])
-        begin = functools.partial(self.stream, gateway, name, requests, parsed=parsed)
-        reader = StreamReader(begin, self.next_of)
-        try:
-            while (message := await reader.next()) is not None:
-                yield message
-        finally:
-            reader.cancel()
-
-    def stream(
-        self, gateway: int, name: str, requests: Message | Iterator[Message], *, parsed: bool = True
-    ) -> Call:
-        """Begin a call with a stream in at least one direction; it has no deadline but keepalive.
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, gateway: int, name: str, first: Message, *, parsed: bool = True
+    ) -> AsyncIterator[Stream]:
+        """Begin a stream with its first request; it is cancelled at the end. Its deadline is keepalive.
 
         Args:
             gateway: which one is called.
             name: the method.
-            requests: what is sent.
+            first: the first request, or the only one.
             parsed: whether what comes is parsed; otherwise it comes as bytes.
-        """
-        method = METHODS[name]
-        channel = self._channels.get(self._addresses[gateway]).calls
-        kind = channel.stream_stream if method.takes_stream else channel.unary_stream
-        begin = kind(
-            method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString if parsed else None,
-        )
-        call = begin(requests, metadata=self._metadata)
-        ended: Future[None] = Future()
-        self._uses.count(gateway, ended)
-        if not call.add_callback(functools.partial(ended.set_result, None)):
-            ended.set_result(None)
-        return call
-
-    def next_of(self, call: Call) -> Answered | None:
-        """Return the next message of a stream; None at its end.
 
         Raises:
-            AwayError: the gateway was lost, or leaves the rest to another one.
-            TubeMQError: that of the gateway, or of TubeMQ.
+            AwayError: another gateway may serve the call.
+            TubeMQError: it cannot be begun.
         """
-        try:
-            return next(call)
-        except StopIteration:
-            return None
-        except self._grpc.RpcError as error:
-            raise error_of(error) from None
+        channel = await self._channels.reach(self._addresses[gateway])
+        with self._uses.during_a_call(gateway):
+            stream = channel.stream(METHODS[name], first, self._metadata, parsed=parsed)
+            try:
+                yield stream
+            finally:
+                stream.cancel()
 
-    # Errors.
-
-    async def _why(self, gateway: int, channel: Channel, error: Call) -> Exception:
-        """Return why a call failed; when the connection did, find out whether TLS is the reason."""
-        failure = error_of(error)
-        if isinstance(failure, AwayError) and failure.failure is None:
-            self._uses.forget(gateway)  # another process may answer there next
-            self._channels.look_again()
-            if may_be_of_tls(error, served=channel.served):
-                look = functools.partial(
-                    credentials.tls_fault,
-                    self._addresses[gateway],
-                    self.config.tls,
-                    self.config.connect_timeout_ms,
-                )
-                fault = await in_thread(look, "tubemq-tls-gateway")
-                if fault is not None:
-                    return AwayError(fault)
-        return failure
+    @property
+    def _metadata(self) -> Metadata:
+        token = () if self.token is None else (("authorization", f"Bearer {self.token}"),)
+        return (*token, (SESSION_KEY, self.session.SerializeToString()))
 
     # The list of gateways.
 
@@ -436,51 +353,43 @@ class Gateways:
 
     @property
     def patience_s(self) -> float:
-        """How long a call may take, in seconds."""
-        return self._patience_ms() / 1000
-
-    def _patience_ms(self) -> int:
-        """Return what TubeMQ may take to answer, or not to, with these settings."""
+        """What TubeMQ may take to answer, or not to, with these settings, in seconds."""
         config = self.config
         attempt_ms = config.rpc_timeout_ms + config.connect_timeout_ms + config.register_retry_ms
-        return config.register_attempts * attempt_ms + _MARGIN_MS
+        return (config.register_attempts * attempt_ms + _MARGIN_MS) / 1000
 
     # The session.
 
     def begin_epoch(self, gateway: int) -> None:
         """Begin a new epoch, since the state at a gateway is lost; end the old session there, if it lives."""
-        if gateway in self._uses.take_all():
-            self._close_at(gateway)
+        self._uses.take_all()
+        self._close_at(gateway)  # also after a call that got no answer: the gateway may live on
         self.session.epoch = max(self.session.epoch + 1, time.time_ns())
 
-    def _sweep_every(self, lease_ms: int) -> None:
-        """Look in this loop for what is idle while a session is open, unless another loop does."""
-        if self._uses.begin_to_sweep():
-            running, period_s = asyncio.get_running_loop(), max(1, lease_ms) / 8000
-            # The loop must not keep a session that none uses any more.
-            running.call_later(period_s, _close_idle, weakref.ref(self), running, period_s)
-
-    def close_idle(self) -> bool:
-        """Close the session where it is not used; return whether it is open elsewhere."""
-        idle, is_open = self._uses.take_idle()
-        for gateway in idle:
+    def close_if_idle(self, gateway: int, use: Use) -> bool:
+        """Close the session where it is not used; return whether it is closed."""
+        if self._uses.is_idle(use) and self._uses.forget(gateway, use):
             self._close_at(gateway)
-        return is_open
+            return True
+        return not self._uses.knows(gateway, use)
 
     def _close_at(self, gateway: int) -> None:
         if (channel := self._channels.existing(self._addresses[gateway])) is not None:
             self._begin_to_close(channel)
 
     def _begin_to_close(self, channel: Channel, timeout_s: float = LEAVE_MS / 1000) -> "Future[None]":
-        request = pb.CloseSessionRequest()
-        return self._begin(channel, "CloseSession", request, pb.CloseSessionResponse, timeout_s)[1]
+        return channel.begin(METHODS["CloseSession"], pb.CloseSessionRequest(), self._metadata, timeout_s)
 
 
-def _close_idle(
-    gateways: "weakref.ref[Gateways]", running: asyncio.AbstractEventLoop, period_s: float
-) -> None:
-    if (used := gateways()) is not None and used.close_idle():
-        running.call_later(period_s, _close_idle, gateways, running, period_s)
+def _look_later(gateways: "weakref.ref[Gateways]", gateway: int, use: Use) -> None:
+    """Look now and then, in the loop that runs, whether an open session is idle; that does not keep it."""
+    period_s = max(0.001, use.lease_s or 0.0) / 8
+
+    def look() -> None:
+        if (used := gateways()) is not None and not used.close_if_idle(gateway, use):
+            _look_later(gateways, gateway, use)
+
+    asyncio.get_running_loop().call_later(period_s, look)
 
 
 _all: "weakref.WeakSet[Gateways]" = weakref.WeakSet()

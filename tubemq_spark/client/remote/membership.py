@@ -130,6 +130,16 @@ class Membership:
             await asyncio.shield(self._joining)
         return self.stay
 
+    async def joined_in_time(self) -> int:
+        """As ``joined``, for those that can wait: what TubeMQ refuses only for now counts as being away."""
+        try:
+            return await self.joined()
+        except TubeMQError as error:
+            if not error.retriable:
+                raise
+            self._rest(None)
+            raise AwayError(error) from error
+
     async def join_at(self, gateway: int) -> None:
         """Open the session at a gateway, and join there; raises as ``joined``."""
         if self.has_closed:

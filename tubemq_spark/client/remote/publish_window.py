@@ -27,12 +27,12 @@ takes its answers; the owner of the window owns these tasks.
 import asyncio
 import collections
 import contextlib
-import queue
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
+from tubemq_spark.client.remote.channels import Stream
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQError
@@ -110,8 +110,7 @@ class _Stream:
         self._begin = pb.PublishStreamRequest(begin=begin)
         self._on_arrival = on_arrival
         self._numbers = 0
-        self._requests: queue.SimpleQueue[pb.PublishStreamRequest | None] = queue.SimpleQueue()
-        """What gRPC sends, from a thread of its own; None ends that."""
+        self._stream: Stream | None = None
         self._task = tasks.start(self._run(), f"answers of {gateways.name(gateway)}")
 
     def push(self, parcel: Parcel) -> None:
@@ -122,49 +121,50 @@ class _Stream:
         self.parcels[number] = parcel
         message = sends.to_proto(parcel.messages)
         if parcel.size <= PART_BYTES:
-            self._requests.put(pb.PublishStreamRequest(batch=message, number=number))
+            self._write(pb.PublishStreamRequest(batch=message, number=number))
             return
         data = message.SerializeToString()
         for first in range(0, len(data), PART_BYTES):
             part = pb.PublishStreamRequest.Part(data=data[first : first + PART_BYTES], size=len(data))
-            self._requests.put(pb.PublishStreamRequest(part=part, number=number))
+            self._write(pb.PublishStreamRequest(part=part, number=number))
 
     def finish(self) -> None:
         """End our side of it."""
-        self._requests.put(None)
+        if self._stream is not None:
+            self._stream.end_writing()
 
     def break_off(self) -> None:
         """End it at once; nothing of it arrives any more."""
         self._task.cancel()
 
+    def _write(self, request: pb.PublishStreamRequest) -> None:
+        if self._stream is not None:
+            self._stream.write(request)
+
     async def _run(self) -> None:
         """Open it, and tell what comes."""
         arrival: _Arrival = None
         try:
-            answers, first = await self._gateways.in_session(self.gateway, self._open)
-            async with contextlib.aclosing(answers):
-                self._on_arrival(self, first)
-                async for answer in answers:
+            async with contextlib.AsyncExitStack() as closing:
+                stream, answer = await self._gateways.in_session(self.gateway, lambda: self._open(closing))
+                self._stream = stream
+                while answer is not None:
                     self._on_arrival(self, answer)
+                    answer = await stream.read()
         except Exception as error:  # noqa: BLE001 (the window decides)
             arrival = error
-        finally:
-            self.finish()
         self._on_arrival(self, arrival)
 
     async def _open(
-        self,
-    ) -> tuple[AsyncGenerator[pb.PublishStreamResponse, None], pb.PublishStreamResponse]:
-        """Begin the call, and return its answers, and the one to that."""
-        self.finish()  # of a call before
-        self._requests = queue.SimpleQueue()
-        self._requests.put(self._begin)
-        requests = iter(self._requests.get, None)
-        answers = self._gateways.messages(self.gateway, "PublishStream", requests)
-        first = await anext(answers, None)
+        self, closing: contextlib.AsyncExitStack
+    ) -> tuple[Stream, pb.PublishStreamResponse | None]:
+        """Begin the call, and return it with the answer to that."""
+        opening = self._gateways.stream(self.gateway, "PublishStream", self._begin)
+        stream = await closing.enter_async_context(opening)
+        first: pb.PublishStreamResponse | None = await stream.read()
         if first is None:
             raise AwayError("it ended the stream")
-        return answers, first
+        return stream, first
 
 
 class PublishWindow:

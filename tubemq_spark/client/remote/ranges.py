@@ -16,6 +16,7 @@ from typing import Final
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
+from tubemq_spark.client.remote.channels import Stream
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import OffsetRange, RangeRequest
@@ -121,31 +122,36 @@ async def _events(
     )
 
     silent_s = max(gateways.config.fetch_timeout_ms / 2000, _SILENT_S)
-
-    async def begin() -> tuple[AsyncGenerator[bytes, None], bytes | None]:
-        events = gateways.messages(gateway, "ReadRange", read_request, parsed=False)
-        return events, await _next(events, silent_s)
-
     # When it is closed early, the gateway gives back what it holds at a broker.
-    events, event = await gateways.in_session(gateway, begin)
-    async with contextlib.aclosing(events):
+    async with contextlib.AsyncExitStack() as closing:
+
+        async def begin() -> tuple[Stream, bytes | None]:
+            opening = gateways.stream(gateway, "ReadRange", read_request, parsed=False)
+            stream = await closing.enter_async_context(opening)
+            return stream, await _next(stream, silent_s)
+
+        stream, event = await gateways.in_session(gateway, begin)
         while event is not None:
             yield event
-            event = await _next(events, silent_s)
+            event = await _next(stream, silent_s)
 
 
-async def _next(events: AsyncGenerator[bytes, None], silent_s: float) -> bytes | None:
+async def _next(stream: Stream, silent_s: float) -> bytes | None:
     """Return the next event; None at the end.
 
     Raises:
         AwayError: the gateway, which tells that it waits, is silent for too long.
         TubeMQError: that of the gateway, or of TubeMQ.
     """
+    limit = asyncio.timeout(silent_s)
     try:
-        async with asyncio.timeout(silent_s):
-            return await anext(events, None)
+        async with limit:
+            event: bytes | None = await stream.read()
     except TimeoutError:
+        if not limit.expired():  # the gateway tells of one
+            raise
         raise AwayError(f"it has said nothing for {silent_s:.0f} s") from None
+    return event
 
 
 def _take(data: bytes, rest: RestOfRange, request: RangeRequest) -> FetchedBatch | LossRecord | None:

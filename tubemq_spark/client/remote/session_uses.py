@@ -11,7 +11,9 @@
 """
 
 import asyncio
+import contextlib
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 from tubemq_spark.client.remote.attempts import AwayError
@@ -28,7 +30,7 @@ class Use:
         self.opened.set_running_or_notify_cancel()  # one that waits no more does not cancel it
         self.calls = 0
         """How many are under way."""
-        self.at = 0.0
+        self.used_at = 0.0
         """When the last one ended."""
 
     async def settled(self, timeout_ms: int) -> None:
@@ -40,22 +42,22 @@ class Use:
         """
         if self.opened.done():
             return
+        limit = asyncio.timeout(timeout_ms / 1000)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with limit:
                 await asyncio.wrap_future(self.opened)
         except TimeoutError:
+            if not limit.expired():  # the gateway tells of one
+                raise
             raise AwayError("the session was not opened in time") from None
 
-    def is_idle(self, now: float) -> bool:
-        """Whether no call was made for half of its lease."""
-        if self.calls or not self.is_open or (answer := self.opened.result()) is None:
-            return False
-        return now - self.at > answer.lease_ms / 2000
-
     @property
-    def is_open(self) -> bool:
-        """Whether the gateway has opened the session."""
-        return self.opened.done() and self.opened.exception() is None and self.opened.result() is not None
+    def lease_s(self) -> float | None:
+        """How long the session lives without calls; None: it is not open."""
+        if not self.opened.done() or self.opened.exception() is not None:
+            return None
+        answer = self.opened.result()
+        return None if answer is None else answer.lease_ms / 1000
 
 
 class SessionUses:
@@ -70,8 +72,6 @@ class SessionUses:
         """Forget all; for a forked child."""
         self._lock = threading.Lock()
         self._uses: dict[int, Use] = {}
-        self._sweeping_in: asyncio.AbstractEventLoop | None = None
-        """The loop with a timer that closes the session where it is idle."""
 
     def begin(self, gateway: int) -> tuple[Use, bool]:
         """Return the use at a gateway, and whether it is new, so that the caller opens the session."""
@@ -84,14 +84,16 @@ class SessionUses:
 
     def note_opened(self, use: Use, answer: pb.OpenSessionResponse) -> None:
         """Note that a gateway has opened the session."""
-        use.at = self._clock()
+        use.used_at = self._clock()
         use.opened.set_result(answer)
 
-    def forget(self, gateway: int, use: Use | None = None) -> None:
-        """Forget the use at a gateway, or only this one there."""
+    def forget(self, gateway: int, use: Use | None = None) -> bool:
+        """Forget the use at a gateway, or only this one there; return whether there was such a one."""
         with self._lock:
-            if use is None or self._uses.get(gateway) is use:
-                self._uses.pop(gateway, None)
+            if gateway not in self._uses or self._uses[gateway] is not (use or self._uses[gateway]):
+                return False
+            del self._uses[gateway]
+            return True
 
     def take_all(self) -> dict[int, Use]:
         """Forget all uses, and return them."""
@@ -99,35 +101,23 @@ class SessionUses:
             uses, self._uses = self._uses, {}
         return uses
 
-    def count(self, gateway: int, ended: "Future[None]") -> None:
-        """Count a call until it has ended, so that the session is not closed while it runs."""
+    @contextlib.contextmanager
+    def during_a_call(self, gateway: int) -> Iterator[None]:
+        """Keep the session open at a gateway, as far as it is."""
         with self._lock:
-            use = self._uses.get(gateway)
-            if use is not None:
-                use.calls += 1
-        if use is not None:
-            ended.add_done_callback(lambda _: self._note_end(use))
+            use = self._uses.get(gateway) or Use()
+            use.calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                use.calls -= 1
+                use.used_at = self._clock()
 
-    def _note_end(self, use: Use) -> None:
-        with self._lock:
-            use.calls -= 1
-            use.at = self._clock()
+    def knows(self, gateway: int, use: Use) -> bool:
+        """Whether a use is still that at its gateway."""
+        return self._uses.get(gateway) is use
 
-    def begin_to_sweep(self) -> bool:
-        """Return whether the loop that runs is to look for idle uses, since no other loop does."""
-        with self._lock:
-            if self._sweeping_in is not None and not self._sweeping_in.is_closed():
-                return False
-            self._sweeping_in = asyncio.get_running_loop()
-            return True
-
-    def take_idle(self) -> tuple[list[int], bool]:
-        """Forget the idle uses; return where they were, and whether there are others to look for later."""
-        now = self._clock()
-        with self._lock:
-            idle = [gateway for gateway, use in self._uses.items() if use.is_idle(now)]
-            for gateway in idle:
-                del self._uses[gateway]
-            if not self._uses:
-                self._sweeping_in = None
-            return idle, bool(self._uses)
+    def is_idle(self, use: Use) -> bool:
+        """Whether no call was made for half of a session's lease."""
+        return not use.calls and use.lease_s is not None and self._clock() - use.used_at > use.lease_s / 2

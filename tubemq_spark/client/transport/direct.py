@@ -57,9 +57,14 @@ class RunInThread(Protocol):
 
 
 async def _in_thread_of_its_own(function: Callable[[], Result], /) -> Result:
+    """Return what a question to the administration API returns, which blocks.
+
+    Raises:
+        TubeMQConnectionError: no thread is left.
+    """
     try:
         return await in_thread(function, "tubemq-administration")
-    except RuntimeError as error:  # no thread is left
+    except RuntimeError as error:
         raise TubeMQConnectionError("TUBEMQ_PROCESS_EXHAUSTED", cause=error) from error
 
 

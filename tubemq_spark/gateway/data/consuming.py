@@ -1,23 +1,19 @@
 """Consumers of sessions: partitions that a client names, or that the master gives to it as a member.
 
-A session that attaches partitions, or subscribes, has a consumer, which registers at the master and at the
-brokers under the session's client id. So another gateway, where the client opens its session again, takes its
-partitions over.
+**States of a session's consumer** (``fetching``).
 
-**States of a session's consumer.**
-
-- *none*: until the session attaches or subscribes for the first time;
-- *opening*: in ``_opening``, carried out to its end also when the call is cut; if the session has ended by
-  then, it is closed;
+- *none*: until the session attaches or subscribes for the first time, or when that has failed;
+- *opening*: in ``_consumers``; its ``opening`` is carried out to its end also when the call is cut. It waits
+  for an older consumer of the same client id, since servers know both by one name;
 - *open*: in ``_consumers``; its heartbeats go on without the client, as long as the session lives;
-- *closing*: in ``_ending``, by its client id; the session has ended, or the gateway stops. Its partitions
-  are given up at the brokers, which may take a while. That needs no thread and no place, so it is never
-  refused. A new consumer of the same client id waits for it: servers know both by one name;
+- *closing*: in ``_ending``, by its client id; the session has ended, or the gateway stops. One that opens
+  does so first. Its partitions are given up at the brokers, which may take a while. That needs no place, so
+  it is never refused;
 - *closed*: the partitions are free, and the group's members are told so. What was not committed comes again,
   to the session that reads them next.
 
-``Fetch`` (with a wait) and ``Consume`` (with credit) are two faces of one engine (``fetching``). A fetch is
-answered once: with messages, or empty after its wait, when nothing is attached, or when the gateway drains.
+``Fetch`` (with a wait) and ``Consume`` (with credit) are two faces of one engine. A fetch is answered once:
+with messages, or empty after its wait, when nothing is attached, or when the gateway drains.
 
 **States of a stream.**
 
@@ -28,8 +24,8 @@ answered once: with messages, or empty after its wait, when nothing is attached,
   and not committed by then is taken back, and comes again.
 
 Two tasks serve a stream: one reads and carries out commands, one sends batches. What either writes, it writes
-under ``_writing``. The end of one is the end of both. What is fetched of a partition after a command about it
-is written after the answer; what a seek has taken back is not written at all.
+under ``_write_lock``. The end of one is the end of both. What is fetched of a partition after a command about
+it is written after the answer; what a seek has taken back is not written at all.
 """
 
 import asyncio
@@ -42,9 +38,10 @@ from tubemq_spark.client.consumer.assigned.core import AssignedCore
 from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.values import Batch, ConsumeStatus, parse_context
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
-from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Owner, Room, busy
-from tubemq_spark.gateway.data.fetching import Arrivals, SessionConsumer
+from tubemq_spark.client.tasks import OwnedTasks
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.gateway.admission import busy
+from tubemq_spark.gateway.data.fetching import EndOfLogWaiters, SessionConsumer, refusal
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.events import Events
@@ -52,9 +49,8 @@ from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import TopicPartition
+from tubemq_spark.net.fair_quota import FairQuota, Owner
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import batches, failures, gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
 
@@ -77,10 +73,8 @@ _REASONS: Final[Mapping[ConsumeStatus, pb.FetchResponse.Reason]] = {
 }
 _NOTHING_NAMED: Final = pb.ConsumeRequest()
 
-AnyCore = AssignedCore | GroupCore
 
-
-class Consuming:
+class ConsumeService:
     """Serves ``Subscribe``, ``Attach-`` and ``DetachPartitions``, ``Fetch``, ``Commit`` and ``Consume``."""
 
     def __init__(
@@ -91,131 +85,94 @@ class Consuming:
         metrics: Metrics,
         calls: Calls,
         events: Events,
-        arrivals: Arrivals,
+        waiters: EndOfLogWaiters,
         admit: Callable[[Session], Awaitable[None]],
     ) -> None:
         self._gateway = settings.name
-        self._places = Room(settings.fetches)
+        self._places = FairQuota(settings.fetches)
         """Of fetches that wait for messages."""
         self._upstream = upstream
         self._metrics = metrics
         self._calls = calls
         self._events = events
-        self._arrivals = arrivals
+        self._waiters = waiters
         self._admit = admit
         self._consumers: dict[Session, SessionConsumer] = {}
-        self._subscribed: dict[Session, bytes] = {}
-        """What the sessions that are members of their group have asked for."""
-        self._opening: dict[Session, asyncio.Task[SessionConsumer]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}
-        self._taking_back: set[asyncio.Task[None]] = set()
-        self._closing = False
+        """The last one of each client id; it waits for those before it."""
+        self._tasks = OwnedTasks()
         sessions.on_end.append(self._end)
 
     def __len__(self) -> int:
-        """How many consumers there are."""
-        return len(self._consumers)
+        """How many consumers are open."""
+        return sum(consumer.is_open for consumer in self._consumers.values())
 
     @property
     def endings(self) -> int:
         """How many consumers are closing."""
         return len(self._ending)
 
+    @property
+    def waiting(self) -> int:
+        """How many fetches wait for messages."""
+        return self._places.used
+
     # Partitions.
 
     async def subscribe(self, request: pb.SubscribeRequest, call: Call) -> pb.SubscribeResponse:
         """Make a session a member of its group."""
         session, subscribing = call.owner(), request.SerializeToString(deterministic=True)
-        is_known = session in self._consumers or session in self._opening
-        if is_known and self._subscribed.get(session) != subscribing:
-            raise _refusal("the session has attached partitions, or subscribed otherwise")
-        start = None
-        if request.HasField("start"):
-            bound = request.start
-            offsets = values.offsets_from_proto(bound.offsets)
-            start = BoundStart(
-                bound.session_key,
-                bound.source_count,
-                offsets,
-                select_big=not bound.smallest,
-            )
-        on_loss = self._loss_policy(session, accept=request.accept_losses)
-        subscription = self._subscription(session, request.topics, request.filters, start)
-        if not is_known:
-            self._subscribed[session] = subscribing
-        member = await self._opened(
-            session, lambda: self._upstream.member(session.access, subscription, session.client_id, on_loss)
-        )
-        session.attached.update(subscription.topics)
-        return pb.SubscribeResponse(partitions=_positions(member.core))
+        consumer = self._consumers.get(session) or self._begin(session, request.topics, request, subscribing)
+        if consumer.subscribed != subscribing:
+            raise refusal("the session has attached partitions, or subscribed otherwise")
+        await asyncio.shield(consumer.opening)
+        session.attached.update(consumer.topics)
+        return pb.SubscribeResponse(partitions=consumer.positions)
 
     async def attach_partitions(
         self, request: pb.AttachPartitionsRequest, call: Call
     ) -> pb.AttachPartitionsResponse:
         """Take partitions for a session; say of each where it stands or why it was not taken."""
-        attached = await self._attaching(call.owner(), request)
+        session, topics = call.owner(), {place.partition.topic for place in request.partitions}
+        topics = set(request.topics) or topics
+        consumer = self._consumers.get(session) or self._begin(session, sorted(topics), request, None)
+        if consumer.subscribed is not None:
+            raise refusal("the session has subscribed: the master gives it partitions")
+        await asyncio.shield(consumer.opening)
+        if missing := topics - consumer.topics:
+            raise refusal(f"the session reads other topics than {', '.join(sorted(missing))}")
         response = pb.AttachPartitionsResponse()
         for place in request.partitions:
-            partition = values.partition_from_proto(place.partition)
-            try:
-                offset = await self.attach(
-                    attached, partition, place.offset if place.HasField("offset") else None
-                )
-            except TubeMQError as error:
-                response.partitions.add(error=failures.to_proto(error))
-            else:
-                response.partitions.add(offset=offset)
+            answer = response.partitions.add()
+            with _error_in(answer.error):
+                answer.offset = await _attach(consumer, place)
         return response
 
     async def detach_partitions(
         self, request: pb.DetachPartitionsRequest, call: Call
     ) -> pb.DetachPartitionsResponse:
         """Give partitions up."""
-        attached = self.consumer_of(call.owner())
-        partitions = [values.partition_from_proto(place) for place in request.partitions]
-        given_up = [partition for partition in partitions if await self.detach(attached, partition)]
-        return pb.DetachPartitionsResponse(partitions=map(values.partition_to_proto, given_up))
-
-    async def attach(self, attached: SessionConsumer, partition: TopicPartition, offset: int | None) -> int:
-        """Take a partition; return where it stands.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.connect``.
-        """
-        consumer = _assigned(attached)
-        stands = await consumer.carry_out(consumer.connect(partition, offset), f"attaching {partition}")
-        attached.attached.add(partition)
-        attached.session.attached.add(partition.topic)
-        self._changed(attached)
-        return stands.offset
-
-    async def detach(self, attached: SessionConsumer, partition: TopicPartition) -> bool:
-        """Give a partition up; return whether it was attached.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.disconnect``.
-        """
-        _assigned(attached)
-        given_up = await attached.detach(partition)
-        if all(place.topic != partition.topic for place in attached.attached):
-            attached.session.attached.discard(partition.topic)
-        return given_up
+        consumer = self.consumer_of(call.owner())
+        given_up = [
+            place for place in request.partitions if await consumer.detach(values.partition_from_proto(place))
+        ]
+        return pb.DetachPartitionsResponse(partitions=given_up)
 
     # Messages.
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
         """Return messages as soon as there are some."""
-        attached = self.consumer_of(call.owner())
+        consumer = self.consumer_of(call.owner())
         for context in request.commit:
-            await attached.commit(context, consumed=True)
-        attached.pause_only(list(map(values.partition_from_proto, request.paused)))
+            await consumer.commit(context, consumed=True)
+        consumer.pause_only(list(map(values.partition_from_proto, request.paused)))
         with self.place(call.who):
             # A call may have come before the gateway began to drain, and its message only after that.
             wait_s = 0.0 if self._calls.draining else min(request.wait_ms / 1000, _LONGEST_WAIT_S)
-            batch = await attached.fetch(_in_time(wait_s, call))
+            batch = await consumer.fetch(_in_time(wait_s, call))
         if batch is not None:
             return self.response(batch, call)
-        return pb.FetchResponse(reason=_REASONS[attached.status], draining=self._calls.draining)
+        return pb.FetchResponse(reason=_REASONS[consumer.status], draining=self._calls.draining)
 
     async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
         """Confirm a batch, or take it back."""
@@ -233,26 +190,11 @@ class Consuming:
             await _Stream(self.consumer_of(call.owner()), self, self._calls, call).run()
 
     def consumer_of(self, session: Session) -> SessionConsumer:
-        """Return the consumer of a session.
-
-        Raises:
-            GatewayError: it has none.
-        """
-        attached = self._consumers.get(session)
-        if attached is None:
-            raise _refusal("the session has attached no partition, and has not subscribed")
-        return attached
-
-    def take_back(self, attached: SessionConsumer, contexts: list[str]) -> None:
-        """Take batches back whose client does not go on; they come again."""
-        task = asyncio.ensure_future(attached.take_back(contexts))
-        self._taking_back.add(task)
-        task.add_done_callback(self._taking_back.discard)
-
-    @property
-    def waiting(self) -> int:
-        """How many fetches wait for messages."""
-        return self._places.used
+        """Return the consumer of a session, which has to have one."""
+        consumer = self._consumers.get(session)
+        if consumer is None or not consumer.is_open:
+            raise refusal("the session has attached no partition, and has not subscribed")
+        return consumer
 
     @contextlib.contextmanager
     def place(self, who: Owner) -> Iterator[None]:
@@ -279,27 +221,29 @@ class Consuming:
             lag=batch.lag,
             slow=batch.slow,
         )
-        size = _add_records(fetched.records, batch)
+        data = b""
+        if batch.columns is not None:
+            records, data = batches.to_proto(batch.columns)
+            fetched.records.CopyFrom(records)
+            fetched.records.data = data  # large: copied once
         if batch.bytes_behind is not None:
             self._metrics.behind(batch.bytes_behind)
         call.rows += len(batch)
-        self._metrics.passed("read", len(batch), size)
+        self._metrics.passed("read", len(batch), len(data))
         return fetched
 
     # Life.
 
     def release(self) -> None:
         """Answer all fetches that wait, for a gateway that drains."""
-        for attached in self._consumers.values():
-            attached.release()
+        for consumer in self._consumers.values():
+            consumer.release()
 
     async def close(self) -> None:
         """Close all consumers, for the end of the gateway."""
-        self._closing = True
         for session in list(self._consumers):
             self._end(session)
-        while under_way := self._taking_back.union(self._ending.values(), self._opening.values()):
-            await asyncio.wait(under_way)
+        await self._tasks.ended()
 
     async def closed(self, session: Session, call: Call) -> None:
         """Return when the partitions of a session that has ended are free.
@@ -309,80 +253,46 @@ class Consuming:
         if (ending := self._ending.get(session.client_id)) is not None:
             await asyncio.wait({ending}, timeout=_in_time(_LONGEST_CLOSE_S, call))
 
-    async def _attaching(self, session: Session, request: pb.AttachPartitionsRequest) -> SessionConsumer:
-        """Return the consumer of a session that attaches partitions.
-
-        Raises:
-            TubeMQError: it does not fit what the session has done before, or cannot be opened.
-        """
-        topics = set(request.topics) or {place.partition.topic for place in request.partitions}
-        if session in self._subscribed:
-            raise _refusal("the session has subscribed: the master gives it partitions")
-        attached = self._consumers.get(session)
-        if attached is None:
-            subscription = self._subscription(session, sorted(topics), request.filters)
-            node = None
-            if request.HasField("node"):
-                node = Node(request.node.source_count, request.node.node_id).validate()
-            on_loss = self._loss_policy(session, accept=request.accept_losses)
-            attached = await self._opened(
-                session,
-                lambda: self._upstream.consumer(
-                    session.access, subscription, session.client_id, on_loss, node
-                ),
-            )
-        if missing := topics - set(attached.core.state.subscription.topics):
-            raise _refusal(f"the session reads other topics than {', '.join(sorted(missing))}")
-        return attached
-
-    def _subscription(
+    def _begin(
         self,
         session: Session,
         topics: Iterable[str],
-        filters: Iterable[pb.TopicFilter],
-        start: BoundStart | None = None,
-    ) -> Subscription:
-        topics, usual = list(topics), session.access.config.message_types
-        types = {topic: usual for topic in topics if usual}
-        types |= {item.topic: tuple(item.message_types) for item in filters}
-        return Subscription.of(topics, types, start)
+        request: pb.SubscribeRequest | pb.AttachPartitionsRequest,
+        subscribed: bytes | None,
+    ) -> SessionConsumer:
+        """Return the new consumer of a session, which opens."""
+        access, name, types = session.access, session.client_id, session.access.config.message_types
+        by_topic = {topic: types for topic in topics if types}
+        by_topic |= {item.topic: tuple(item.message_types) for item in request.filters}
+        on_loss = self._loss_policy(session, accept=request.accept_losses)
+        core: AssignedCore | GroupCore
+        if isinstance(request, pb.SubscribeRequest):
+            subscription = Subscription.of(topics, by_topic, _start_of(request))
+            core = self._upstream.member(access, subscription, name, on_loss)
+        else:
+            subscription, node = Subscription.of(topics, by_topic), None
+            if request.HasField("node"):
+                node = Node(request.node.source_count, request.node.node_id).validate()
+            core = self._upstream.consumer(access, subscription, name, on_loss, node)
+        consumer = SessionConsumer(session, core, subscription, subscribed, self._waiters, self._events)
+        consumer.opening = self._tasks.start(self._open(consumer, self._ending.get(name)), f"opening {name}")
+        self._consumers[session] = consumer
+        return consumer
 
-    async def _opened(self, session: Session, make: Callable[[], AnyCore]) -> SessionConsumer:
-        """Return the consumer of a session, which is opened once, and to its end."""
-        if (known := self._consumers.get(session)) is not None:
-            return known
-        opening = self._opening.get(session)
-        if opening is None:
-            opening = self._opening[session] = asyncio.ensure_future(self._open(session, make))
-            opening.add_done_callback(lambda ended: self._note_opening(session, ended))
-        return await asyncio.shield(opening)
-
-    def _note_opening(self, session: Session, ended: "asyncio.Future[SessionConsumer]") -> None:
-        del self._opening[session]
-        if (ended.cancelled() or ended.exception() is not None) and session not in self._consumers:
-            self._subscribed.pop(session, None)
-
-    async def _open(self, session: Session, make: Callable[[], AnyCore]) -> SessionConsumer:
-        await self._admit(session)
-        await self._await_older(session)
-        core = make()
-        await core.open()
-        attached = SessionConsumer(session, core, self._arrivals, self._changed)
-        if session.ended or self._closing:
-            self._begin_to_end(attached)
-            raise _refusal("its session has ended")
-        self._consumers[session] = attached
-        self._changed(attached)
+    async def _open(self, consumer: SessionConsumer, older: "asyncio.Task[None] | None") -> None:
+        session = consumer.session
+        try:
+            if older is not None:
+                await asyncio.wait([older])
+            await self._admit(session)
+            if session.ended:
+                raise refusal("its session has ended")
+            await consumer.core.open()
+        except BaseException:
+            self._consumers.pop(session, None)
+            raise
+        consumer.tell_partitions()
         self._events.members_changed(session.group, session)
-        return attached
-
-    async def _await_older(self, session: Session) -> None:
-        """Wait until no older consumer has the name of a session's client."""
-        name = session.client_id
-        while older := [task for other, task in self._opening.items() if _is_older(other, session)] + [
-            task for task in (self._ending.get(name),) if task is not None
-        ]:
-            await asyncio.wait(older)
 
     def _loss_policy(self, session: Session, *, accept: bool) -> LossPolicy:
         def tell(loss: LossRecord) -> None:
@@ -394,47 +304,37 @@ class Consuming:
 
         return tell
 
-    def _changed(self, attached: SessionConsumer) -> None:
-        """Tell the client of partitions that have come or gone, and not by it."""
-        session, core = attached.session, attached.core
-        if self._consumers.get(session) is not attached or attached.closed:
-            return
-        if isinstance(core, GroupCore):
-            self._events.partitions_changed(session, _positions(core))
-        elif lost := attached.attached.difference(core.state.connected):
-            status = core.status()
-            for partition in sorted(lost):
-                attached.attached.discard(partition)
-                trouble = status[partition].trouble if partition in status else None
-                self._events.partition_lost(session, partition, trouble)
-
     def _end(self, session: Session) -> None:
-        self._subscribed.pop(session, None)
-        attached = self._consumers.pop(session, None)
-        if attached is not None:
-            self._begin_to_end(attached)
+        consumer = self._consumers.pop(session, None)
+        if consumer is not None:
+            name = session.client_id
+            self._ending[name] = ending = self._tasks.start(
+                self._close(consumer), f"closing {name}", alone=True
+            )
+            ending.add_done_callback(lambda _: self._forget(name, ending))
 
-    def _begin_to_end(self, attached: SessionConsumer) -> None:
-        name = attached.session.client_id
-        task = self._ending[name] = asyncio.ensure_future(self._close(attached))
-        task.add_done_callback(lambda _: self._ending.pop(name))
+    async def _close(self, consumer: SessionConsumer) -> None:
+        await asyncio.wait([consumer.opening])
+        if consumer.is_open:
+            await consumer.close()
+            # Only now: the members that are told may take the partitions.
+            self._events.members_changed(consumer.session.group, consumer.session)
 
-    async def _close(self, attached: SessionConsumer) -> None:
-        await attached.close()
-        # Only now: the members that are told may take the partitions.
-        self._events.members_changed(attached.session.group, attached.session)
+    def _forget(self, name: str, ending: "asyncio.Task[None]") -> None:
+        if self._ending.get(name) is ending:
+            del self._ending[name]
 
 
 class _Stream:
     """One stream."""
 
-    def __init__(self, attached: SessionConsumer, consuming: Consuming, calls: Calls, call: Call) -> None:
-        self._attached = attached
-        self._consuming = consuming
+    def __init__(self, consumer: SessionConsumer, service: ConsumeService, calls: Calls, call: Call) -> None:
+        self._consumer = consumer
+        self._service = service
         self._calls = calls
         self._call = call
         self._credit = 0
-        self._writing = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._uncommitted: set[str] = set()
         """The batches that were sent, and neither committed nor taken back."""
         self._commanded: TopicPartition | None = None
@@ -444,14 +344,14 @@ class _Stream:
 
     async def run(self) -> None:
         """Serve until one side ends it."""
-        tasks = {asyncio.create_task(self._obey()), asyncio.create_task(self._send())}
+        tasks = {asyncio.create_task(self._carry_out_commands()), asyncio.create_task(self._send())}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
-            self._consuming.take_back(self._attached, list(self._uncommitted))
+            self._consumer.take_back(self._uncommitted)
         for result in ended:
             if isinstance(result, Exception):
                 raise result
@@ -459,21 +359,19 @@ class _Stream:
     # Sending.
 
     async def _send(self) -> None:
-        attached = self._attached
-        while not attached.session.ended:
+        consumer = self._consumer
+        while not consumer.session.ended:
             self._calls.refuse_when_draining()
             if self._flows():
                 await self._send_next()
             else:
-                await attached.changes.until(
-                    lambda: attached.session.ended or self._calls.draining or self._flows()
-                )
+                await consumer.changed.wait()
 
     async def _send_next(self) -> None:
         """Send the next batch, an error instead, or a sign that there is nothing."""
         self._call.judge(_NOTHING_NAMED)
         try:
-            batch = await self._attached.fetch(_SIGN_S)
+            batch = await self._consumer.fetch(_SIGN_S)
         except TubeMQError as error:
             await self._write(pb.ConsumeResponse(error=failures.to_proto(error)))
         else:
@@ -487,30 +385,30 @@ class _Stream:
         self._uncommitted.add(batch.context)
         while self._commanded == batch.partition:
             await self._answered.wait()
-        if self._attached.out.get(batch.partition) == batch.context:
-            answer = self._consuming.response(batch, self._call)
+        if self._consumer.uncommitted.get(batch.partition) == batch.context:
+            answer = self._service.response(batch, self._call)
             self._credit -= answer.ByteSize()
             await self._write(pb.ConsumeResponse(batch=answer))
         else:
             self._uncommitted.discard(batch.context)
 
     def _flows(self) -> bool:
-        return self._credit > 0 and not self._attached.has_nothing
+        return self._credit > 0 and not self._consumer.core.has_nothing
 
     async def _write(self, event: pb.ConsumeResponse) -> None:
-        async with self._writing:
+        async with self._write_lock:
             await self._call.context.write(event)
 
     # Commands.
 
-    async def _obey(self) -> None:
+    async def _carry_out_commands(self) -> None:
         # What read returns at the end of a stream is no command.
         while isinstance(command := await self._call.read(), pb.ConsumeRequest):
             self._call.judge(command)
             which = command.WhichOneof("command")
             if which == "credit":
                 self._credit += command.credit
-                self._attached.changes.note()
+                self._consumer.note()
             elif which == "commit":
                 with self._about(lambda: parse_context(command.commit.batch).partition):
                     await self._write(pb.ConsumeResponse(committed=await self._commit(command.commit)))
@@ -538,78 +436,55 @@ class _Stream:
         answer = pb.ConsumeResponse.Committed(batch=request.batch)
         with _error_in(answer.error):
             # Not before: a stream that ends here takes back what was not committed.
-            answer.position.CopyFrom(await _commit(self._attached, request))
+            answer.position.CopyFrom(await _commit(self._consumer, request))
         self._uncommitted.discard(request.batch)
         return answer
 
     async def _seek(self, command: pb.ConsumeRequest.Seek) -> pb.ConsumeResponse.Sought:
         answer = pb.ConsumeResponse.Sought(partition=command.partition)
-        partition = values.partition_from_proto(command.partition)
         with _error_in(answer.error):
-            await self._consuming.detach(self._attached, partition)
-            offset = command.offset if command.HasField("offset") else None
-            answer.offset = await self._consuming.attach(self._attached, partition, offset)
+            await self._consumer.detach(values.partition_from_proto(command.partition))
+            answer.offset = await _attach(self._consumer, command)
         return answer
 
     def _pause(self, command: pb.ConsumeRequest) -> pb.ConsumeResponse.Paused:
-        core = self._attached.core
+        core = self._consumer.core
         if command.HasField("pause"):
-            core.pause(list(map(values.partition_from_proto, command.pause.partitions)))
+            core.pause(map(values.partition_from_proto, command.pause.partitions))
         else:
-            core.resume(list(map(values.partition_from_proto, command.resume.partitions)))
+            core.resume(map(values.partition_from_proto, command.resume.partitions))
         paused = sorted(core.paused())
         return pb.ConsumeResponse.Paused(partitions=map(values.partition_to_proto, paused))
 
 
 @contextlib.contextmanager
-def _error_in(place: pb.TubeError) -> Iterator[None]:
+def _error_in(answer: pb.TubeError) -> Iterator[None]:
     """Write an error into an answer."""
     try:
         yield
     except TubeMQError as error:
-        place.CopyFrom(failures.to_proto(error))
+        answer.CopyFrom(failures.to_proto(error))
 
 
-async def _commit(attached: SessionConsumer, request: pb.CommitRequest) -> pb.CommitResponse:
-    confirmed = await attached.commit(request.batch, consumed=not request.roll_back)
+async def _attach(
+    consumer: SessionConsumer, place: pb.AttachPartitionsRequest.Wanted | pb.ConsumeRequest.Seek
+) -> int:
+    """Take a partition at an offset, if one is given; return where it stands."""
+    offset = place.offset if place.HasField("offset") else None
+    return await consumer.attach(values.partition_from_proto(place.partition), offset)
+
+
+async def _commit(consumer: SessionConsumer, request: pb.CommitRequest) -> pb.CommitResponse:
+    confirmed = await consumer.commit(request.batch, consumed=not request.roll_back)
     return pb.CommitResponse(offset=confirmed.offset, latest=confirmed.latest)
 
 
-def _assigned(attached: SessionConsumer) -> AssignedCore:
-    if not isinstance(attached.core, AssignedCore):
-        raise _refusal("the session has subscribed: the master gives it partitions")
-    return attached.core
-
-
-def _positions(core: AnyCore) -> list[pb.PartitionOffset]:
-    return [
-        pb.PartitionOffset(partition=values.partition_to_proto(partition), offset=position.offset)
-        for partition, position in sorted(core.positions().items())
-    ]
-
-
-def _add_records(records: pb.RecordBatch, batch: Batch) -> int:
-    """Write a batch's messages into a message; return how many bytes they are."""
-    fetched = batch.columns
-    if fetched is None:
-        return 0
-    if fetched.dense and len(fetched.columns):
-        end = fetched.start + INDEX_ENTRY_BYTES * (int(fetched.columns.ordinals[-1]) + 1)
-        fetched = FetchedBatch(fetched.partition, fetched.start, end, fetched.columns, dense=True)
-    proto, data = batches.to_proto(fetched)
-    proto.data = data
-    if batch.bytes_behind is not None:
-        proto.bytes_behind = batch.bytes_behind
-    records.CopyFrom(proto)
-    return len(data)
-
-
-def _is_older(other: Session, session: Session) -> bool:
-    return other is not session and other.client_id == session.client_id
-
-
-def _refusal(what: str) -> GatewayError:
-    return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
+def _start_of(request: pb.SubscribeRequest) -> BoundStart | None:
+    """Return where a bound group starts."""
+    if not request.HasField("start"):
+        return None
+    start, offsets = request.start, values.offsets_from_proto(request.start.offsets)
+    return BoundStart(start.session_key, start.source_count, offsets, select_big=not start.smallest)
 
 
 def _in_time(wait_s: float, call: Call) -> float:

@@ -1,21 +1,19 @@
-"""Ranges, read by a thread and streamed to a client.
+"""Ranges: a task reads one ahead of its client, and the call writes what is ready.
 
-**States of a reading.** The thread reads and puts messages into ``_ready``; the event loop takes and writes
-them.
+**States of a reading.**
 
-- *in line*: there is no thread for it now; the client is told that the gateway is alive;
-- *reading*: the thread is at work, or waits because enough is ready, or because there is no room;
-- *over*: the thread has ended, by itself or with an error; the loop writes what is ready, and then ends the
-  call;
-- *stopped*: the client has gone, or the gateway drains. The thread notices at its next wait, gives back what
-  it holds at a broker, and ends. What is ready is dropped.
+- *in line*: as many ranges as there may be are read; the client is told that the gateway is alive;
+- *reading*: the task reads, or waits because enough is ready, or because there is no room;
+- *over*: the task has ended, by itself or with an error; the call writes what is ready, and then ends;
+- *stopped*: the client has gone, or the gateway drains. The task is cancelled and gives back what it holds at
+  a broker; then the call ends. What is ready is dropped.
 
-**Invariants.** What is in ``_ready``, what is being written and what waits to be ready has its bytes in
-admission, or stands in line for them. ``_ready`` and ``_over`` are changed under ``_changed``; only the
-thread appends, only the loop takes.
+**Invariants.** Before anything is fetched, the bytes that a batch of this range usually has are held in
+admission; so are those of what is ready and of what is being written. A batch that has more than was held is
+ready when it has room. At most ``_AHEAD`` batches are ready or being fetched.
 
-A client that does not read for a while keeps its thread and what is ready for it, unless others wait for a
-thread or for room: then its call ends as that of a gateway that is busy, and it may ask for the rest again.
+A client that does not read for a while keeps its place and what is ready for it, unless others wait for a
+place or for room: then its call ends as that of a gateway that is busy, and it may ask for the rest again.
 
 A loss does not end the reading: the client is told, and cancels the call if it does not accept that. When
 there was nothing to write for a moment, the client is told that the gateway is alive.
@@ -23,120 +21,121 @@ there was nothing to write for a moment, the client is told that the gateway is 
 
 import asyncio
 import contextlib
-import threading
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Final
 
+from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.remote import wire
-from tubemq_spark.gateway.admission import Admission, Owner, Room, Stop, StoppedError
+from tubemq_spark.gateway.admission import Admission
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.session.calls import Call, Calls
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import OffsetRange, RangeRequest
+from tubemq_spark.net.fair_quota import FairQuota, Owner
 from tubemq_spark.offsets.loss import LossRecord
+from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, range_events, values
 
 _AHEAD: Final = 4
-"""How many messages of one range are read ahead of its client; a batch is about half a MiB."""
+"""How many messages of one range are read ahead of its client."""
+_USUAL_BYTES: Final = 512 << 10
+"""How many bytes a batch has that a broker fills."""
+_PARTS: Final = 16
+"""A range begins with no more than one of so many parts of what its session may hold."""
 _SIGN_S: Final = 0.25
 """After how long a client is told for the first time that nothing has come; then that doubles."""
 _RAREST_SIGN_S: Final = 4.0
 """The longest time between two such signs: thousands of clients may stand in line."""
 
+Items = AsyncGenerator[FetchedBatch | LossRecord, None]
+Message = tuple[bytes, int]
+"""What a client is sent, and how many rows it has."""
+
 
 class _Reading:
     """One range on its way."""
 
-    def __init__(self, who: Owner, room: Room, metrics: Metrics) -> None:
-        """Begin in the event loop."""
-        self._who = who
+    def __init__(self, owner: Owner, room: FairQuota, end: int, usual_bytes: int, metrics: Metrics) -> None:
+        """Begin with nothing; the range has this end, and ``usual_bytes`` are held for its first batch."""
+        self._owner = owner
+        self._end = end
         self._room = room
+        self._usual_bytes = usual_bytes
         self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
-        self._changed = threading.Condition()
-        self._ready: deque[tuple[bytes, int]] = deque()
-        self._over = False
-        self._stop = Stop()
+        self._ready: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._ahead = asyncio.Semaphore(_AHEAD)
 
-    # In the thread.
+    async def read(self, items: Items) -> None:
+        """Put what a reader yields into line to be written, and then the end; its errors are the call's."""
+        async with contextlib.aclosing(items):
+            while (message := await self._next(items)) is not None:
+                self._ready.put_nowait(message)
 
-    def read(self, access: Access, request: pb.ReadRangeRequest) -> None:
-        """Read a range; its errors are those of the call."""
-        with contextlib.suppress(StoppedError):
-            self._stop.check()
-            batches = access.cluster.read_range(_located(access, request), self._tell_loss, self._stop)
-            # Closing gives back what the range holds at a broker.
-            with contextlib.closing(batches):
-                for batch in batches:
-                    if batch.bytes_behind is not None:
-                        self._metrics.behind(batch.bytes_behind)
-                    self._put(range_events.batch_to_bytes(batch), len(batch.columns))
+    def end(self, task: "asyncio.Task[None]") -> None:
+        """Note that nothing more comes; what its task has raised is told if the call comes to its end."""
+        _ = task.cancelled() or task.exception()
+        self._ready.put_nowait(None)
 
-    def _tell_loss(self, loss: LossRecord) -> None:
-        self._metrics.lost(loss.loss.value)
-        self._put(pb.ReadRangeResponse(loss=wire.loss_to_proto(loss)).SerializeToString(), 0)
-
-    def _put(self, data: bytes, rows: int) -> None:
-        ask = self._room.ask(self._who, len(data), self._look)
-        with self._changed:
-            self._changed.wait_for(lambda: self._over or (ask.granted and len(self._ready) < _AHEAD))
-            if not self._over:
-                self._ready.append((data, rows))
-                self._loop.call_soon_threadsafe(self._news.set)
-                return
-        if self._room.withdraw(ask):
-            self._room.give(self._who, len(data))
-        raise StoppedError
-
-    def _look(self) -> None:
-        with self._changed:
-            self._changed.notify()
-
-    # In the event loop.
-
-    async def messages(self, thread: "asyncio.Future[None]") -> AsyncIterator[tuple[bytes, int] | None]:
-        """Yield messages and their rows as they come until the thread ends; while there are none, None."""
-        thread.add_done_callback(lambda _: self._news.set())
+    async def messages(self) -> AsyncGenerator[Message | None, None]:
+        """Yield messages as they come until the end; None when there was none for a moment."""
         sign_s = _SIGN_S
         while True:
-            self._news.clear()
-            over = thread.done()
-            while (item := self._take()) is not None:
-                sign_s = _SIGN_S
-                try:
-                    yield item
-                finally:
-                    self._room.give(self._who, len(item[0]))
-            if over:
-                return
             try:
                 async with asyncio.timeout(sign_s):
-                    await self._news.wait()
+                    message = await self._ready.get()
             except TimeoutError:
                 sign_s = min(2 * sign_s, _RAREST_SIGN_S)
                 yield None
+                continue
+            if message is None:
+                return
+            sign_s = _SIGN_S
+            self._ahead.release()
+            try:
+                yield message
+            finally:
+                self._room.give(self._owner, len(message[0]))
 
-    def stop(self) -> None:
-        """Read no further, and drop what is ready."""
-        self._stop.set()
-        with self._changed:
-            self._over = True
-            dropped = sum(len(data) for data, _ in self._ready)
-            self._ready.clear()
-            self._changed.notify()
-        if dropped:
-            self._room.give(self._who, dropped)
+    def drop(self) -> None:
+        """Give back what is held for messages that are not written; the reading has ended."""
+        while not self._ready.empty():
+            if (message := self._ready.get_nowait()) is not None:
+                self._room.give(self._owner, len(message[0]))
 
-    def _take(self) -> tuple[bytes, int] | None:
-        with self._changed:
-            if not self._ready:
+    async def _next(self, items: Items) -> Message | None:
+        """Return the next message, whose bytes are held then; None at the end of the range."""
+        await self._ahead.acquire()
+        if held := self._usual_bytes:
+            await self._room.acquire(self._owner, held)
+        try:
+            item = await anext(items, None)
+            if item is None:
                 return None
-            item = self._ready.popleft()
-            self._changed.notify()
-            return item
+            message = self._message(item)
+            size = len(message[0])
+            if size > held:
+                # Who waits for more than it has would keep others waiting that do the same.
+                self._room.give(self._owner, held)
+                held = 0
+                await self._room.acquire(self._owner, size)
+                held = size
+            if isinstance(item, FetchedBatch):
+                # At the end, nothing is fetched any more.
+                self._usual_bytes = size if item.next < self._end else 0
+            held -= size
+            return message
+        finally:
+            if held:
+                self._room.give(self._owner, held)
+
+    def _message(self, item: FetchedBatch | LossRecord) -> Message:
+        if isinstance(item, LossRecord):
+            self._metrics.lost(item.loss.value)
+            return pb.ReadRangeResponse(loss=wire.loss_to_proto(item)).SerializeToString(), 0
+        if item.bytes_behind is not None:
+            self._metrics.behind(item.bytes_behind)
+        return range_events.batch_to_bytes(item), len(item.columns)
 
 
 class Ranges:
@@ -150,37 +149,42 @@ class Ranges:
         calls: Calls,
     ) -> None:
         self._stall_s = settings.stall_ms / 1000
+        self._usual_bytes = min(_USUAL_BYTES, settings.session_bytes // _PARTS)
         self._admission = admission
-        self._threads = admission.reads
-        self._room = admission.bytes
         self._metrics = metrics
         self._calls = calls
 
     async def read_range(self, request: pb.ReadRangeRequest, call: Call) -> None:
         """Stream the records of a range, and what is lost of them."""
-        session = call.owner()
-        reading = _Reading(call.who, self._room, self._metrics)
-        work = self._threads.run(lambda: reading.read(session.access, request), call.who, call.patience_s)
-        thread = asyncio.ensure_future(work)
-        thread.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        access = call.owner().access
+        reading = _Reading(call.who, self._admission.bytes, request.end, self._usual_bytes, self._metrics)
+        task = asyncio.create_task(self._read(reading, access, request, call))
+        task.add_done_callback(reading.end)
         try:
-            await self._write(reading, thread, call)
-            await thread
+            await self._write(reading, call)
+            await task
         finally:
-            reading.stop()
-            thread.cancel()
+            task.cancel()
+            try:
+                await asyncio.wait({task})
+            finally:
+                reading.drop()
 
-    async def _write(self, reading: _Reading, thread: "asyncio.Future[None]", call: Call) -> None:
-        async for message in reading.messages(thread):
-            self._calls.refuse_when_draining()
-            if message is None:
-                await self._send(call, _WAITING)
-                continue
-            data, rows = message
-            await self._send(call, data)
-            call.rows += rows
-            if rows:
-                self._metrics.passed("read", rows, len(data))
+    async def _read(
+        self, reading: _Reading, access: Access, request: pb.ReadRangeRequest, call: Call
+    ) -> None:
+        async with self._admission.reads.place(call.who, call.patience_s):
+            await reading.read(access.transport.read_range(await _located(access, request)))
+
+    async def _write(self, reading: _Reading, call: Call) -> None:
+        async with contextlib.aclosing(reading.messages()) as messages:
+            async for message in messages:
+                self._calls.refuse_when_draining()
+                data, rows = message or (_WAITING, 0)
+                await self._send(call, data)
+                call.rows += rows
+                if rows:
+                    self._metrics.passed("read", rows, len(data))
 
     async def _send(self, call: Call, data: bytes) -> None:
         """Write a message to a client, which may take its time unless others wait for what it holds.
@@ -188,16 +192,17 @@ class Ranges:
         Raises:
             GatewayError: others do.
         """
-        rooms = self._room, self._threads.room
+        scarce = self._admission.bytes, self._admission.reads.quota
         writing = call.context.write(data)
-        await self._admission.moving(writing, call.who, "its client does not read", rooms, self._stall_s)
+        await self._admission.moving(writing, call.who, "its client does not read", scarce, self._stall_s)
 
 
 _WAITING: Final = pb.ReadRangeResponse(waiting=pb.Waiting()).SerializeToString()
 
 
-def _located(access: Access, request: pb.ReadRangeRequest) -> RangeRequest:
+async def _located(access: Access, request: pb.ReadRangeRequest) -> RangeRequest:
     partition = values.partition_from_proto(request.partition)
     span = OffsetRange(partition, request.start, request.end)
-    layout = access.routes.find([partition])
+    require_sound(span)
+    layout = await access.routes.find([partition])
     return layout.request(span, own_store=request.own_store)

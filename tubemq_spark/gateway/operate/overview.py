@@ -16,7 +16,7 @@ from tubemq_spark.gateway.metrics import DIRECTIONS, Metrics
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 
 Result = TypeVar("Result")
 
@@ -103,7 +103,7 @@ class Rates:
     like. Used in the event loop only.
     """
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: Clock = monotonic) -> None:
         """Begin at 0."""
         self._clock = clock
         nothing = dict.fromkeys(DIRECTIONS, (0, 0))

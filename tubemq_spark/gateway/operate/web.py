@@ -8,7 +8,6 @@ neither scripts nor other files.
 import logging
 import math
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from html import escape
 from http import HTTPStatus
@@ -28,7 +27,7 @@ from tubemq_spark.gateway.operate.overview import (
     sessions_in_words,
 )
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.net.http_server import Answer, HttpRequest, HttpServer, RefusedRequestError
 
 logger = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ class WebServer(HttpServer):
         overview: Callable[[], Overview],
         numbers: Callable[[], str],
         takes_calls: Callable[[], bool],
-        clock: Clock = time.monotonic,
+        clock: Clock = monotonic,
     ) -> None:
         """Listen, and ask for what is shown in threads; ``names`` are those by which browsers reach it.
 

@@ -1,10 +1,12 @@
 """Sessions, routes and offsets: short questions and short answers."""
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
 from tubemq_spark import __version__
+from tubemq_spark.client.metadata.routes import with_missing
 from tubemq_spark.errors import (
     GatewayError,
     OptionError,
@@ -12,10 +14,9 @@ from tubemq_spark.errors import (
     TubeMQConnectionError,
     TubeMQError,
 )
-from tubemq_spark.gateway.admission import Admission, Stop, Turns
-from tubemq_spark.gateway.data.consuming import Consuming
+from tubemq_spark.gateway.admission import Admission, WorkLimit
+from tubemq_spark.gateway.data.consuming import ConsumeService
 from tubemq_spark.gateway.session.calls import Call, Calls
-from tubemq_spark.gateway.session.routes import with_missing
 from tubemq_spark.gateway.session.sessions import Session, Sessions
 from tubemq_spark.gateway.session.upstream import Access, Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -24,6 +25,7 @@ from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, values
 from tubemq_spark.protocol.gateway.methods import PROTOCOL_REVISION
 from tubemq_spark.protocol.gateway.pages import page
 
+Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 _PROVES_OLD: Final = (TubeMQConnectionError, RpcError)
@@ -40,9 +42,9 @@ class Control:
         settings: GatewaySettings,
         sessions: Sessions,
         upstream: Upstream,
-        questions: Turns,
+        questions: WorkLimit,
         calls: Calls,
-        consuming: Consuming,
+        consuming: ConsumeService,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
@@ -52,16 +54,29 @@ class Control:
         self._consuming = consuming
         self.capabilities: tuple[str, ...] = ()
         """The methods that this gateway serves."""
+        self.query_route = self._asking(_route)
+        self.query_bounds = self._asking(_bounds)
+        self.query_first_readable = self._asking(_first_readable)
+        self.query_group_positions = self._asking(_group_positions)
+        self.reset_offsets = self._asking(_move_group)
 
-    async def _ask(self, call: Call, ask: Callable[[Stop], Result]) -> Result:
-        stop = Stop()
-        try:
-            return await self._questions.run(lambda: ask(stop), call.who, call.patience_s)
-        finally:
-            # A thread whose call has ended leaves the line for a master, and waits for no broker.
-            stop.set()
+    def _asking(
+        self, ask: Callable[[Access, Request], Coroutine[Any, Any, Result]]
+    ) -> Callable[[Request, Call], Coroutine[Any, Any, Result]]:
+        """Return what serves a method by asking TubeMQ, as the call's session sees it."""
 
-    # Sessions: no thread, so that load cannot make one expire.
+        async def serve(request: Request, call: Call) -> Result:
+            return await self._ask(call, ask(call.owner().access, request))
+
+        return serve
+
+    async def _ask(self, call: Call, question: Coroutine[Any, Any, Result]) -> Result:
+        """Return the answer to a question, which ends with its call."""
+        with contextlib.closing(question):
+            async with self._questions.place(call.who, call.patience_s):
+                return await question
+
+    # Sessions: they wait for nothing, so that load cannot make one expire.
 
     async def open_session(self, request: pb.OpenSessionRequest, call: Call) -> pb.OpenSessionResponse:
         """Open a session under the id that its client chose."""
@@ -112,98 +127,32 @@ class Control:
 
     # Topics.
 
-    async def query_route(self, request: pb.QueryRouteRequest, call: Call) -> pb.QueryRouteResponse:
-        """Say where partitions are; a master is asked unless an older answer will do."""
-        access, topics = call.owner().access, tuple(request.topics)
-
-        def ask(stop: Stop) -> pb.QueryRouteResponse:
-            routes = access.routes
-            layout = None
-            if request.max_age_ms and routes.age_ms(topics) <= request.max_age_ms:
-                layout = with_missing(routes.known(topics, stop), topics)
-            if layout is None or (layout.missing_topics and not request.missing_ok):
-                layout = routes.layout(topics, missing_ok=request.missing_ok, wait=stop)
-            response = values.layout_to_proto(layout)
-            response.age_ms = routes.age_ms(topics)
-            return response
-
-        return await self._ask(call, ask)
-
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         """Name topics, a page at a time."""
-        cluster = call.owner().access.cluster
-        names = await self._ask(call, lambda _: cluster.topics())
+        names = await self._ask(call, call.owner().access.administration.topics())
         visible = [name for name in names if call.may("see", name)]
         topics, token = page(visible, str, request.page_size, request.page_token, limits.ITEMS)
         return pb.ListTopicsResponse(topics=topics, next_page_token=token)
 
     # Offsets.
 
-    async def query_bounds(self, request: pb.QueryBoundsRequest, call: Call) -> pb.QueryBoundsResponse:
-        """Say where stores begin and end; brokers that are away are part of the answer."""
-        access = call.owner().access
-        return await self._ask(call, lambda stop: _bounds(access, request, stop))
-
-    async def query_first_readable(
-        self, request: pb.QueryFirstReadableRequest, call: Call
-    ) -> pb.QueryFirstReadableResponse:
-        """Say where the first record is that can still be read."""
-        access = call.owner().access
-
-        def ask(stop: Stop) -> pb.QueryFirstReadableResponse:
-            begins = {
-                values.partition_from_proto(item.partition): values.bounds_from_proto(item.bounds)
-                for item in request.begins
-            }
-            offsets = access.cluster.first_readable(access.routes.find(begins, stop), begins, stop)
-            return pb.QueryFirstReadableResponse(offsets=values.offsets_to_proto(offsets))
-
-        return await self._ask(call, ask)
-
-    async def query_group_positions(
-        self, request: pb.QueryGroupPositionsRequest, call: Call
-    ) -> pb.QueryGroupPositionsResponse:
-        """Say where the session's group stands."""
-        access = call.owner().access
-
-        def ask(stop: Stop) -> pb.QueryGroupPositionsResponse:
-            partitions = [values.partition_from_proto(item) for item in request.partitions]
-            offsets = access.cluster.group_positions(access.routes.find(partitions, stop), stop)
-            return pb.QueryGroupPositionsResponse(offsets=values.offsets_to_proto(offsets))
-
-        return await self._ask(call, ask)
-
     async def query_stored_offsets(
         self, request: pb.QueryStoredOffsetsRequest, call: Call
     ) -> pb.QueryStoredOffsetsResponse:
         """Say where groups stand, without being one; a page at a time, of what brokers say now."""
-        cluster, group = call.owner().access.cluster, request.group if request.HasField("group") else None
-
-        def ask(_: Stop) -> pb.QueryStoredOffsetsResponse:
-            offsets = cluster.stored_offsets(group, tuple(request.topics))
-            visible = tuple(
-                item
-                for item in offsets.offsets
-                if call.may("group", item.group) and call.may("read", item.partition.topic)
-            )
-            failures: Mapping[int, TubeMQError] = offsets.failures
-            if not call.may("group", _ALL_GROUPS):
-                failures = {broker: _without_groups(error) for broker, error in failures.items()}
-            offsets = StoredOffsets(visible, failures)
-            return values.stored_offsets_to_proto(offsets, request.page_size, request.page_token)
-
-        return await self._ask(call, ask)
-
-    async def reset_offsets(self, request: pb.ResetOffsetsRequest, call: Call) -> pb.ResetOffsetsResponse:
-        """Move the session's group."""
-        access = call.owner().access
-
-        def move(stop: Stop) -> pb.ResetOffsetsResponse:
-            positions = values.offsets_from_proto(request.positions)
-            failures = access.cluster.move_group(access.routes.find(positions, stop), positions, stop)
-            return values.reset_failures_to_proto(failures)
-
-        return await self._ask(call, move)
+        group = request.group if request.HasField("group") else None
+        question = call.owner().access.administration.stored_offsets(group, tuple(request.topics))
+        offsets = await self._ask(call, question)
+        visible = tuple(
+            item
+            for item in offsets.offsets
+            if call.may("group", item.group) and call.may("read", item.partition.topic)
+        )
+        failures: Mapping[int, TubeMQError] = offsets.failures
+        if not call.may("group", _ALL_GROUPS):
+            failures = {broker: _without_groups(error) for broker, error in failures.items()}
+        offsets = StoredOffsets(visible, failures)
+        return values.stored_offsets_to_proto(offsets, request.page_size, request.page_token)
 
 
 _ALL_GROUPS: Final = "*"
@@ -217,15 +166,55 @@ def _without_groups(error: TubeMQError) -> TubeMQError:
     return type(error)(error.condition, **{**error.parameters, "groups": "some groups", "reason": "refused"})
 
 
-def _bounds(access: Access, request: pb.QueryBoundsRequest, stop: Stop) -> pb.QueryBoundsResponse:
+async def _route(access: Access, request: pb.QueryRouteRequest) -> pb.QueryRouteResponse:
+    """Say where partitions are; a master is asked unless an older answer will do."""
+    routes, topics, layout = access.routes, tuple(request.topics), None
+    if request.max_age_ms and routes.age_ms(topics) <= request.max_age_ms:
+        layout = with_missing(await routes.known(topics), topics)
+    if layout is None or (layout.missing_topics and not request.missing_ok):
+        layout = await routes.layout(topics, missing_ok=request.missing_ok)
+    response = values.layout_to_proto(layout)
+    response.age_ms = routes.age_ms(topics)
+    return response
+
+
+async def _first_readable(
+    access: Access, request: pb.QueryFirstReadableRequest
+) -> pb.QueryFirstReadableResponse:
+    """Say where the first record is that can still be read."""
+    begins = {
+        values.partition_from_proto(item.partition): values.bounds_from_proto(item.bounds)
+        for item in request.begins
+    }
+    offsets = await access.transport.first_readable(await access.routes.find(begins), begins)
+    return pb.QueryFirstReadableResponse(offsets=values.offsets_to_proto(offsets))
+
+
+async def _group_positions(
+    access: Access, request: pb.QueryGroupPositionsRequest
+) -> pb.QueryGroupPositionsResponse:
+    """Say where the session's group stands."""
+    partitions = [values.partition_from_proto(item) for item in request.partitions]
+    offsets = await access.transport.group_positions(await access.routes.find(partitions))
+    return pb.QueryGroupPositionsResponse(offsets=values.offsets_to_proto(offsets))
+
+
+async def _move_group(access: Access, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsResponse:
+    """Move the session's group."""
+    positions = values.offsets_from_proto(request.positions)
+    failures = await access.transport.move_group(await access.routes.find(positions), positions)
+    return values.reset_failures_to_proto(failures)
+
+
+async def _bounds(access: Access, request: pb.QueryBoundsRequest) -> pb.QueryBoundsResponse:
+    """Say where stores begin and end; brokers that are away are part of the answer."""
     stores = values.stores_from_proto(request.stores)
-    layout = access.routes.known({store.topic for store in stores}, stop)
-    bounds = access.cluster.bounds(
+    layout = await access.routes.known({store.topic for store in stores})
+    bounds = await access.transport.bounds(
         layout,
         [store for store in stores if store in layout.stores],
         flushed=request.flushed,
         timeout_ms=request.timeout_ms if request.HasField("timeout_ms") else None,
-        wait=stop,
     )
     failures: dict[StoreId, TubeMQError] = {**bounds.failures}
     access.routes.forget(

@@ -11,19 +11,20 @@ is ever changed.
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ask_a_master
+from tubemq_spark.client.metadata.stored_offsets import stored_offsets
 from tubemq_spark.errors import AdminError, GatewayError, RemoteProtocolError
-from tubemq_spark.gateway.admission import Owner, Turns
+from tubemq_spark.gateway.admission import WorkLimit
 from tubemq_spark.gateway.session.calls import Call
 from tubemq_spark.gateway.session.sessions import Session
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
+from tubemq_spark.net.fair_quota import Owner
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.pages import page
 from tubemq_spark.protocol.names import TOPIC_NAME, TOPIC_NAME_RULE
@@ -44,10 +45,12 @@ class _MasterAnswer:
 class Members:
     """Serves ``ListMembers`` and ``ListGroups``; used in the event loop."""
 
-    def __init__(self, settings: GatewaySettings, workers: Turns, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, settings: GatewaySettings, administration: WorkLimit, clock: Clock = monotonic
+    ) -> None:
         self._web = settings.web_servers
         self._new_groups = settings.new_groups
-        self._workers = workers
+        self._administration = administration
         self._clock = clock
         self._answers: dict[Hashable, _MasterAnswer] = {}
 
@@ -82,7 +85,7 @@ class Members:
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
         """Name the groups that have members, or those of them that read a topic."""
-        timeout_s = call.owner().access.config.rpc_timeout_ms / 1000
+        timeout_s = _timeout_s(call.owner().access)
         answer = await self._ask(
             call.who, ("groups", request.topic), lambda: self._groups(request.topic, timeout_s)
         )
@@ -94,10 +97,10 @@ class Members:
         )
         return pb.ListGroupsResponse(groups=groups, next_page_token=token, age_ms=self._age_ms(answer))
 
-    async def _ask(self, who: Owner, what: Hashable, ask: Callable[[], Any]) -> _MasterAnswer:
+    async def _ask(self, owner: Owner, what: Hashable, ask: Callable[[], Any]) -> _MasterAnswer:
         answer = self._answers.get(what)
         if answer is None or self._clock() - answer.at > _FRESH_S:
-            value = await self._workers.run(ask, who)
+            value = await self._administration.run_in_thread(ask, owner)
             self._answers.pop(what, None)
             answer = self._answers[what] = _MasterAnswer(value, self._clock())
             if len(self._answers) > _MOST_ANSWERS:
@@ -105,12 +108,12 @@ class Members:
         return answer
 
     def _members(self, access: Access, group: str) -> dict[str, Any]:
-        """Return what a master says of a group.
+        """Return what a master says of a group; in a thread.
 
         Raises:
             GatewayError: no master and no broker knows it.
         """
-        timeout_s = access.config.rpc_timeout_ms / 1000
+        timeout_s = _timeout_s(access)
 
         def ask(admin: MasterAdmin) -> dict[str, Any]:
             return {
@@ -121,7 +124,7 @@ class Members:
 
         report = ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_BROKERS_NOT_LISTED")
         # A master answers for a group that it does not know as for one without members.
-        if not report["data"] and not access.cluster.stored_offsets(group).offsets:
+        if not report["data"] and not stored_offsets(self._web(), timeout_s, group, ()).offsets:
             raise GatewayError("TUBEMQ_GROUP_NOT_FOUND", group=group)
         return report
 
@@ -133,6 +136,10 @@ class Members:
 
     def _age_ms(self, answer: _MasterAnswer) -> int:
         return int((self._clock() - answer.at) * 1000)
+
+
+def _timeout_s(access: Access) -> float:
+    return access.administration.config.rpc_timeout_ms / 1000
 
 
 def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.GroupPolicy:
@@ -181,11 +188,11 @@ _MOST_PARTS: Final = 1_000
 class Topics:
     """Serves ``CreateTopic``; used in the event loop."""
 
-    def __init__(self, settings: GatewaySettings, workers: Turns) -> None:
+    def __init__(self, settings: GatewaySettings, administration: WorkLimit) -> None:
         self._gateway = settings.name
         self._web = settings.web_servers
         self._token = settings.master_admin_token
-        self._workers = workers
+        self._administration = administration
 
     async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.CreateTopicResponse:
         """Create a topic on brokers, by default on all that are online; leave one that exists as it is.
@@ -201,12 +208,12 @@ class Topics:
                 "TUBEMQ_GATEWAY_CREATES_NONE", gateway=self._gateway, topic=request.topic or "any"
             )
         _check(request)
-        timeout_s = call.owner().access.config.rpc_timeout_ms / 1000
+        timeout_s = _timeout_s(call.owner().access)
 
         def ask(admin: MasterAdmin) -> pb.CreateTopicResponse:
             return _create(admin, request)
 
-        return await self._workers.run(
+        return await self._administration.run_in_thread(
             lambda: ask_a_master(self._web(), timeout_s, ask, "TUBEMQ_TOPICS_NOT_LISTED", self._token),
             call.who,
         )

@@ -20,24 +20,23 @@ import itertools
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias, cast
 
-import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Admission, Owner, host_of
+from tubemq_spark.gateway.admission import Admission, host_of
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.policy import NO_CALLER, Caller, Guard, Need
 from tubemq_spark.gateway.session.sessions import CLOSED, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.net.fair_quota import Owner
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
 from tubemq_spark.protocol.gateway.failures import status_with_trailers, unexpected
-from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, SESSION_KEY, Method
+from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY, Method
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.gateway.statuses import status_of
+from tubemq_spark.protocol.gateway.statuses import Status, status_of
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("tubemq_spark.gateway.access")
@@ -97,15 +96,56 @@ _SMALL_BYTES: Final = 16 << 10
 """Up to this size, the message of a call needs no room beside that of the call."""
 _MOST_NEEDS: Final = 10_000
 """How many needs of the policy a call keeps; those of one message are no more."""
-_STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
 
 Request: TypeAlias = Any
 """A message, or a stream of messages."""
 Answer: TypeAlias = Any
 """A message, or None at the end of a stream."""
-Servicer = Callable[[Request, grpc.aio.ServicerContext], Awaitable[Message | None]]
 Handler = Callable[[Request, "Call"], Awaitable[Any]]
 """Serves a call: takes its request or its stream of requests; returns the response, unless it is a stream."""
+
+
+class GoneError(Exception):
+    """The client of a call has gone."""
+
+
+class CallContext(Protocol):
+    """What carries one call, as the gateway needs it."""
+
+    peer: str
+    """Where its client is."""
+    metadata: Iterable[tuple[str, str | bytes]]
+
+    @property
+    def auth(self) -> Mapping[str, Iterable[bytes]]:
+        """What the connection says of the client, in gRPC's words."""
+
+    def time_remaining(self) -> float | None:
+        """Return how long the client still waits, in seconds; None: it names no deadline."""
+
+    async def read(self) -> bytes | None:
+        """Return the next message of the client; None at its end."""
+
+    async def start_answering(self) -> None:
+        """Tell the client that the call was taken, before anything is written.
+
+        Raises:
+            GoneError: the client has gone.
+        """
+
+    async def write(self, answer: Message | bytes) -> None:
+        """Write an answer to a stream, as soon as its client takes it.
+
+        Raises:
+            GoneError: the client has gone.
+        """
+
+    async def end(self, status: Status, text: str, trailers: tuple[tuple[str, bytes], ...]) -> None:
+        """Give the call its status, which is not OK; may raise what the wire needs for that."""
+
+
+Servicer = Callable[[CallContext], Awaitable[Message | None]]
+"""Carries out a call; returns its answer, unless that is a stream."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -113,10 +153,7 @@ class Call:
     """One call under way."""
 
     method: Method
-    context: grpc.aio.ServicerContext
-    """gRPC's side of it."""
-    peer: str
-    """Where its client is. gRPC is asked when the call comes: after its end, that crashes the process."""
+    context: CallContext
     ref: pb.SessionRef = dataclasses.field(default_factory=pb.SessionRef, repr=False)
     """The session that it names."""
     session: Session | None = None
@@ -163,6 +200,11 @@ class Call:
         session = self.session
         return session is not None and session.end == CLOSED and self.method.name in _END_WITH_SESSION
 
+    @property
+    def peer(self) -> str:
+        """Where its client is."""
+        return self.context.peer
+
     async def read(self) -> Request | None:
         """Return the next message of the client's stream; None at its end.
 
@@ -174,8 +216,7 @@ class Call:
 
     async def read_bytes(self) -> bytes | None:
         """Return the bytes of the next message of the client's stream; None at its end."""
-        data = await self.context.read()
-        return data if isinstance(data, bytes) else None
+        return await self.context.read()
 
     @property
     def who(self) -> Owner:
@@ -210,7 +251,7 @@ class Hook(Protocol):
 
 
 class Calls:
-    """Binds the handlers of a gateway to gRPC."""
+    """Carries out the calls of a gateway by its handlers."""
 
     def __init__(
         self, settings: GatewaySettings, sessions: Sessions, admission: Admission, metrics: Metrics
@@ -242,23 +283,9 @@ class Calls:
         """Take no new calls."""
         self.draining = True
 
-    def generic_handler(self, handlers: dict[str, Handler]) -> grpc.GenericRpcHandler:
-        """Return what gRPC calls; methods of the service without a handler are unimplemented."""
-        bound = {}
-        for name, implementation in handlers.items():
-            method = METHODS[name]
-            serve = self._servicer(method, implementation)
-            # On the wire a client's only message is a stream of one message: for gRPC all methods take
-            # streams, so that it is us who read what comes, and when. What comes are bytes, so that it is us
-            # who say what is wrong with them. Streams that only give convert in their own thread.
-            if not method.gives_stream:
-                bound[name] = grpc.stream_unary_rpc_method_handler(
-                    serve, None, method.response.SerializeToString
-                )
-            else:
-                convert = method.response.SerializeToString if method.takes_stream else None
-                bound[name] = grpc.stream_stream_rpc_method_handler(serve, None, convert)
-        return grpc.method_handlers_generic_handler(SERVICE, bound)
+    def servicers(self, handlers: Mapping[str, Handler]) -> dict[str, Servicer]:
+        """Return what carries out the calls of each method."""
+        return {name: self._servicer(METHODS[name], handler) for name, handler in handlers.items()}
 
     @contextlib.contextmanager
     def _in_session(self, call: Call) -> Iterator[None]:
@@ -286,8 +313,8 @@ class Calls:
                 call.end(refusal)
 
     def _servicer(self, method: Method, handler: Handler) -> Servicer:
-        async def serve(_: object, context: grpc.aio.ServicerContext) -> Message | None:
-            call = Call(method, context, context.peer(), calls=self)
+        async def serve(context: CallContext) -> Message | None:
+            call = Call(method, context, calls=self)
             began, status, failure, answer = time.monotonic(), "OK", None, None
             self._running.add(call)
             self._tell(lambda hook: hook.before(call))
@@ -301,8 +328,7 @@ class Calls:
                 call.task.uncancel()
                 if call.ends_well:
                     failure = None
-            except grpc.aio.InternalError:
-                # What was written cannot arrive: the client has gone, of which gRPC tells a moment later.
+            except GoneError:
                 status = "CANCELLED"
             except Exception as error:  # noqa: BLE001 (any of them is an answer)
                 failure = _as_error(method.name, error)
@@ -312,7 +338,7 @@ class Calls:
                 self._running.discard(call)
                 self._note(call, status, time.monotonic() - began, failure)
             if failure is not None:
-                await _end(call, failure)
+                await context.end(*status_with_trailers(failure))
             return answer
 
         return serve
@@ -322,7 +348,7 @@ class Calls:
         method = call.method
         if method.name not in _ALWAYS:
             self.refuse_when_draining()
-        call.caller = self.guard.caller(call.context.invocation_metadata() or (), call.context.auth_context())
+        call.caller = self.guard.caller(call.context.metadata, call.context.auth)
         with self._admission.calling(call.who, always=method.name in _ENDINGS), self._in_session(call):
             if method.takes_stream:
                 return cast("Message | None", await handler(None, call))
@@ -353,7 +379,7 @@ class Calls:
                 raise GatewayError(
                     "TUBEMQ_GATEWAY_DEADLINE", method=call.method.name, waited_ms=waited_ms
                 ) from None
-            if not isinstance(data, bytes):
+            if data is None:
                 raise MalformedMessageError("it has no message")
             return parsed(call.method, data), len(data)
 
@@ -394,13 +420,13 @@ class Calls:
         )
 
 
-def _session_ref(context: grpc.aio.ServicerContext) -> pb.SessionRef:
+def _session_ref(context: CallContext) -> pb.SessionRef:
     """Return the session that a call's metadata name.
 
     Raises:
         GatewayError: they name none.
     """
-    for key, value in context.invocation_metadata() or ():
+    for key, value in context.metadata:
         if key == SESSION_KEY and isinstance(value, bytes):
             with contextlib.suppress(DecodeError):
                 return pb.SessionRef.FromString(value)
@@ -424,7 +450,7 @@ def parsed(method: Method, data: bytes) -> Request:
 
 
 @contextlib.asynccontextmanager
-async def _in_time(name: str, context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
+async def _in_time(name: str, context: CallContext) -> AsyncIterator[None]:
     """End a call a little before its client does.
 
     Raises:
@@ -452,14 +478,3 @@ def _as_error(name: str, error: Exception) -> TubeMQError:
         return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=str(error))
     logger.error("a call of %s failed because of a mistake in the gateway", name, exc_info=error)
     return unexpected(error)
-
-
-async def _end(call: Call, error: TubeMQError) -> None:
-    """Give a call the status of an error, and the error in its trailers."""
-    status, text, trailers = status_with_trailers(error)
-    if not call.method.gives_stream:
-        await call.context.abort(_STATUSES[status], text, trailers)
-    # This costs less, but a call that is to have a message would get a blank one too.
-    call.context.set_code(_STATUSES[status])
-    call.context.set_details(text)
-    call.context.set_trailing_metadata(trailers)

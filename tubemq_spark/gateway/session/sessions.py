@@ -22,27 +22,171 @@ would need. Used in the event loop only.
 - No call goes on when its session has ended: its task is cancelled, and its client told why.
 - A session that has calls under way does not expire; ``GatewayServer`` looks for others every
   ``housekeeping_ms``.
+
+**What a session is to be told**: events about itself, and those that it shares with others.
+
+An event is *pending* until it was written to the session's stream of events, or until a heartbeat says that
+the client has seen it; so each is told at least once as long as the session lives. A newer event about the
+same thing takes the place of the older one, so a client that never looks does not make the gateway grow; of
+so many things that even this is too much, the oldest are left out, which the numbers show.
+
+Each session has one queue, its *inbox*; heartbeats and streams are told from it. **Shared events**, such as
+those of a group, are kept once for all inboxes that follow them. To put one there costs the same however many
+follow: an inbox takes over what is new when it is looked at, and numbers it as its own. The streams that wait
+for events are woken at once by the first one, and then at most once in ``WAKE_S``.
+
+Shared events live as long as an inbox follows them. Used in the event loop only.
 """
 
 import asyncio
 import contextlib
 import dataclasses
 import hmac
+import itertools
 import logging
-import time
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.admission import Owner, Room, busy, host_of
+from tubemq_spark.gateway.admission import busy, host_of
 from tubemq_spark.gateway.policy import NO_CALLER, Caller
-from tubemq_spark.gateway.session.inbox import Inbox
 from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.net.deadline import Clock
+from tubemq_spark.net.deadline import Clock, monotonic
+from tubemq_spark.net.fair_quota import FairQuota, Owner
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
 
 logger = logging.getLogger(__name__)
+
+About: TypeAlias = tuple[str, ...]
+"""What an event is about: a newer one with an equal value takes its place."""
+EndReader: TypeAlias = Callable[[TubeMQError], object]
+"""Ends the call that tells events, and stands for it."""
+
+WAKE_S: Final = 1.0
+_MOST: Final = 1_000
+
+
+class EventLog:
+    """Numbered events: the newest about each thing, oldest first."""
+
+    def __init__(self) -> None:
+        self.last = 0
+        """The number of the newest."""
+        self._events: dict[About, pb.SessionEvent] = {}
+
+    def add(self, about: About, event: pb.SessionEvent) -> None:
+        """Number an event, which takes the place of one that is about the same."""
+        self.last += 1
+        event.number = self.last
+        self._events.pop(about, None)
+        self._events[about] = event
+        if len(self._events) > _MOST:
+            del self._events[next(iter(self._events))]
+
+    def newer(self, number: int) -> list[tuple[About, pb.SessionEvent]]:
+        """Return the events behind a number, oldest first."""
+        newest = reversed(self._events.items())
+        return list(itertools.takewhile(lambda item: item[1].number > number, newest))[::-1]
+
+
+class SharedEvents(EventLog):
+    """Events for all inboxes that follow them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: set[Inbox] = set()
+        """The followers that a stream tells."""
+        self._woken_at = float("-inf")
+        self._waking: asyncio.TimerHandle | None = None
+
+    def put(self, about: About, event: pb.SessionEvent) -> None:
+        """Add an event, and wake the streams."""
+        self.add(about, event)
+        if self.readers and self._waking is None:
+            loop = asyncio.get_running_loop()
+            wait_s = self._woken_at + WAKE_S - loop.time()
+            if wait_s <= 0:
+                self._wake()
+            else:
+                self._waking = loop.call_later(wait_s, self._wake)
+
+    def _wake(self) -> None:
+        self._waking = None
+        self._woken_at = asyncio.get_running_loop().time()
+        for inbox in self.readers:
+            inbox.news.set()
+
+
+class Inbox(EventLog):
+    """The events of one session."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken: dict[SharedEvents, int] = {}
+        """What it follows, each with the number up to which it has taken events over."""
+        self.news = asyncio.Event()
+        """Set when there is something to tell."""
+        self._reader: EndReader | None = None
+
+    def follow(self, shared: SharedEvents) -> None:
+        """Take over what is put there from now on."""
+        self._taken[shared] = shared.last
+
+    def leave(self) -> None:
+        """Follow nothing any more."""
+        for shared in self._taken:
+            shared.readers.discard(self)
+        self._taken.clear()
+
+    def begin_reading(self, reader: EndReader, error: TubeMQError) -> None:
+        """Tell events by a call from now on; a call of before ends with an error."""
+        if self._reader is not None:
+            self._reader(error)
+        self._reader = reader
+        self.news.set()
+        for shared in self._taken:
+            shared.readers.add(self)
+
+    def end_reading(self, reader: EndReader) -> None:
+        """Tell events by this call no longer."""
+        if self._reader == reader:
+            self._reader = None
+            for shared in self._taken:
+                shared.readers.discard(self)
+
+    def put(self, about: About, event: pb.SessionEvent) -> None:
+        """Add an event, and wake the stream."""
+        self.add(about, event)
+        self.news.set()
+
+    def put_for_others(self, shared: SharedEvents, about: About, event: pb.SessionEvent) -> None:
+        """Put an event among shared ones of which this session needs not be told."""
+        self._take_over()
+        shared.put(about, event)
+        if shared in self._taken:
+            self._taken[shared] = shared.last
+
+    def pending(self) -> list[pb.SessionEvent]:
+        """Return what is pending, oldest first."""
+        self._take_over()
+        return list(self._events.values())
+
+    def seen(self, number: int) -> None:
+        """Forget the events up to a number."""
+        for about, event in list(self._events.items()):
+            if event.number > number:
+                return
+            del self._events[about]
+
+    def _take_over(self) -> None:
+        for shared, number in self._taken.items():
+            if shared.last > number:
+                self._taken[shared] = shared.last
+                for about, event in shared.newer(number):
+                    own = pb.SessionEvent()
+                    own.CopyFrom(event)
+                    self.add(about, own)
 
 
 class CallUnderWay(Protocol):
@@ -149,11 +293,11 @@ class Sessions:
     """All sessions of a gateway."""
 
     def __init__(
-        self, settings: GatewaySettings, clock: Clock = time.monotonic, room: Room | None = None
+        self, settings: GatewaySettings, clock: Clock = monotonic, quota: FairQuota | None = None
     ) -> None:
         self._gateway = settings.name
         self._lease_s = settings.lease_ms / 1000
-        self._room = room or Room(settings.sessions)
+        self._quota = quota or FairQuota(settings.sessions)
         self._policy = settings.policy is not None
         self._clock = clock
         self._sessions: dict[str, Session] = {}
@@ -218,7 +362,7 @@ class Sessions:
         if older is not None:
             fenced = older.epoch < request.epoch
             self.close(older, REPLACED, self._fenced(client_id, older.epoch, opened) if fenced else None)
-        if not self._room.take(opened.who):
+        if not self._quota.take(opened.who):
             what = f"it has {len(self._sessions)} sessions"
             raise busy(self._gateway, what, retry_after_ms=int(self._lease_s * 1000))
         self._in_order = None
@@ -267,7 +411,7 @@ class Sessions:
         session.end = end
         self._in_order = None
         del self._sessions[session.client_id]
-        self._room.give(session.who)
+        self._quota.give(session.who)
         for call in list(session.under_way):
             call.end(why or self._unknown(session.client_id))
         for tell in self.on_end:

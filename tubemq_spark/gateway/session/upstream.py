@@ -1,7 +1,7 @@
 """TubeMQ, as sessions see it: by the client package.
 
-Sessions with equal settings share routes. All questions of threads go over the same connections, and all
-consumers over others, in the gateway's event loop. Producers have their own (``data/publishing``).
+Sessions with equal settings share routes. Questions, ranges and consumers of all sessions go over the same
+connections, one to each master and broker. Producers have their own (``data/publishing``).
 
 **Where the masters are** is looked up every ``master_discovery_ms``, if the settings say so. The list of the
 settings counts until the first answer. An answer that does not come, or names no master, changes nothing: the
@@ -15,9 +15,8 @@ import functools
 import logging
 import re
 import socket
-import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
@@ -25,19 +24,16 @@ from tubemq_spark.client.consumer.assigned.core import AssignedCore
 from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.master import identity
+from tubemq_spark.client.metadata.routes import Routes
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.transport.direct import DirectTransport
-from tubemq_spark.cluster.direct import DirectCluster
 from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.gateway.admission import Turns
-from tubemq_spark.gateway.session.routes import Routes
+from tubemq_spark.gateway.admission import Admission, WorkLimit
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import http_client, loop
+from tubemq_spark.net import http_client
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.loop import in_thread
-from tubemq_spark.net.process_connections import close_connections
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -45,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_CONTACT_MS: Final = 3_000
 _REFRESHED_AT_ONCE: Final = 8
+_LONGEST_HTTP_MS: Final = 30_000
+"""What asks over HTTP has one of few places until it is answered, also when its caller has gone."""
 _TIMEOUT_S: Final = 3.0
 _ADDRESS: Final = re.compile(r"([\w.-]+|\[[\da-f:]+\]):\d+", re.ASCII | re.IGNORECASE)
 _SHOWN: Final = 40
@@ -58,26 +56,26 @@ class Access:
     """TubeMQ under one set of settings."""
 
     config: ClientConfig
-    cluster: DirectCluster
+    transport: DirectTransport
+    administration: DirectTransport
+    """The same for what asks over HTTP, which no client can make take for long."""
     routes: Routes
 
 
 class Upstream:
-    """Opens TubeMQ for sessions; threads may share it."""
+    """Opens TubeMQ for sessions; used in the event loop."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, admission: Admission) -> None:
+        """Open no connection."""
         self._settings = settings
+        self._admission = admission
         base = settings.client_config()
         waits = dataclasses.replace(base.consumer, not_found_wait_ms=settings.poll_ms)
         self._base = dataclasses.replace(base, consumer=waits)
-        self._of_threads = Connections(self._base.connect_timeout_ms)
-        """Those to masters and brokers for threads, in the process's loop."""
         self._connections = Connections(self._base.connect_timeout_ms)
-        """Of consumers, in the gateway's event loop."""
-        self._lock = threading.Lock()
         self._accesses: weakref.WeakValueDictionary[ClientConfig, Access] = weakref.WeakValueDictionary()
         self.on_route_change: Callable[[Access, str, int], object] = lambda _access, _topic, _partitions: None
-        """Called, in any thread, when a topic has other partitions than before, or elsewhere."""
+        """Called when a topic has other partitions than before, or elsewhere."""
 
     def access(self, request: pb.SessionSettings) -> Access:
         """Return TubeMQ for what a session asks for; asks no server.
@@ -86,26 +84,20 @@ class Upstream:
             OptionError: a setting makes no sense.
         """
         config = wire.settings_from_proto(request, self._base, self._settings.most)
-        with self._lock:
-            access = self._accesses.get(config)
-            if access is None:
-                settings = self._settings
-                # A client may not know of the topics that it has no right to.
-                cluster = DirectCluster(config, self._of_threads, web=settings.web_servers, suggests=False)
-                routes = Routes(cluster, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
-                access = self._accesses[config] = Access(config, cluster, routes)
-                routes.on_change = self._telling(access)
-            return access
+        access = self._accesses.get(config)
+        if access is None:
+            access = self._accesses[config] = self._new_access(config)
+        return access
 
     def accesses(self) -> list[Access]:
-        """Return those that sessions use now."""
-        with self._lock:
-            return list(self._accesses.values())
+        """Return those that sessions use now; metrics are made in another thread."""
+        references = self._accesses.valuerefs()
+        return [access for reference in references if (access := reference()) is not None]
 
     @property
     def connections(self) -> int:
         """How many connections all sessions share; those of producers are not among them."""
-        return len(self._of_threads.shared()) + len(self._connections.shared())
+        return len(self._connections.shared())
 
     @property
     def degraded(self) -> bool:
@@ -149,6 +141,28 @@ class Upstream:
             on_loss=on_loss,
         )
 
+    def _new_access(self, config: ClientConfig) -> Access:
+        settings = self._settings
+        http_config = dataclasses.replace(config, rpc_timeout_ms=min(config.rpc_timeout_ms, _LONGEST_HTTP_MS))
+        transport, administration = (
+            DirectTransport(
+                each,
+                self._connections,
+                settings.web_servers,
+                # A client may not know of the topics that it has no right to.
+                suggests=False,
+                run_in_thread=limit.run_in_thread,
+            )
+            for each, limit in (
+                (config, self._admission.checks),
+                (http_config, self._admission.administration),
+            )
+        )
+        routes = Routes(transport, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
+        access = Access(config, transport, administration, routes)
+        routes.on_change = self._telling(access)
+        return access
+
     def _telling(self, access: Access) -> Callable[[str, int], None]:
         # Not a reference that would keep it: the access has the routes.
         reference = weakref.ref(access)
@@ -159,12 +173,12 @@ class Upstream:
 
         return tell
 
-    def contact(self) -> TubeMQConnectionError | None:
+    async def contact(self) -> TubeMQConnectionError | None:
         """Connect to a master; return why none can be reached, or None."""
         failure = None
         for master in identity.current_masters(self._base.masters):
             try:
-                loop.run(self._of_threads.get(master, _FIRST_CONTACT_MS, self._base.tls))
+                await self._connections.get(master, _FIRST_CONTACT_MS, self._base.tls)
             except TubeMQConnectionError as error:
                 failure = error
             else:
@@ -174,7 +188,6 @@ class Upstream:
     async def close(self) -> None:
         """Close all connections."""
         await self._connections.close()
-        await in_thread(lambda: close_connections(self._of_threads), "tubemq-gateway-close")
 
 
 class RouteRefresh:
@@ -184,9 +197,7 @@ class RouteRefresh:
     next one, and holds up none of the others.
     """
 
-    def __init__(self, run: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
-        """Use ``run`` to carry out what blocks."""
-        self._run = run
+    def __init__(self) -> None:
         self._places = asyncio.Semaphore(_REFRESHED_AT_ONCE)
         self._under_way: dict[Access, asyncio.Task[None]] = {}
 
@@ -198,7 +209,7 @@ class RouteRefresh:
                 task.add_done_callback(functools.partial(self._forget, access))
 
     async def stop(self) -> None:
-        """End what is under way; a thread that asks a master comes to its own end."""
+        """End what is under way, and wait for that."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
@@ -210,7 +221,7 @@ class RouteRefresh:
     async def _refresh(self, access: Access) -> None:
         async with self._places:
             try:
-                await self._run(access.routes.refresh)
+                await access.routes.refresh()
             except TubeMQError as error:
                 logger.warning("the routes of group %s were not refreshed: %s", access.config.group, error)
             except Exception:  # (the others have to be refreshed all the same)
@@ -220,10 +231,10 @@ class RouteRefresh:
 class Discovery:
     """The masters of one gateway; used in the event loop."""
 
-    def __init__(self, settings: GatewaySettings, workers: Turns) -> None:
+    def __init__(self, settings: GatewaySettings, administration: WorkLimit) -> None:
         self._settings = settings
         self._first = settings.client_config().masters
-        self._workers = workers
+        self._administration = administration
         self._failing = False
 
     @property
@@ -239,7 +250,7 @@ class Discovery:
         try:
             # A name server that is silent has no limit of its own.
             async with asyncio.timeout(_TIMEOUT_S):
-                members = await self._workers.run(self._find)
+                members = await self._administration.run_in_thread(self._find)
         except (OSError, ValueError, OptionError) as error:
             if not self._failing:
                 cause = str(error) or f"no server answered within {_TIMEOUT_S:.0f} s"

@@ -130,6 +130,11 @@ class AssignedCore(EngineCore, AssignedCoreBase):
         """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
         return self._session.registered_at
 
+    @property
+    def has_nothing(self) -> bool:
+        """Whether there is nothing to fetch until the user connects a partition."""
+        return not self.state.connected
+
     async def partitions(self) -> dict[TopicPartition, bool]:
         """Return all partitions of the topics, each with whether it can be read now.
 

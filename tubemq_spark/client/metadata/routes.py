@@ -1,32 +1,29 @@
 """Where partitions are, as a master said a moment ago.
 
-Clients name partitions and never addresses, so a gateway cannot be made to connect to anything else than the
-brokers of its cluster. What a master said of a topic is used for ``refresh_s``; then it is asked again, as a
-rule by ``refresh``, so that no call waits for that. While no master answers, it is used for up to
-``expiry_s``, so reading goes on. That a topic has no partitions is used for a moment only: it may be about to
-come.
+Clients of a gateway name partitions and never addresses, so it cannot be made to connect to anything else
+than the brokers of its cluster. What a master said of a topic is used for ``refresh_s``; then it is asked
+again, as a rule by ``refresh``, so that no call waits for that. While no master answers, it is used for up to
+``expiry_s``, so reading goes on. That a topic has no partitions is used for a moment only: it may be about
+to come.
 
 A topic not used for ``expiry_s`` is forgotten, and so is the one that was not used for longest
 when there are too many. Of those without partitions few are too many.
 
-Threads may share it. Only one of them asks at a time, and those that waited for it use its answer, or fail as
-it did. Two at a time would hinder each other: while one asks, a master refuses the group other topics (425).
+Only one call asks at a time, and those that waited for it use its answer, or fail as it did. Two at a time
+would hinder each other: while one asks, a master refuses the group other topics (425). A call that is
+cancelled takes its question with it, and the next one asks.
 """
 
-import contextlib
+import asyncio
 import dataclasses
 import heapq
 import logging
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
 
-from tubemq_spark.cluster.base import NOT_OF_A_MASTER, Cluster
-from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import OptionError, RemoteProtocolError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
-from tubemq_spark.net.deadline import Clock
-from tubemq_spark.net.retry import SLEEP, Wait
+from tubemq_spark.net.deadline import Clock, monotonic
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +32,15 @@ _MISSING_S: Final = 5.0
 _MOST_TOPICS: Final = 20_000
 _MOST_MISSING: Final = 1_024
 """Of topics without partitions, whose names are what clients make up."""
-_LOOK_S: Final = 0.1
-"""How often who waits for another thread looks whether it is to go on."""
-_NO_MASTER: Final = (TubeMQConnectionError, *NOT_OF_A_MASTER)
+_NO_MASTER: Final = (TubeMQConnectionError, OptionError, RemoteProtocolError)
 """Errors that say that no master answers, or that something else does."""
+
+
+class AsksForLayouts(Protocol):
+    """What asks a master."""
+
+    async def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
+        """See ``Transport``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,22 +56,20 @@ class Routes:
     """Where the partitions are that one kind of session may read."""
 
     def __init__(
-        self, cluster: Cluster, refresh_s: float, expiry_s: float, clock: Clock = time.monotonic
+        self, transport: AsksForLayouts, refresh_s: float, expiry_s: float, clock: Clock = monotonic
     ) -> None:
-        self._cluster = cluster
+        self._transport = transport
         self._refresh_s = refresh_s
         self._expiry_s = expiry_s
         self._clock = clock
-        self._asking = threading.Lock()
+        self._asking_lock = asyncio.Lock()
         self._topics: dict[str, _TopicRoute] = {}
-        """Replaced as a whole for a topic, so it is read without a lock."""
-        self._using = threading.Lock()
         self._used: dict[str, float] = {}
-        """When each topic was used last, in that order; guarded by ``_using``."""
+        """When each topic was used last, in that order."""
         self.on_change: Callable[[str, int], object] = lambda _topic, _partitions: None
         """Called when a topic has other partitions than before, or elsewhere; with how many it has now."""
         self._failure: TubeMQError | None = None
-        """Why no master answered when one was asked last; None when one did. Guarded by ``_asking``."""
+        """Why no master answered when one was asked last; None when one did."""
         self._failed_at = 0.0
 
     @property
@@ -77,20 +77,20 @@ class Routes:
         """Whether no master answered when one was asked last."""
         return self._failure is not None
 
-    def layout(self, topics: Iterable[str], *, missing_ok: bool, wait: Wait = SLEEP) -> TopicsLayout:
+    async def layout(self, topics: Iterable[str], *, missing_ok: bool) -> TopicsLayout:
         """Ask a master, and remember what it says.
 
         Raises:
-            TubeMQError: as ``Cluster.layout``.
+            TubeMQError: as ``Transport.layout``.
         """
         topics, began = tuple(topics), self._clock()
-        with self._turn(wait):
-            layout = self._layout(topics, began, missing_ok=missing_ok)
+        async with self._asking_lock:
+            layout = await self._layout(topics, began, missing_ok=missing_ok)
             self._remember(topics, layout)
         self._use(topics)
         return layout
 
-    def refresh(self) -> None:
+    async def refresh(self) -> None:
         """Ask a master for all topics that are in use, so that no call has to wait for that.
 
         Raises:
@@ -98,19 +98,19 @@ class Routes:
         """
         began = self._clock()
         self._forget_unused(began - self._expiry_s)
-        with self._asking:
+        async with self._asking_lock:
             topics = sorted(self._topics)
             if topics:
-                self._remember(topics, self._layout(topics, began, missing_ok=True))
+                self._remember(topics, await self._layout(topics, began, missing_ok=True))
 
-    def find(self, partitions: Collection[TopicPartition], wait: Wait = SLEEP) -> TopicsLayout:
+    async def find(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
         """Return where some partitions are.
 
         Raises:
             OptionError: one of them does not exist.
             TubeMQError: a master had to be asked, and did not answer or refuses.
         """
-        layout = self.known({partition.topic for partition in partitions}, wait)
+        layout = await self.known({partition.topic for partition in partitions})
         unknown = [partition for partition in partitions if partition not in layout.partitions]
         if unknown:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=unknown[0])
@@ -118,7 +118,7 @@ class Routes:
             layout, partitions={partition: layout.partitions[partition] for partition in partitions}
         )
 
-    def known(self, topics: Collection[str], wait: Wait = SLEEP) -> TopicsLayout:
+    async def known(self, topics: Collection[str]) -> TopicsLayout:
         """Return where all partitions of some topics are; topics that do not exist have none.
 
         Raises:
@@ -126,10 +126,10 @@ class Routes:
         """
         began = self._clock()
         if self._any_older(topics, began - self._refresh_s):
-            with self._turn(wait):
-                # Another thread may have asked in between.
+            async with self._asking_lock:
+                # Another call may have asked in between.
                 if self._any_older(topics, began - self._refresh_s):
-                    self._ask(topics, began)
+                    await self._ask(topics, began)
         self._use(topics)
         answers = [answer for topic in sorted(topics) if (answer := self._topics.get(topic)) is not None]
         partitions = {
@@ -161,31 +161,20 @@ class Routes:
             for topic, answer in heapq.nsmallest(most, self._topics.items())
         ]
 
-    @contextlib.contextmanager
-    def _turn(self, wait: Wait) -> Iterator[None]:
-        """Wait for the turn to ask a master; what ``wait`` raises ends the wait."""
-        while not self._asking.acquire(timeout=_LOOK_S):
-            wait.check()
+    async def _ask(self, topics: Collection[str], began: float) -> None:
         try:
-            wait.check()
-            yield
-        finally:
-            self._asking.release()
-
-    def _ask(self, topics: Collection[str], began: float) -> None:
-        try:
-            self._remember(topics, self._layout(sorted(topics), began, missing_ok=True))
+            self._remember(topics, await self._layout(sorted(topics), began, missing_ok=True))
         except _NO_MASTER as error:
             if self._any_older(topics, self._clock() - self._expiry_s):
                 raise
             logger.warning("no master answers; what one said before is used: %s", error)
 
-    def _layout(self, topics: Collection[str], began: float, *, missing_ok: bool) -> TopicsLayout:
-        """Ask a master, unless none answered another thread since ``began``. Hold ``_asking``."""
+    async def _layout(self, topics: Collection[str], began: float, *, missing_ok: bool) -> TopicsLayout:
+        """Ask a master, unless none answered another call since ``began``; ``_asking_lock`` is held."""
         if self._failure is not None and self._failed_at > began:
             raise type(self._failure)(self._failure.condition, **self._failure.parameters)
         try:
-            layout = self._cluster.layout(topics, missing_ok=missing_ok)
+            layout = await self._transport.layout(topics, missing_ok=missing_ok)
         except _NO_MASTER as error:
             self._failure, self._failed_at = error, self._clock()
             raise
@@ -203,26 +192,24 @@ class Routes:
 
     def _use(self, topics: Iterable[str]) -> None:
         now = self._clock()
-        with self._using:
-            before = len(self._used)
-            for topic in topics:
-                self._used.pop(topic, None)
-                self._used[topic] = now
-            if len(self._used) > before:
-                missing = [topic for topic in self._used if not self._has_partitions(topic)]
-                for topic in missing[: max(0, len(missing) - _MOST_MISSING)]:
-                    self._drop(topic)
-                for topic in list(self._used)[: max(0, len(self._used) - _MOST_TOPICS)]:
-                    self._drop(topic)
+        before = len(self._used)
+        for topic in topics:
+            self._used.pop(topic, None)
+            self._used[topic] = now
+        if len(self._used) > before:
+            missing = [topic for topic in self._used if not self._has_partitions(topic)]
+            for topic in missing[: max(0, len(missing) - _MOST_MISSING)]:
+                self._drop(topic)
+            for topic in list(self._used)[: max(0, len(self._used) - _MOST_TOPICS)]:
+                self._drop(topic)
 
     def _has_partitions(self, topic: str) -> bool:
         answer = self._topics.get(topic)
         return answer is not None and bool(answer.partitions)
 
     def _forget_unused(self, since: float) -> None:
-        with self._using:
-            for topic in [topic for topic, used in self._used.items() if used < since]:
-                self._drop(topic)
+        for topic in [topic for topic, used in self._used.items() if used < since]:
+            self._drop(topic)
 
     def _drop(self, topic: str) -> None:
         del self._used[topic]
