@@ -22,8 +22,8 @@ from tubemq_spark.cli.embedded import TOPIC_TEXT
 from tubemq_spark.cli.receipts import verify
 from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
 from tubemq_spark.client.consumer.values import parse_context
+from tubemq_spark.client.names.readers import group_of_reader
 from tubemq_spark.client.producer import outgoing
-from tubemq_spark.client.reader_names import group_of_reader
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.embedded import dispatch
 from tubemq_spark.embedded.admin import parameters, topic_properties
@@ -227,7 +227,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
     }
     named = {
         "cli.embedded", "cli.receipts.verify", "client.consumer.values", "client.producer.outgoing",
-        "client.reader_names", "client.urls", "embedded.admin.parameters",
+        "client.names.readers", "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
         "gateway.session.upstream", "gateway.policy", "model", "net.tls_errors",
         "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.errcodes", "protocol.names",

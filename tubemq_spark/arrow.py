@@ -15,15 +15,21 @@ from typing import Final
 
 import pyarrow as pa
 
+from tubemq_spark.client.reader.selection import Selection
+from tubemq_spark.client.reader.topic_reader import chosen_partitions
 from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.net.retry import Interruptible, Wait
 from tubemq_spark.offsets.ledger import Origin, batch_read
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, LossRecorder
+from tubemq_spark.offsets.notation import write_offsets
+from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.options import OptionSet, ReadOptions
 from tubemq_spark.source.arrow import schema_of
 from tubemq_spark.source.batch_driver import plan_batch
@@ -33,6 +39,12 @@ from tubemq_spark.source.task import builder, ranges
 from tubemq_spark.source.work import Work
 
 _NOTHING: Final = memoryview(b"")
+_OPTIONS_OF: Final = {
+    argument: (f"{argument}ingOffsets", f"{argument}ingTimestamp", f"{argument}ingOffsetsByTimestamp")
+    for argument in ("start", "end")
+}
+_OF_TOPICS: Final = ("assign", "subscribe", "subscribePattern")
+_IF_NONE: Final = "startingOffsetsByTimestampStrategy"
 
 
 class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # PyArrow has no types
@@ -97,6 +109,7 @@ def read_arrow(
     topics: str | Iterable[str] | None,
     columns: Iterable[str] | None,
     options: Mapping[str, object],
+    selection: Selection | None = None,
 ) -> ArrowReader:
     """Return a reader of messages; see ``TubeMQClient.read_arrow``.
 
@@ -106,12 +119,15 @@ def read_arrow(
         topics: the topics; None: the options say what to read.
         columns: the columns to read, in their order; None: the usual ones.
         options: those of Spark's source, by name.
+        selection: which records are read; None: the options say it.
     """
     masters = client.config.masters
     config = dataclasses.replace(client.config, masters=() if client.gateways else masters)
     access = ClusterConfig(config, gateways=client.gateways, gateway_token=client.gateway_token)
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
-    if topics is not None:
+    if selection is not None:
+        texts |= _selected(transport, selection, texts)
+    if topics is not None and (selection is None or selection.partitions is None):
         if "subscribe" in map(str.lower, texts):
             raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="topics", other="subscribe")
         texts["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
@@ -129,7 +145,22 @@ def read_arrow(
     origin, policy = batch_read(read.cluster.client.group, uuid.uuid4().hex), loss_policy(read)
     tasks = plan_batch(read, schema.names, origin, policy, cluster)
     end = Interruptible(lambda: TubeMQError("TUBEMQ_ARROW_READER_CLOSED"))
-    return ArrowReader(schema, _batches(tasks, read, schema, cluster, policy, origin, end), end, policy)
+    batches = _batches(tasks, read, schema, cluster, policy, origin, end)
+    if selection is not None and selection.limit is not None:
+        batches = _first(batches, selection.limit)
+    return ArrowReader(schema, batches, end, policy)
+
+
+def _first(
+    batches: Generator[pa.RecordBatch, None, None], limit: int
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the first rows of all batches."""
+    with contextlib.closing(batches):
+        for batch in batches:
+            yield batch.slice(0, limit)
+            limit -= batch.num_rows
+            if limit <= 0:
+                return
 
 
 def _batches(
@@ -152,6 +183,42 @@ def _batches(
             for fetched in fetches:
                 yield from rows.add(fetched, exact_offsets=exact_offsets)
     yield from rows.finish()
+
+
+def _selected(transport: Transport, selection: Selection, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of Spark's source that say what is selected.
+
+    Raises:
+        OptionError: an option says it, too.
+        TubeMQError: no master answers, or a topic does not exist.
+    """
+    given = {name.lower(): name for name in options}
+    texts: dict[str, str] = {}
+    for argument, place, edge in ("start", selection.start, -2), ("end", selection.end, -1):
+        for name in _OPTIONS_OF[argument]:
+            if place is not None and name.lower() in given:
+                raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=argument, other=given[name.lower()])
+        if isinstance(place, int):
+            texts[f"{argument}ingTimestamp"] = str(place)
+        elif place is not None:
+            layout = loop.run(transport.layout(selection.topics))
+            offsets = {**dict.fromkeys(chosen_partitions(layout, selection), edge), **place}
+            texts[f"{argument}ingOffsets"] = json.dumps(write_offsets(offsets))
+    if isinstance(selection.start, int) and _IF_NONE.lower() not in given:
+        texts[_IF_NONE] = Edge.LATEST.value
+    if selection.partitions is not None:
+        for name in _OF_TOPICS:
+            if name.lower() in given:
+                raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="partitions", other=given[name.lower()])
+        texts["assign"] = json.dumps(_by_topic(selection.partitions))
+    return texts
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[str]]:
+    topics: dict[str, list[str]] = {}
+    for partition in sorted(partitions):
+        topics.setdefault(partition.topic, []).append(partition.local_id)
+    return topics
 
 
 def _schema(options: OptionSet, names: Iterable[str] | None) -> pa.Schema:

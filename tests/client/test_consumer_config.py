@@ -2,12 +2,15 @@
 
 import dataclasses
 import pickle
+import typing
 
 import pytest
 
 from tests.cases import in_one_test
+from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
+from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig, ConsumerSettings
+from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import ReadStatus
@@ -103,3 +106,67 @@ def test_a_client_checks_the_settings_of_its_consumers():
     with pytest.raises(OptionError, match="setting report_interval is 0"):
         client.validate()
     assert pickle.loads(pickle.dumps(client)) == client
+
+
+# Settings by name.
+
+
+def test_each_setting_has_its_name_and_its_type_as_a_keyword():
+    by_name = typing.get_type_hints(ConsumerSettings)
+    assert by_name == typing.get_type_hints(ConsumerConfig) | {"consume_position": ConsumePosition | str}
+
+
+@pytest.fixture(params=[TubeMQClient, AsyncTubeMQClient])
+def client(request):
+    """A client with settings of its own, which has reached no server."""
+    return request.param.from_url("tubemq://127.0.0.1:1?group=etl&ready_wait_ms=777&rollback=false")
+
+
+@pytest.fixture(params=["group_consumer", "assigned_consumer"])
+def make(request, client):
+    return getattr(client, request.param)
+
+
+def test_settings_by_name_count_more_than_the_clients(make):
+    consumer = make("clicks", consume_position="first", rollback=True, confirm_timeout_ms=5)
+    assert consumer.config.consumer == ConsumerConfig(
+        consume_position=ConsumePosition.FIRST, ready_wait_ms=777, confirm_timeout_ms=5
+    )
+    assert make("clicks").config.consumer == ConsumerConfig(ready_wait_ms=777, rollback=False)
+    position = make("clicks", consume_position=ConsumePosition.ALWAYS_LATEST).config.consumer.consume_position
+    assert position is ConsumePosition.ALWAYS_LATEST
+
+
+def test_settings_are_given_in_one_way(make):
+    with pytest.raises(
+        OptionError, match="settings is given with rollback; it must be given without settings by name"
+    ):
+        make("clicks", settings=ConsumerConfig(), rollback=False)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"consume_position": "newest"}, "consume_position is 'newest'; it must be one of 'first'"),
+        ({"ready_wait_ms": "1"}, "ready_wait_ms is '1'"),
+        ({"confirm_timeout_ms": 0}, "confirm_timeout_ms is 0"),
+    ],
+)
+def test_a_wrong_setting_by_name_is_refused(make, named, told):
+    with pytest.raises(OptionError, match=told):
+        make("clicks", **named)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "consumer_position",
+            "unexpected keyword argument 'consumer_position'. Did you mean 'consume_position'?",
+        ),
+        ("zzz", "unexpected keyword argument 'zzz'. It takes: topics, .*, consume_position, confirm"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_refused_with_those_that_there_are(make, name, told):
+    with pytest.raises(TypeError, match=told):
+        make("clicks", **{name: 1})

@@ -107,7 +107,7 @@ def test_a_forked_child_has_no_open_client_of_its_parent(server):
 class Troubled:
     """A client whose closing fails."""
 
-    kind, client_id, closes_at_exit = "group consumer", "troubled", True
+    client_id = "troubled"
 
     def __init__(self):
         self.closed = False
@@ -121,7 +121,7 @@ def test_numbers_count_from_one_and_no_two_clients_have_the_same():
     registry = Registry()
     clients = [[Troubled() for _ in range(50)] for _ in range(4)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda some: [registry.enter(client) for client in some], clients))
+        list(threads.map(lambda some: [registry.enter(client, "group consumer") for client in some], clients))
     assert [client.number for client in registry.open_clients()] == list(range(1, 201))
 
 
@@ -129,7 +129,7 @@ def test_a_client_that_cannot_be_closed_does_not_stop_the_others(caplog):
     registry = Registry()
     clients = [Troubled(), Troubled()]
     for client in clients:
-        registry.enter(client)
+        registry.enter(client, "group consumer", closes_at_exit=True)
     registry.close_all()
     assert [client.closed for client in clients] == [True, True]
     assert sum("could not be closed" in record.getMessage() for record in caplog.records) == 2

@@ -114,9 +114,9 @@ def test_what_makes_no_sense_through_gateways_is_refused(query, told):
 
 def test_what_connect_is_given_counts_more_than_the_url():
     with TubeMQClient.connect("gateway://g1?group=etl&rpc_timeout_ms=777", group="other") as client:
-        assert client.settings.config.group == "other"
-        assert client.settings.config.reader_groups[0] == "other_r00"
-        assert client.settings.config.rpc_timeout_ms == 777
+        assert client._settings.config.group == "other"
+        assert client._settings.config.reader_groups[0] == "other_r00"
+        assert client._settings.config.rpc_timeout_ms == 777
 
 
 CLIENT_VALUES = {

@@ -38,13 +38,13 @@ _SETTINGS: Final = {"masters": "--master", "web": "--web", "group": "--group", "
 """Settings of the client, likewise."""
 _PHRASES: Final = (
     (r", or the topics in 'subscribe'", ""),
-    (r" \(for all who use a gateway its operator sets master_web\)", ""),
+    (r" \(clients in Python: master_web; for all who use a gateway its operator sets master_web\)", ""),
     (r"raise tubemq\.rpcTimeoutMs or ", ""),
     (r"set tubemq\.tls\.enabled=false", "leave out --tls"),
     (r"raise readerGroups\.size, or ", ""),
     (r", or raise fetchOffset\.numRetries", ""),
     (r", or set startingOffsetsByTimestampStrategy=latest", ""),
-    (r" \(in Spark: (?:subscribe|messageTypes|readerGroups)\)", ""),
+    (r" \(in Spark: (?:subscribe|messageTypes|readerGroups|tubemq\.group)\)", ""),
     (r"given with the password\b", "given with the password, in --password-file or in TUBEMQ_PASSWORD"),
     (r" Set failOnDataLoss=false [^.]*\.", ""),
     (r" of option '(?:receiptsPath|lossLedger|checkpointLocation)'", ""),
@@ -52,7 +52,6 @@ _PHRASES: Final = (
     (r"(name a folder elsewhere) that the driver and all executors can reach", r"\1"),
     (r", as an absolute path or a URI that the driver can reach", ""),
     (r" in the option '(?:receiptsPath|lossLedger)'", ""),
-    (r"correct the option 'tubemq\.group'", "correct its name"),
     (
         r"give the confModAuthToken of the masters",
         "give the confModAuthToken of the masters in --token-file or in TUBEMQ_ADMIN_TOKEN",

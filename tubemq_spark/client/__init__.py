@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tubemq_spark.client.registry import OpenClient, open_clients
     from tubemq_spark.client.subscription import BoundStart, Node, Subscription
     from tubemq_spark.client.tubemq import TubeMQClient
-    from tubemq_spark.model import TopicPartition
+    from tubemq_spark.model import OffsetBounds, TopicPartition
     from tubemq_spark.net.tls import TlsConfig
     from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
     from tubemq_spark.receipts import Receipt
@@ -54,6 +54,7 @@ __all__ = [
     "MasterAdmin",
     "MessageHeader",
     "Node",
+    "OffsetBounds",
     "OpenClient",
     "PartitionStatus",
     "Producer",
@@ -88,6 +89,7 @@ _MODULES: Final = {
     "MasterAdmin": "tubemq_spark.client.metadata.admin",
     "Node": "tubemq_spark.client.subscription",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
+    "OffsetBounds": "tubemq_spark.model",
     "OpenClient": "tubemq_spark.client.registry",
     "PartitionStatus": "tubemq_spark.client.consumer.values",
     "Producer": "tubemq_spark.client.producer.producer",

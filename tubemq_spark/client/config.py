@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.names.guesses import answers_guesses
+from tubemq_spark.client.names.readers import default_reader_groups, probe_group
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, bad_partitioner
-from tubemq_spark.client.reader_names import default_reader_groups, probe_group
 from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
@@ -33,6 +34,7 @@ DEFAULT_GROUP: Final = "tubemq_spark"
 DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000
 
 
+@answers_guesses
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientConfig:
     """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out passwords."""

@@ -6,8 +6,9 @@ share. Topics, filters and the start of a bound group are in ``Subscription``.
 
 import dataclasses
 import enum
-from typing import Final, Self
+from typing import Any, Final, Self, TypedDict
 
+from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
 from tubemq_spark.settings.kinds import BOOLEAN, DAY_MS, MILLISECONDS, PAUSE_MS, choice, integer
@@ -56,6 +57,24 @@ _READ_STATUSES: Final = {
 }
 
 
+class ConsumerSettings(TypedDict, total=False):
+    """The settings of ``ConsumerConfig`` as keyword arguments; what is left out is as in the client's."""
+
+    consume_position: ConsumePosition | str
+    confirm_timeout_ms: int
+    rollback: bool
+    ready_wait_ms: int
+    not_found_wait_ms: int
+    rebalance_wait_ms: int
+    shutdown_wait_ms: int
+    report_interval: int
+    misses_before_pause: int
+    pause_after_misses_ms: int
+    confirm_locally: bool
+    layout_period_ms: int
+
+
+@answers_guesses
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """How a consumer waits, confirms and gives partitions up. The defaults are those of TubeMQ's clients."""
@@ -131,3 +150,15 @@ class ConsumerConfig:
         """
         require_fitting(self)
         return self
+
+
+def with_settings(config: ConsumerConfig, changes: ConsumerSettings) -> ConsumerConfig:
+    """Return settings with others in place of some of them.
+
+    Raises:
+        OptionError: there is no position of this name.
+    """
+    values: dict[str, Any] = dict(changes)
+    if "consume_position" in values:
+        values["consume_position"] = ConsumePosition.of(values["consume_position"])
+    return dataclasses.replace(config, **values)

@@ -26,16 +26,8 @@ class Client(Protocol):
     """A producer or a consumer."""
 
     @property
-    def kind(self) -> str:
-        """What it is, in words."""
-
-    @property
     def client_id(self) -> str:
         """The name under which servers know it."""
-
-    @property
-    def closes_at_exit(self) -> bool:
-        """Whether it is closed when the process ends."""
 
     def close(self) -> object:
         """End it; more than once is harmless."""
@@ -60,12 +52,20 @@ class Registry:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may close a client on top of these lines
         self._numbers = itertools.count(1)
-        self._open: weakref.WeakKeyDictionary[Client, int] = weakref.WeakKeyDictionary()
+        self._open: weakref.WeakKeyDictionary[Client, tuple[OpenClient, bool]] = weakref.WeakKeyDictionary()
+        """What is open, and whether it is closed when the process ends."""
 
-    def enter(self, client: Client) -> None:
-        """Give a number to a client that is open now."""
+    def enter(self, client: Client, kind: str, *, closes_at_exit: bool = False) -> None:
+        """Give a number to a client that is open now.
+
+        Args:
+            client: a producer or a consumer.
+            kind: what it is, in words; see ``OpenClient``.
+            closes_at_exit: whether this closes it when the process ends.
+        """
         with self._lock:
-            self._open[client] = next(self._numbers)
+            entry = OpenClient(next(self._numbers), kind, client.client_id)
+            self._open[client] = entry, closes_at_exit
 
     def leave(self, client: Client) -> None:
         """Forget a client that closes; it may be forgotten already, or be the parent's."""
@@ -75,13 +75,13 @@ class Registry:
     def open_clients(self) -> tuple[OpenClient, ...]:
         """Return what is open, in the order in which it was opened."""
         with self._lock:
-            clients = list(self._open.items())
-        return tuple(OpenClient(number, client.kind, client.client_id) for client, number in clients)
+            entries = list(self._open.values())
+        return tuple(entry for entry, _ in entries)
 
     def close_all(self) -> None:
         """Close what is closed when the process ends."""
         with self._lock:
-            clients = [client for client in self._open if client.closes_at_exit]
+            clients = [client for client, (_, closes_at_exit) in self._open.items() if closes_at_exit]
         for client in clients:
             logger.warning("%s is closed because the process ends; close it before", client.client_id)
             try:

@@ -132,6 +132,11 @@ class Subscription:
         return frozenset(topic for topic, types in self.message_types.items() if types)
 
 
+def names_of(topics: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the topics that a user names, each once; one text is one topic, and None is none."""
+    return tuple(dict.fromkeys([topics] if isinstance(topics, str) else topics or ()))
+
+
 def require_topic_names(names: Iterable[str]) -> None:
     """Return when topics could have these names.
 

@@ -8,7 +8,8 @@ Before the question mark are the masters; a port that is left out is 8715, or 87
 begins with ``gateway://`` they are gateways, with the port 11911, and there is the key ``gateway_token``. The
 keys are the names of the settings in ``ClientConfig`` and ``ConsumerConfig``; those of ``TlsConfig`` begin
 with ``tls_``. ``topics``, ``message_types``, ``session_key``, ``source_count``, ``select_big`` and
-``node_id`` say what a consumer asks for. Values are percent-encoded; a plus sign stands for itself.
+``node_id`` say what a consumer asks for; ``master_web`` is where masters serve their administration API.
+Values are percent-encoded; a plus sign stands for itself.
 
 No error shows the value of a password, nor a text in which one could be hidden.
 """
@@ -25,20 +26,27 @@ from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.protocol.constants import (
+    DEFAULT_GATEWAY_PORT,
+    DEFAULT_MASTER_PORT,
+    DEFAULT_MASTER_TLS_PORT,
+    DEFAULT_WEB_PORT,
+)
 from tubemq_spark.settings.fields import Value, bad_setting, settings_of
-from tubemq_spark.settings.kinds import BOOLEAN, TOPICS, VERBATIM, Kind, items
+from tubemq_spark.settings.kinds import BOOLEAN, TOPICS, VERBATIM, Kind, addresses, items
 from tubemq_spark.settings.suggest import did_you_mean
 
 _SCHEME: Final = "tubemq://"
 GATEWAY_SCHEME: Final = "gateway://"
 _TOKEN: Final = "gateway_token"  # noqa: S105 (the name of a setting)
+_WEB: Final = "master_web"
 _PRINTABLE_KEY: Final = re.compile(r"[\w.]{1,64}", re.ASCII)
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _NOT_IN_ADDRESSES: Final = re.compile("[@=&]")
 _TYPES_OF: Final = "message_types."
 _TLS_PREFIX: Final = "tls_"
 
+MASTER_WEB: Final = addresses(DEFAULT_WEB_PORT)
 Values = Mapping[str, Value]
 
 
@@ -55,6 +63,8 @@ class UrlSettings:
     """Where gateways are; none: the client goes to the masters."""
     gateway_token: str | None = dataclasses.field(default=None, repr=False)
     """What shows gateways who calls."""
+    master_web: tuple[Endpoint, ...] = ()
+    """Where masters serve their administration API; none: at the usual ports of the masters."""
 
 
 def parse_url(url: str) -> UrlSettings:
@@ -82,7 +92,8 @@ def parse_url(url: str) -> UrlSettings:
     )
     subscription, node = _subscription(values), _node(values)
     gateways = servers if remote else ()
-    return UrlSettings(config.validate(), subscription, node, gateways, values.get(_TOKEN))
+    token, web = values.get(_TOKEN), values.get(_WEB, ())
+    return UrlSettings(config.validate(), subscription, node, gateways, token, web)
 
 
 def _servers(head: str, kind: str, default_port: int) -> tuple[Endpoint, ...]:
@@ -164,6 +175,7 @@ _DIRECT_KINDS: Final[dict[str, Kind[Any]]] = {
     **{name: each.kind for name, each in (settings_of(BoundStart) | settings_of(Node)).items()},
     "tls": BOOLEAN,
     "topics": TOPICS,
+    _WEB: MASTER_WEB,
 }
 _KINDS: Final[dict[str, Kind[Any]]] = {**_DIRECT_KINDS, _TOKEN: VERBATIM}
 _SECRETS: Final = {name for name, each in _CLIENT.items() if each.secret} | {

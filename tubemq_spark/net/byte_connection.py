@@ -28,7 +28,7 @@ from tubemq_spark.net import addresses
 from tubemq_spark.net.addresses import Address
 from tubemq_spark.net.call import Cause
 from tubemq_spark.net.loop import in_thread
-from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.net.tls import TlsConfig, certificate_name
 from tubemq_spark.net.tls_errors import handshake_broken_off, handshake_error, refusal
 from tubemq_spark.net.tls_probes import answers_in_the_clear
 from tubemq_spark.net.tls_session import TlsSession
@@ -57,7 +57,7 @@ class ByteConnection(asyncio.BufferedProtocol, abc.ABC):
         self._loop = asyncio.get_running_loop()
         self._tls: TlsSession | None = None
         if tls is not None and context is not None:
-            self._tls = TlsSession(context, name=tls.name_of(endpoint.host))
+            self._tls = TlsSession(context, name=certificate_name(tls, endpoint.host))
             self._encrypted = memoryview(bytearray(_ENCRYPTED_BYTES))
             self.agreed: asyncio.Future[None] = self._loop.create_future()
             """Of TLS: done when both sides agree; its error is what was in the way."""

@@ -72,19 +72,21 @@ class TlsConfig:
 
         return client_contexts.get(self)
 
-    def own_context(self) -> "ssl.SSLContext":
-        """Return a context that its caller may change.
 
-        Raises:
-            OptionError: as ``validate``.
-        """
-        from tubemq_spark.net.tls_contexts import client_context
+def own_context_of(tls: TlsConfig) -> "ssl.SSLContext":
+    """Return a context that its caller may change.
 
-        return client_context(self)
+    Raises:
+        OptionError: as ``TlsConfig.validate``.
+    """
+    from tubemq_spark.net.tls_contexts import client_context
 
-    def name_of(self, host: str) -> str:
-        """Return the name that the certificate of a server must have."""
-        return self.server_name or host
+    return client_context(tls)
+
+
+def certificate_name(tls: TlsConfig, host: str) -> str:
+    """Return the name that the certificate of a server at this host must have."""
+    return tls.server_name or host
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from tubemq_spark.errors import TlsError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.net.tls import TlsConfig, certificate_name
 
 _ALERT: Final = re.compile(r"(?:SSLV3|TLSV1|TLSV13)_ALERT_(\w+)|TLSV1_(\w+)")
 """OpenSSL's names of what a peer says before it closes the connection."""
@@ -45,7 +45,7 @@ def handshake_error(error: ssl.SSLError, endpoint: Endpoint, config: TlsConfig) 
     """Return the error for a handshake with a server that failed; trying again rarely helps."""
     reason = error.reason or ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        cause, hint = _certificate_fault(error, config.name_of(endpoint.host))
+        cause, hint = _certificate_fault(error, certificate_name(config, endpoint.host))
         return TlsError("TUBEMQ_TLS_CERTIFICATE", endpoint=endpoint, cause=cause, hint=hint)
     if reason in _OTHER_BYTES:
         return TlsError("TUBEMQ_TLS_NOT_SPOKEN", endpoint=endpoint, cause="its answer is not TLS")

@@ -68,7 +68,7 @@ _EDGES: Final[dict[int, Edge]] = {code: edge for edge, code in _CODES.items()}
 _WORDS: Final[dict[str, Edge]] = {edge.value: edge for edge in Edge}
 LATEST_MS: Final = 253_402_214_400_000
 """The last day of the year 9999, which is as far as a message's time goes."""
-_FIRST_MS: Final = 946_684_800_000
+FIRST_MS: Final = 946_684_800_000
 """The year 2000: what a user gives as milliseconds and lies before it was meant as seconds, or by mistake."""
 _TIME: Final = "time"
 """Marks a time in JSON, in place of an offset."""
@@ -106,9 +106,9 @@ def parse_timestamp(text: str, what: str) -> Timestamp | None:
         ms = int(text) if is_number else moment_ms(text)
     except ValueError:
         return None
-    if is_number and 0 < ms < _FIRST_MS:
+    if is_number and 0 < ms < FIRST_MS:
         date = datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).date()
-        advice = f"Write {ms * 1000} if these are seconds" if ms * 1000 >= _FIRST_MS else "Correct the number"
+        advice = f"Write {ms * 1000} if these are seconds" if ms * 1000 >= FIRST_MS else "Correct the number"
         raise OptionError("TUBEMQ_TIME_TOO_EARLY", what=what, ms=ms, date=date, advice=advice, moment=MOMENT)
     return Timestamp(ms) if 0 <= ms <= LATEST_MS else None
 

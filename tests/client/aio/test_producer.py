@@ -148,7 +148,7 @@ async def test_coroutines_that_send_to_a_broker_whose_share_is_full_wait_alone_a
 @pytest.mark.parametrize(
     ("arguments", "condition"),
     [
-        (("demo", "text"), "TUBEMQ_BAD_MESSAGE"),
+        (("demo", 7), "TUBEMQ_BAD_MESSAGE"),
         (("demo", b""), "TUBEMQ_BAD_MESSAGE"),
         (("demo", b"x" * (1 << 21)), "TUBEMQ_MESSAGE_TOO_LONG"),
         (("unknown", b"x"), "TUBEMQ_TOPIC_UNKNOWN"),

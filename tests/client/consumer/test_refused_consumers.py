@@ -16,6 +16,7 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.balance import BalanceSession
+from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
@@ -105,7 +106,7 @@ def test_a_topic_that_does_not_exist(server, connections):
 
 
 def test_groups_and_types_that_are_not_authorised(server, connections):
-    admin = TubeMQClient.admin(server.master_web)
+    admin = MasterAdmin(server.master_web)
     admin.ask(method="admin_set_topic_authorize_control", topicName="demo", isEnable="true", **ADMIN)
     assert refusal(member(server, connections)).condition == "TUBEMQ_GROUP_FORBIDDEN"
 

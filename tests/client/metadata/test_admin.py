@@ -8,7 +8,6 @@ import urllib.parse
 
 import pytest
 
-from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.topics import existing_topics
 from tubemq_spark.errors import AdminError, TubeMQConnectionError
@@ -54,7 +53,7 @@ def web_server(answer, asked=None):
 )
 def test_what_is_not_an_answer_of_tubemq_is_no_answer(answer, said):
     with web_server(answer) as address, pytest.raises(TubeMQConnectionError, match=said):
-        TubeMQClient.admin(address).call("admin_query_topic_info")
+        MasterAdmin(address).call("admin_query_topic_info")
 
 
 TOPICS = b"""{"result": true, "errCode": 0, "data": [
@@ -71,7 +70,7 @@ def test_a_proxy_of_the_environment_is_not_told_of_the_token(monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://{proxy}")
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
-        TubeMQClient.admin(address, token="abc").add_topic("demo", [1])
+        MasterAdmin(address, token="abc").add_topic("demo", [1])
     assert [call["confModAuthToken"] for call in asked] == [["abc"]]
     assert told == []
 
@@ -105,7 +104,7 @@ def test_many_topics_are_created_a_hundred_at_a_time():
     """Servers refuse longer lists."""
     names, asked = [f"t{number}" for number in range(201)], []
     with web_server(b'{"result": true, "errCode": 0, "data": []}', asked) as address:
-        TubeMQClient.admin(address, token="abc").add_topic(names, iter([1, 2]))
+        MasterAdmin(address, token="abc").add_topic(names, iter([1, 2]))
     created = [call["topicName"][0].split(",") for call in asked]
     assert created == [names[:100], names[100:200], names[200:]]
     assert [call["brokerId"] for call in asked] == [["1,2"]] * 3

@@ -70,12 +70,16 @@ def test_a_key_of_text_is_its_utf_8():
     assert checked_message("demo", b"x", key="k\u00e4se").key == b"k\xc3\xa4se"
 
 
+def test_a_value_of_text_is_its_utf_8():
+    assert checked_message("demo", "k\u00e4se").value == b"k\xc3\xa4se"
+
+
 @in_one_test(
     ("arguments", "what"),
     [
         ({"topic": b"demo"}, "its topic is of type bytes, not str"),
-        ({"value": "text"}, "its value is of type str, not bytes"),
-        ({"value": None}, "its value is of type NoneType, not bytes"),
+        ({"value": None}, "its value is of type NoneType, not bytes or str"),
+        ({"value": "\ud800"}, "its value .* cannot be written as UTF-8"),
         ({"key": 7}, "its key is of type int, not bytes or str"),
         ({"key": "\ud800"}, "its key .* cannot be written as UTF-8"),
         ({"message_type": 5}, "its message_type is of type int, not str"),

@@ -22,7 +22,7 @@ def client():
 def times_of(producer, *messages):
     """Return the times that messages would be sent with; each is given as the arguments of ``send``."""
     with producer:
-        return [producer._queue.check("demo", b"x", **fields).header.message_time for fields in messages]
+        return [producer._queue.check("demo", b"x", dict(fields)).header.message_time for fields in messages]
 
 
 def test_the_minute_is_made_once_and_is_that_of_the_zone():
@@ -61,7 +61,7 @@ def test_coroutines_have_the_same():
     async def times():
         async with AsyncTubeMQClient.connect("master:8715") as client:
             stamped, plain = client.producer(), client.producer(stamp_message_time=False)
-            return [one._queue.check("demo", b"x").header.message_time for one in (stamped, plain)]
+            return [one._queue.check("demo", b"x", {}).header.message_time for one in (stamped, plain)]
 
     stamped, plain = asyncio.run(times())
     assert re.fullmatch(r"20\d{10}", stamped)

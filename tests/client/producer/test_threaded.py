@@ -584,7 +584,7 @@ def test_a_flush_waits_for_what_came_before_it_only(cluster):
 @pytest.mark.parametrize(
     ("arguments", "condition"),
     [
-        (("demo", "text"), "TUBEMQ_BAD_MESSAGE"),
+        (("demo", 7), "TUBEMQ_BAD_MESSAGE"),
         (("demo", b""), "TUBEMQ_BAD_MESSAGE"),
         (("demo", b"x" * (1 << 21)), "TUBEMQ_MESSAGE_TOO_LONG"),
         (("unknown", b"x"), "TUBEMQ_TOPIC_UNKNOWN"),

@@ -75,7 +75,7 @@ class ByThread:
 
     def __init__(self, client):
         self.client = client
-        self.transport = client.transport
+        self.transport = client._transport
 
     def done(self, value):
         """Return what a call of the client, or of what it has made, returns."""
@@ -97,7 +97,7 @@ class ByCoroutine:
 
     def __init__(self, client, runner):
         self.client = AsyncTubeMQClient(client)
-        self.transport = self.client.transport
+        self.transport = self.client._transport
         self._runner = runner
 
     def done(self, value):

@@ -1,7 +1,6 @@
 """The command ``tubemq-spark consume``: messages of a topic to standard output, a range or as they come."""
 
 import argparse
-import collections
 import itertools
 import sys
 import time
@@ -17,7 +16,7 @@ from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.errors import OptionError, TubeMQError
-from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange
+from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.offset_spec import Edge
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 _GROUP: Final = "tubemq_spark_consume"
 _LOOK_EVERY_S: Final = 0.5
-_LOOK_BACK: Final = 4
-"""How many times as far is looked back, when most of a store's last messages are of other partitions."""
 _LAYOUT_EVERY_S: Final = 10.0
 """How often --follow looks for new messages, and for new partitions."""
 
@@ -158,7 +155,6 @@ class _Reading:
         self._cluster = cluster
         self._arguments = arguments
         self._positions: dict[TopicPartition, int] = {}
-        self._earliest: dict[TopicPartition, int] = {}
         self.failed = False
         """Whether messages were gone, or could not be decoded."""
         self._without_master = False
@@ -170,7 +166,6 @@ class _Reading:
         layout = self._cluster.layout((arguments.topic,))
         partitions = chosen_partitions(layout, arguments.partition)
         bounds = self._client.bounds(layout).complete()
-        self._earliest = {partition: bounds[partition.store_id].earliest for partition in partitions}
         # An offset of 0 is a place, too.
         first = Edge.LATEST if arguments.follow else Edge.EARLIEST
         start = first if arguments.start is None else arguments.start
@@ -181,8 +176,10 @@ class _Reading:
         if arguments.last is None:
             yield from self._up_to(layout, partitions, ends)
         else:
-            for partition in partitions:
-                yield from self._last(layout, partition, ends[partition], arguments.last)
+            chosen = {partition: ends[partition] for partition in partitions}
+            yield from self._client.read(
+                arguments.topic, last=arguments.last, end=chosen, partitions=chosen, on_loss=self._lose
+            )
         if arguments.follow:
             yield from self._follow(layout, partitions)
 
@@ -198,23 +195,6 @@ class _Reading:
                 records = OffsetRange(partition, start, end)
                 yield from self._client.read_range(layout, records, on_loss=self._lose)
                 self._positions[partition] = end
-
-    def _last(
-        self, layout: "TopicsLayout", partition: "TopicPartition", end: int, count: int
-    ) -> "Collection[Record]":
-        """Return the last messages of a partition; where others share its store, they may be far apart."""
-        earliest, span = self._earliest[partition], INDEX_ENTRY_BYTES * count
-        while True:
-            begin = max(earliest, end - span)
-            records = OffsetRange(partition, begin, end)
-            lost: list[LossRecord] = []
-            read = self._client.read_range(layout, records, on_loss=lost.append) if begin < end else iter(())
-            last = collections.deque(read, count)
-            if len(last) == count or begin <= earliest:
-                for loss in lost:
-                    self._lose(loss)
-                return last
-            span *= _LOOK_BACK
 
     def _follow(self, layout: "TopicsLayout", partitions: "Collection[TopicPartition]") -> "Iterator[Record]":
         looked_at = time.monotonic()

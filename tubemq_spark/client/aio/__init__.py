@@ -18,8 +18,8 @@ that package.
 room or for a broker's answer. These threads exist:
 
 - one per stream through a gateway: that of a producer, and each range that is read;
-- one per call that blocks and is rare: those of ``admin``, a name that is looked up, and ``close``; with TLS,
-  a connection to a broker and a call of a gateway, for the files.
+- one per call that blocks and is rare: those of ``admin``, ``topics`` and ``lag``, a name that is looked
+  up, and ``close``; with TLS, a connection to a broker and a call of a gateway, for the files.
 
 Producers and consumers do all else in the event loop itself.
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.net.loop import in_thread
 
 Arguments = ParamSpec("Arguments")
@@ -24,6 +25,7 @@ def _awaited(
     return call
 
 
+@answers_guesses
 class AsyncMasterAdmin:
     """Administers a cluster through the web address of its active master, as ``MasterAdmin`` does.
 

@@ -1,33 +1,36 @@
 """The entry to TubeMQ for coroutines: reads in their loop, and threads for what cannot but block."""
 
 import asyncio
-import contextlib
+import datetime
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Final, Self
 
 from tubemq_spark.client.aio.admin import AsyncMasterAdmin
 from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
-from tubemq_spark.client.aio.reading import Items, Reading
+from tubemq_spark.client.aio.reading import Reading
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
+from tubemq_spark.client.names.guesses import answers_guesses, wrong_constructor
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
-from tubemq_spark.client.reader.range_reader import require_sound
-from tubemq_spark.client.reader.records import Record, records_of
-from tubemq_spark.client.subscription import require_topic_names
-from tubemq_spark.client.transport.client_base import ClientBase
-from tubemq_spark.client.tubemq import TubeMQClient
+from tubemq_spark.client.reader.records import Record
+from tubemq_spark.client.reader.selection import EndPlace, PartitionName, Selection, StartPlace
+from tubemq_spark.client.reader.topic_reader import Items, range_request, read_records, read_topics
+from tubemq_spark.client.subscription import names_of, require_topic_names
+from tubemq_spark.client.transport.client_base import ClientBase, parts_of
+from tubemq_spark.client.tubemq import TubeMQClient, client_of
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.model import OffsetRange, RangeRequest, StoreBounds, TopicPartition, TopicsLayout
+from tubemq_spark.model import OffsetBounds, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.loop import in_thread
-from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
+from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 
 _THREAD: Final = "tubemq-aio"
 
 
+@answers_guesses
 class AsyncTubeMQClient(ClientBase[AsyncProducer, AsyncGroupConsumer, AsyncAssignedConsumer]):
     """A client of one cluster for the coroutines of an event loop.
 
@@ -37,15 +40,18 @@ class AsyncTubeMQClient(ClientBase[AsyncProducer, AsyncGroupConsumer, AsyncAssig
 
     def __init__(self, client: TubeMQClient) -> None:
         """Take over a client, with its settings; ``connect`` and ``from_url`` make one."""
+        if not isinstance(client, TubeMQClient):
+            raise wrong_constructor(type(self), TubeMQClient)
         self._client = client
         self._connections = Connections()
-        super().__init__(client.settings, client.transport.with_connections(self._connections))
+        settings, transport = parts_of(client)
+        super().__init__(settings, transport.with_connections(self._connections))
         self._closed = False
 
     @classmethod
-    def of_settings(cls, settings: UrlSettings) -> Self:
-        """Return a client with these settings; not for users."""
-        return cls(TubeMQClient.of_settings(settings))
+    def _of_settings(cls, settings: UrlSettings) -> Self:
+        """Return a client with these settings."""
+        return cls(client_of(settings))
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,7 +87,7 @@ class AsyncTubeMQClient(ClientBase[AsyncProducer, AsyncGroupConsumer, AsyncAssig
             TubeMQConnectionError: no master answered.
         """
         self._check_open()
-        return await self.transport.publishable(topic)
+        return await self._transport.publishable(topic)
 
     async def layout(self, *topics: str) -> TopicsLayout:
         """Return where the partitions of topics are.
@@ -92,29 +98,95 @@ class AsyncTubeMQClient(ClientBase[AsyncProducer, AsyncGroupConsumer, AsyncAssig
         """
         self._check_open()
         require_topic_names(topics)
-        return await self.transport.layout(topics)
+        return await self._transport.layout(topics)
 
     async def bounds(self, layout: TopicsLayout) -> StoreBounds:
         """Return where the stores of a layout begin and end now; brokers that are away are part of it."""
         self._check_open()
-        return await self.transport.bounds(layout)
+        return await self._transport.bounds(layout)
 
-    def read(self, *topics: str, on_loss: LossPolicy = fail_on_loss) -> AsyncGenerator[Record, None]:
-        """Yield all records that topics hold now, one partition after the other and each in its order.
+    # Questions, which need no consumer and disturb none.
+
+    async def topics(self) -> tuple[str, ...]:
+        """Return the names of all topics, sorted; as ``TubeMQClient.topics``.
+
+        Raises:
+            TubeMQError: as ``TubeMQClient.topics``.
+        """
+        self._check_open()
+        return await self._questions.topics()
+
+    async def partitions(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return all partitions of a topic, in their order; as ``TubeMQClient.partitions``.
+
+        Raises:
+            TubeMQError: as ``TubeMQClient.partitions``.
+        """
+        self._check_open()
+        return await self._questions.partitions(topic)
+
+    async def offsets(self, topic: str) -> dict[TopicPartition, OffsetBounds]:
+        """Return where each partition of a topic begins and ends now; as ``TubeMQClient.offsets``.
+
+        Raises:
+            TubeMQError: as ``TubeMQClient.offsets``.
+        """
+        self._check_open()
+        return await self._questions.offsets(topic)
+
+    async def offsets_at(self, topic: str, time: datetime.datetime | int) -> dict[TopicPartition, int]:
+        """Return where the messages of a time or later begin; as ``TubeMQClient.offsets_at``.
+
+        Raises:
+            TubeMQError: as ``TubeMQClient.offsets_at``.
+        """
+        self._check_open()
+        return await self._questions.offsets_at(topic, time)
+
+    async def lag(
+        self, group: str | None = None, topics: str | Iterable[str] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return how many messages a group has not read; as ``TubeMQClient.lag``.
+
+        Raises:
+            TubeMQError: as ``TubeMQClient.lag``.
+        """
+        self._check_open()
+        return await self._questions.lag(group or self.group, names_of(topics))
+
+    # Reading.
+
+    def read(
+        self,
+        *topics: str,
+        start: StartPlace | None = None,
+        end: EndPlace | None = None,
+        limit: int | None = None,
+        last: int | None = None,
+        partitions: Iterable[PartitionName] | None = None,
+        on_loss: LossPolicy = fail_on_loss,
+    ) -> AsyncGenerator[Record, None]:
+        """Yield records that topics hold now, one partition after the other and each in its order.
 
         One batch is read ahead. To stop early, leave it inside
         ``async with contextlib.aclosing(client.read(...)) as records``: then leases are given back at once.
 
         Args:
             topics: the topics' names.
+            start: where to begin, as ``TubeMQClient.read``.
+            end: where to end.
+            limit: how many messages to read in all.
+            last: read only the last so many messages of each partition.
+            partitions: the only partitions to read.
             on_loss: what to do about records that are gone or damaged; by default it is an error. It is
                 called in the event loop.
 
         Raises:
             TubeMQError: as ``TubeMQClient.read``.
         """
-        require_topic_names(topics)
-        return self._reading(self._topic_items(topics), on_loss)
+        return self._reading(
+            read_topics(self._transport, Selection.of(topics, start, end, limit, last, partitions)), on_loss
+        )
 
     def read_range(
         self, layout: TopicsLayout, offsets: OffsetRange, *, on_loss: LossPolicy = fail_on_loss
@@ -124,15 +196,16 @@ class AsyncTubeMQClient(ClientBase[AsyncProducer, AsyncGroupConsumer, AsyncAssig
         Raises:
             TubeMQError: as ``TubeMQClient.read_range``.
         """
-        return self._reading(self._range_items(self._request(layout, offsets)), on_loss)
+        request = range_request(self._transport, layout, offsets)
+        return self._reading(read_records(self._transport, request), on_loss)
 
-    def admin(self, web_address: str, *, token: str | None = None) -> AsyncMasterAdmin:
-        """Return the administration of a cluster, whose calls are awaited; see ``MasterAdmin``.
+    def admin(self, web_address: str | None = None, *, token: str | None = None) -> AsyncMasterAdmin:
+        """Return the administration of the cluster, whose calls are awaited; see ``TubeMQClient.admin``.
 
         Raises:
-            OptionError: the address is not one.
+            OptionError: the address is not one, or is left out by a client of gateways.
         """
-        return AsyncMasterAdmin(self._client.admin(web_address, token=token), self._check_open)
+        return AsyncMasterAdmin(self._admin(web_address, token), self._check_open)
 
     def _new_user_code(self) -> UserCode:
         return UserLoop()
@@ -154,22 +227,3 @@ class AsyncTubeMQClient(ClientBase[AsyncProducer, AsyncGroupConsumer, AsyncAssig
         reading = Reading(items, on_loss, closed=self._closed)
         self._open.add(reading)
         return reading.records()
-
-    async def _topic_items(self, topics: Iterable[str]) -> Items:
-        """Yield all records that topics hold now, one partition after the other and each in its order."""
-        layout = await self.layout(*topics)
-        bounds = (await self.bounds(layout)).complete()
-        for partition in layout.partitions:
-            request = self._request(layout, OffsetRange(partition, *bounds[partition.store_id]))
-            async with contextlib.aclosing(self._range_items(request)) as items:
-                async for item in items:
-                    yield item
-
-    async def _range_items(self, request: RangeRequest) -> Items:
-        require_sound(request.range)
-        async with contextlib.aclosing(self.transport.read_range(request)) as batches:
-            async for batch in batches:
-                if isinstance(batch, LossRecord):
-                    yield batch
-                else:
-                    yield records_of(batch, exact_offsets=request.own_store)

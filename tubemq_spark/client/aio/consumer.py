@@ -9,7 +9,9 @@ from typing import ClassVar, Self
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.consumer import ConsumerBase
 from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.parts import Part, UnfinishedParts, checked_limit
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, PartitionStatus
+from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Node
@@ -19,12 +21,12 @@ from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.protocol.errcodes import ErrCode
 
 
+@answers_guesses
 class AsyncConsumer(ConsumerBase):
     """A consumer of either kind; any number of coroutines of one event loop may use it."""
 
-    kind: ClassVar[str]
-    closes_at_exit: ClassVar[bool] = False
-    """Its loop has ended by then."""
+    _kind: ClassVar[str]
+    """What it is, in words."""
 
     def __init__(self, core: ConsumerCore, check_client: Callable[[], None]) -> None:
         """Take over a core that is not open; ``AsyncTubeMQClient`` makes consumers.
@@ -34,6 +36,7 @@ class AsyncConsumer(ConsumerBase):
             check_client: raises if the client is closed.
         """
         self._core = core
+        self._unfinished = UnfinishedParts()
         self._check_client = check_client
         self._finalizer: weakref.finalize[..., Self] | None = None
 
@@ -64,13 +67,13 @@ class AsyncConsumer(ConsumerBase):
         Raises:
             TubeMQError: as ``Consumer.open``.
         """
-        self.check_process()
+        self._core.check_process()
         self._check_client()
         core = self._core
         await core.open()
-        self._finalizer = weakref.finalize(self, _close_forgotten, f"{self.kind} {self.client_id}", core)
+        self._finalizer = weakref.finalize(self, _close_forgotten, f"{self._kind} {self.client_id}", core)
         self._finalizer.atexit = False
-        process_registry().enter(self)
+        process_registry().enter(self, self._kind)  # its loop has ended when the process does
         return self
 
     async def close(self, timeout: float | None = None) -> bool:
@@ -85,7 +88,7 @@ class AsyncConsumer(ConsumerBase):
         Returns:
             Whether the consumer has closed.
         """
-        if self.inherited:
+        if self._core.inherited:
             return True
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -190,27 +193,25 @@ class AsyncConsumer(ConsumerBase):
         context = batch.context if isinstance(batch, Batch) else batch
         return await self._core.confirm(context, consumed=consumed)
 
-    async def messages(self) -> AsyncIterator[Record]:
-        """Yield messages one by one, until the consumer is closed.
+    def messages(self, limit: int | None = None) -> AsyncIterator[Record]:
+        """Yield messages one by one, until the consumer is stopped or closed, or there were so many.
 
-        A batch is confirmed when the message behind its last one is asked for. All of it comes again
-        after a stop or an exception in the middle of a batch: at once if the iterator is closed, as
-        ``contextlib.aclosing`` does, and otherwise when Python finds that it is not used any more.
+        A batch is confirmed when the message behind its last one is asked for, so also when the loop ends by
+        itself. All of it comes again after a ``break`` or an exception in the middle of a batch: at once if
+        the iterator is closed, as ``contextlib.aclosing`` does, and otherwise when Python finds that it is
+        not used any more.
 
         It comes again, too, when it could not be confirmed, which is logged.
 
+        Args:
+            limit: after how many messages to end; as ``Consumer.messages``.
+
         Raises:
+            OptionError: the limit is not a whole number from 1 on.
             TubeMQError: as ``fetch``.
             DataLossError: as ``confirm``.
         """
-        async for batch in self:
-            consumed = False
-            try:
-                for record in batch:
-                    yield record
-                consumed = True
-            finally:
-                await self._end(batch, consumed=consumed)
+        return self._messages(checked_limit(limit))
 
     async def run(self, handle: Callable[[Batch], Awaitable[object]]) -> None:
         """Call a coroutine function with each batch, until the consumer is closed, for example by it.
@@ -229,21 +230,48 @@ class AsyncConsumer(ConsumerBase):
                 await handle(batch)
                 consumed = True
             finally:
-                await self._end(batch, consumed=consumed)
+                await self._end(Part.of(batch), consumed=consumed)
 
     # Inside.
 
-    async def _end(self, batch: Batch, *, consumed: bool) -> None:
-        """Confirm a batch or roll it back for a loop, which goes on when that fails."""
+    async def _messages(self, limit: int | None) -> AsyncIterator[Record]:
+        batches, left = aiter(self), limit
+        while left != 0:
+            part = self._unfinished_part()
+            if part is None:
+                batch = await anext(batches, None)
+                if batch is None:
+                    return
+                part = Part.of(batch)
+            part = part.of_at_most(left)
+            left = None if left is None else left - len(part)
+            consumed = False
+            try:
+                for record in part.records:
+                    yield record
+                consumed = True
+            finally:
+                await self._end(part, consumed=consumed)
+
+    async def _end(self, part: Part, *, consumed: bool) -> None:
+        """Confirm a batch, or roll it back, for a loop, which goes on when that fails.
+
+        Of a part of a batch the rest is kept for the next loop, unless offsets are known.
+        """
         if self.closed:
             return
         try:
-            await self.confirm(batch, consumed=consumed)
+            if not consumed or not part.rest:
+                await self.confirm(part.batch, consumed=consumed)
+            elif part.end_offset is None:
+                self._unfinished.keep_rest(part)
+            else:
+                await self.seek(part.batch.partition, part.end_offset)
         except TubeMQError as error:
-            self._pass_over(batch, error, consumed=consumed)
+            self._pass_over(part.batch, error, consumed=consumed)
 
     def _enter(self) -> None:
-        self.check_process()
+        self._core.check_process()
         self._core.enter()
         self._core.state.check_open()
 
@@ -255,9 +283,10 @@ class AsyncGroupConsumer(AsyncConsumer):
     itself.
     """
 
-    kind = "group consumer"
+    _kind = "group consumer"
 
 
+@answers_guesses
 class AsyncAssignedConsumer(AsyncConsumer):
     """Reads the partitions that its user connects it to; coroutines of one event loop may share it.
 
@@ -265,7 +294,7 @@ class AsyncAssignedConsumer(AsyncConsumer):
     itself. ``connect`` and ``disconnect`` are carried out also when they are cancelled.
     """
 
-    kind = "assigned consumer"
+    _kind = "assigned consumer"
 
     _core: AssignedCoreBase
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, Unpack
 
+from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.producer.futures import AsyncSendFuture, SharedByFutures
 from tubemq_spark.client.producer.messages import MessageFields, OutgoingMessage
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
@@ -39,6 +40,7 @@ _TURN: Final = 256
 _NOT_ACCEPTED: Final = "The message was not accepted: it was not sent, and will not be."
 
 
+@answers_guesses
 class AsyncProducer:
     """Sends messages to any number of topics; any number of coroutines of one event loop may use it.
 
@@ -53,10 +55,6 @@ class AsyncProducer:
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
     """
 
-    kind = "asynchronous producer"
-    closes_at_exit = False
-    """Its event loop has ended by then."""
-
     def __init__(self, make: Callable[[RunUserCode], Pipeline]) -> None:
         """Take over the pipeline that ``make`` returns; reach no server.
 
@@ -69,12 +67,15 @@ class AsyncProducer:
         self._finalizer = weakref.finalize(self, _drop, self._queue, self._loop)
         self._finalizer.atexit = False
         self._futures = SharedByFutures()
+        self._for_send = self._queue, self._loop, self._futures
+        """In one place, as those of ``Producer``."""
         self._lines: defaultdict[frozenset[int], asyncio.Lock] = defaultdict(asyncio.Lock)
         """Where coroutines stand in line: by the brokers that they wait for, then all together. A lock is
         held by the first of a line."""
         self._standing = 0
         """How many coroutines stand in lines."""
-        process_registry().enter(self)
+        # Its event loop has ended when the process does.
+        process_registry().enter(self, "asynchronous producer")
 
     async def __aenter__(self) -> Self:
         self._enter()
@@ -105,7 +106,7 @@ class AsyncProducer:
         return self._queue.unacknowledged
 
     async def send(
-        self, topic: str, value: bytes, *, block: bool = True, **fields: Unpack[MessageFields]
+        self, topic: str, value: bytes | str, *, block: bool = True, **fields: Unpack[MessageFields]
     ) -> AsyncSendFuture:
         """Accept a message and return the future of its outcome.
 
@@ -118,18 +119,22 @@ class AsyncProducer:
                 topic or partition does not exist, or could not be published to in time.
             TubeMQConnectionError: no master answered in time.
         """
-        queue = self._queue
+        queue, loop, futures = self._for_send
         try:
-            message = queue.check(topic, value, **fields)
-            self._loop.enter()
+            try:
+                message = queue.check(topic, value, fields)
+            except TypeError:
+                refuse_unknown_fields(AsyncProducer.send, type(self), fields, MessageFields.__annotations__)
+                raise
+            loop.enter()
             place = queue.pipeline.place_now(topic, message.partition)
             if place is None:
                 if not block:
                     raise queue.refuse_and_ask(message, "a master must be asked for its partitions")
                 place = await queue.pipeline.place(topic, message.partition)
-            future = AsyncSendFuture(self._futures)
+            future = AsyncSendFuture(futures)
             queue.complete(message, place, future)
-            if not (self._may_pass(message) and queue.put(message, block=False)):
+            if (self._standing and not self._may_pass(message)) or not queue.put(message, block=False):
                 if not block:
                     raise queue.would_wait(message)
                 await self._put(message)
@@ -271,9 +276,9 @@ class AsyncProducer:
         return accepted
 
     def _may_pass(self, message: OutgoingMessage) -> bool:
-        """Whether no other message stands before this one."""
+        """Whether no other message stands before this one, of those that stand in lines."""
         lines = self._lines
-        return not self._standing or not (lines[_ROOM].locked() or lines[self._line_of(message)].locked())
+        return not (lines[_ROOM].locked() or lines[self._line_of(message)].locked())
 
     def _line_of(self, message: OutgoingMessage) -> frozenset[int]:
         """Return the brokers that a message may have to wait for; none as long as none was ever full."""

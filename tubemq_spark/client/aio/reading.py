@@ -18,14 +18,11 @@ Invariants:
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable
-from typing import TypeAlias
 
 from tubemq_spark.client.reader.records import Record
+from tubemq_spark.client.reader.topic_reader import Items
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord
-
-Items: TypeAlias = AsyncGenerator[Iterable[Record] | LossRecord, None]
-"""Batches of records, and losses before what lies behind them."""
 
 
 class Reading:

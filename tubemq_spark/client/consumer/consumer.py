@@ -20,7 +20,9 @@ from typing import ClassVar, ParamSpec, Self, TypeVar
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.life import Life
+from tubemq_spark.client.consumer.parts import Part, UnfinishedParts, checked_limit
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
@@ -36,29 +38,17 @@ Arguments = ParamSpec("Arguments")
 Value = TypeVar("Value")
 
 
+@answers_guesses
 class ConsumerBase:
     """What consumers of all forms show at once, from anywhere."""
 
     _core: ConsumerCore
+    _unfinished: UnfinishedParts
 
     @property
     def closed(self) -> bool:
         """Whether the consumer is not open: not yet, or not any more."""
         return self._core.state.life is not Life.OPEN
-
-    @property
-    def inherited(self) -> bool:
-        """Whether this process is a fork of the one that the consumer belongs to."""
-        return self._core.inherited
-
-    def check_open(self) -> None:
-        """Do nothing as long as the consumer can be used.
-
-        Raises:
-            ConsumeError: it is not open, or belongs to the process of which this one is a fork.
-        """
-        self.check_process()
-        self._core.state.check_open()
 
     def stop(self) -> None:
         """Fetch nothing more; may be called in any line, of a signal handler too, and returns at once.
@@ -67,14 +57,6 @@ class ConsumerBase:
         iteration end. Batches that are out may be confirmed. Close it after that: a ``with`` block does so.
         """
         self._core.stop()
-
-    def check_process(self) -> None:
-        """Do nothing in the process that the consumer belongs to.
-
-        Raises:
-            ConsumeError: this is another one.
-        """
-        self._core.check_process()
 
     def _pass_over(self, batch: Batch, error: TubeMQError, *, consumed: bool) -> None:
         """Log why a batch could not be confirmed or rolled back; raise a loss that was found with it.
@@ -166,23 +148,28 @@ class ConsumerBase:
         """Whether messages can be had now, and if not, why."""
         return self._call(self._core.consume_status)
 
+    def _unfinished_part(self) -> Part | None:
+        return None if self.closed else self._call(self._unfinished.take, self._core.is_out)
+
     def _call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
         """Return what a function of the core returns, which waits for nothing."""
-        self.check_process()
+        self._core.check_process()
         return function(*arguments, **named)
 
 
+@answers_guesses
 class Consumer(ConsumerBase):
     """A consumer of either kind; threads may share it."""
 
-    kind: ClassVar[str]
-    closes_at_exit: ClassVar[bool] = True
+    _kind: ClassVar[str]
+    """What it is, in words."""
 
     def __init__(self, core: ConsumerCore) -> None:
         """Take over a core that is not open; ``TubeMQClient`` makes consumers."""
         self._core = core
+        self._unfinished = UnfinishedParts()
         self._finalizer: weakref.finalize[..., Self] | None = None
 
     def __enter__(self) -> Self:
@@ -193,7 +180,8 @@ class Consumer(ConsumerBase):
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield batches as they come, until the consumer is closed; each is to be confirmed."""
-        self.check_open()
+        self._core.check_process()
+        self._core.state.check_open()
         while True:
             try:
                 batch = self.fetch()
@@ -215,14 +203,14 @@ class Consumer(ConsumerBase):
             TubeMQConnectionError: no master answered.
             ConsumeError: the consumer is open already, or closed.
         """
-        self.check_process()
+        self._core.check_process()
         core = self._core
         try:
             loop.run(core.open())
-            name = f"{self.kind} {self.client_id}"
+            name = f"{self._kind} {self.client_id}"
             self._finalizer = weakref.finalize(self, _close_forgotten, name, core)
             self._finalizer.atexit = False
-            process_registry().enter(self)
+            process_registry().enter(self, self._kind, closes_at_exit=True)
             if self.closed:  # by a signal handler
                 process_registry().leave(self)
         except BaseException:
@@ -265,7 +253,7 @@ class Consumer(ConsumerBase):
         Raises:
             ConsumeError: the consumer is not open.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.wait_until_ready(timeout_ms))
 
     # Where it reads.
@@ -293,7 +281,7 @@ class Consumer(ConsumerBase):
             DataLossError: the offset is not in the log, by ``on_loss``.
             TubeMQError: the broker does not answer, or refuses.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.seek(partition, offset))
 
     def seek_to_beginning(
@@ -307,14 +295,14 @@ class Consumer(ConsumerBase):
             TubeMQError: as ``seek``.
             OptionError: something else than partitions was given.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.seek_to_edge(Edge.EARLIEST, partitions))
 
     def seek_to_end(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, ConsumedPosition]:
         """Go on behind the last messages; see ``seek_to_beginning``."""
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.seek_to_edge(Edge.LATEST, partitions))
 
     def seek_to_time(
@@ -336,7 +324,7 @@ class Consumer(ConsumerBase):
             OptionError: the time is not one, or the messages of a partition carry none.
             TubeMQError: as ``seek_to_beginning``.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.seek_to_time(time, partitions))
 
     def lag(
@@ -353,7 +341,7 @@ class Consumer(ConsumerBase):
             OptionError: something else than partitions was given.
             TubeMQError: no gateway answered.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.lag(partitions))
 
     # Messages.
@@ -373,7 +361,7 @@ class Consumer(ConsumerBase):
             RpcError: a broker refuses a partition for good. It was given up. Or the master does not take this
                 member of a group any more.
         """
-        self.check_process()
+        self._core.check_process()
         core = self._core
         fetching = loop.Submitted(core.fetch(timeout_ms, patient=True))
         try:
@@ -399,28 +387,27 @@ class Consumer(ConsumerBase):
             TubeMQError: the broker did not confirm it, as far as is known. It comes again; to a member of a
                 group only if the broker has not carried the request out, of which just the answer was lost.
         """
-        self.check_process()
+        self._core.check_process()
         context = batch.context if isinstance(batch, Batch) else batch
         return loop.run(self._core.confirm(context, consumed=consumed))
 
-    def messages(self) -> Iterator[Record]:
-        """Yield messages one by one, until the consumer is closed.
+    def messages(self, limit: int | None = None) -> Iterator[Record]:
+        """Yield messages one by one, until the consumer is stopped or closed, or there were so many.
 
-        A batch is confirmed when the message behind its last one is asked for. All of it comes again
-        after a stop or an exception in the middle of a batch, and when it could not be confirmed, which is
-        logged.
+        A batch is confirmed when the message behind its last one is asked for, so also when the loop ends by
+        itself. All of it comes again after a ``break`` or an exception in the middle of a batch, when the
+        consumer is closed there, and when it could not be confirmed, which is logged.
+
+        Args:
+            limit: after how many messages to end, which are confirmed then. Of a batch whose records have no
+                offsets the rest comes first in the next ``messages``, and it is confirmed behind that.
 
         Raises:
+            OptionError: the limit is not a whole number from 1 on.
             TubeMQError: as ``fetch``.
             DataLossError: as ``confirm``.
         """
-        for batch in self:
-            consumed = False
-            try:
-                yield from batch
-                consumed = True
-            finally:
-                self._end(batch, consumed=consumed)
+        return self._messages(checked_limit(limit))
 
     def run(self, handle: Callable[[Batch], object]) -> None:
         """Call a function with each batch, until the consumer is closed, for example by that function.
@@ -440,23 +427,40 @@ class Consumer(ConsumerBase):
                 handle(batch)
                 consumed = True
             finally:
-                self._end(batch, consumed=consumed)
+                self._end(Part.of(batch), consumed=consumed)
 
     # Inside.
 
-    def _end(self, batch: Batch, *, consumed: bool) -> None:
-        """Confirm a batch or roll it back for a loop, which goes on when that fails."""
+    def _messages(self, limit: int | None) -> Iterator[Record]:
+        batches, left = iter(self), limit
+        while left != 0 and (part := self._unfinished_part() or next(map(Part.of, batches), None)):
+            part = part.of_at_most(left)
+            left = None if left is None else left - len(part)
+            consumed = False
+            try:
+                yield from part.records
+                consumed = True
+            finally:
+                self._end(part, consumed=consumed)
+
+    def _end(self, part: Part, *, consumed: bool) -> None:
+        """Confirm a part of a batch, or roll the batch back, for a loop, which goes on when that fails."""
         if self.closed:
             return
         try:
-            self.confirm(batch, consumed=consumed)
+            if not consumed or not part.rest:
+                self.confirm(part.batch, consumed=consumed)
+            elif part.end_offset is None:
+                self._unfinished.keep_rest(part)
+            else:
+                self.seek(part.batch.partition, part.end_offset)
         except TubeMQError as error:
-            self._pass_over(batch, error, consumed=consumed)
+            self._pass_over(part.batch, error, consumed=consumed)
 
     def _call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
-        self.check_process()
+        self._core.check_process()
         return loop.run(_called(functools.partial(function, *arguments, **named)))
 
 

@@ -33,12 +33,12 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from tubemq_spark.client.consumer.life import ConsumerLife, Life, not_held
-from tubemq_spark.client.consumer.times import offsets_of_time
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.metadata.questions import Questions
-from tubemq_spark.client.reader_names import check_consumer_group
+from tubemq_spark.client.names.readers import check_consumer_group
+from tubemq_spark.client.reader.time_offsets import offsets_of_time
 from tubemq_spark.client.tasks import OwnedTasks, UsersLoop, is_cancelled
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
@@ -334,6 +334,10 @@ class ConsumerCore(abc.ABC):
         """As ``fetch``; None: for ever."""
 
     @abc.abstractmethod
+    def is_out(self, batch: Batch) -> bool:
+        """Return whether a batch that was handed out may still be confirmed."""
+
+    @abc.abstractmethod
     def put_back(self, batch: Batch) -> None:
         """Take a batch back that did not reach its user; it comes again."""
 
@@ -417,10 +421,7 @@ class ConsumerCore(abc.ABC):
             TubeMQError: as ``Consumer.seek_to_time``.
         """
         self.state.check_open()
-        time_zone = self.state.config.message_time_zone
-        return await self.seek_all(
-            await offsets_of_time(self.questions, self._layout_of(partitions), time, time_zone)
-        )
+        return await self.seek_all(await offsets_of_time(self.questions, self._layout_of(partitions), time))
 
     async def lag(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None

@@ -16,7 +16,7 @@ from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.line import FetchLine
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.user_code import UserCode
-from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition
+from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, parse_context
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
@@ -56,6 +56,10 @@ class EngineCore(ConsumerCore):
 
     async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
         return await self.line.fetch(timeout_s, patient=patient)
+
+    def is_out(self, batch: Batch) -> bool:
+        """Return whether a batch that was handed out may still be confirmed."""
+        return self.state.cache.is_current(parse_context(batch.context))
 
     def put_back(self, batch: Batch) -> None:
         """Take a batch back that did not reach its user; it comes again."""

@@ -28,6 +28,7 @@ What goes wrong with one partition holds up no other:
 """
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -42,12 +43,13 @@ from tubemq_spark.client.consumer.state import ConsumerState, is_taken
 from tubemq_spark.client.consumer.values import (
     Batch,
     Booking,
+    ColumnBatch,
     Confirmed,
     ConsumedPosition,
     PartitionState,
     parse_context,
 )
-from tubemq_spark.client.reader.records import records_of
+from tubemq_spark.client.reader.records import Record, records_of
 from tubemq_spark.errors import (
     DataLossError,
     RemoteProtocolError,
@@ -205,6 +207,10 @@ class Fetching:
         self.state.note_success(partition)
         return self._book(booking, partition, answer, batch)
 
+    def _records(self, whole: FetchedBatch, partition: ConsumerPartition) -> tuple[Record, ...]:
+        time_zone = self.state.config.message_time_zone
+        return tuple(records_of(whole, exact_offsets=partition.own_store, time_zone=time_zone))
+
     def _batch(self, booking: Booking, partition: ConsumerPartition, fetched: Fetched) -> Batch | None:
         """Return what an answer holds for the user; None if nothing."""
         columns = fetched.columns
@@ -220,16 +226,18 @@ class Fetching:
         header = fetched.header
         behind = header.data_lag if header.data_lag >= 0 else None
         whole = FetchedBatch(partition.partition, start, end, columns, partition.own_store, behind)
-        return Batch(
+        make: Callable[..., Batch] = Batch
+        if self.as_columns:
+            make = functools.partial(ColumnBatch, columns=whole)
+        return make(
             partition.partition,
             start,
             header.max_offset,
-            () if self.as_columns else tuple(records_of(whole, exact_offsets=partition.own_store)),
+            () if self.as_columns else self._records(whole, partition),
             partition.endpoint,
             booking.context,
             bytes_behind=behind,
             slow=header.require_slow,
-            columns=whole if self.as_columns else None,
         )
 
     def _book(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tubemq_spark.client.names.guesses import answers_attributes
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
@@ -80,6 +81,7 @@ class ConsumedPosition:
     """When the broker said this, in seconds since 1970."""
 
 
+@answers_attributes
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
     """Messages of one partition, at least one, to be confirmed as a whole; iterating yields its records."""
@@ -97,14 +99,12 @@ class Batch:
     """How much data the store's log held behind these messages, in bytes; None if the broker did not say."""
     slow: bool = False
     """Whether the broker asks to be asked less often."""
-    columns: FetchedBatch | None = dataclasses.field(default=None, repr=False, compare=False)
-    """The messages as columns, in place of ``records``; only for those that pass them on."""
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
 
     def __len__(self) -> int:
-        return len(self.records) if self.columns is None else len(self.columns.columns)
+        return len(self.records)
 
     @property
     def topic(self) -> str:
@@ -115,6 +115,16 @@ class Batch:
     def lag(self) -> int | None:
         """How many messages the store held from the batch's beginning on, those of other partitions too."""
         return None if self.latest is None else max(0, self.latest - self.offset) // INDEX_ENTRY_BYTES
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnBatch(Batch):
+    """A batch for those that pass its messages on: as columns, in place of records."""
+
+    columns: FetchedBatch = dataclasses.field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.columns.columns)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

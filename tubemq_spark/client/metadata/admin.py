@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
+from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, OffsetBounds
 from tubemq_spark.net import http_client
@@ -56,13 +57,14 @@ class BrokerRunStatus:
     is_online: bool
 
 
+@answers_guesses
 class _WebApi:
     """One server's ``/webapi.htm``."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self._server = Endpoint.parse(address)
         self._timeout_s = timeout_s
-        self.url = f"http://{self._server}/webapi.htm"
+        self.url = page_of(self._server)
         """The one page that answers all calls."""
 
     def call(self, /, method: str, **parameters: Parameter) -> dict[str, Any]:
@@ -109,6 +111,7 @@ class _WebApi:
         return TubeMQConnectionError("TUBEMQ_ADMIN_NO_ANSWER", server=self._server, cause=cause)
 
 
+@answers_guesses
 class MasterAdmin(_WebApi):
     """Administers a cluster through the web address of its active master."""
 
@@ -217,7 +220,16 @@ class MasterAdmin(_WebApi):
         )
 
     def delete_topic(self, topic: str, broker_ids: Iterable[int]) -> None:
-        """Close a topic if it is open, and mark it deleted; its data stays until ``remove_topic``."""
+        """Take a topic out of use on brokers: the first of two steps, which keeps the data.
+
+        It is closed for producers and consumers if it is open, and marked deleted. ``remove_topic`` is the
+        second step, which drops the data.
+
+        Raises:
+            AdminError: the master refuses: a broker does not have the topic, or has it deleted already.
+            OptionError: this has no token.
+            TubeMQConnectionError: no usable answer came.
+        """
         broker_ids = tuple(broker_ids)
         for broker_id in broker_ids:
             try:
@@ -233,9 +245,15 @@ class MasterAdmin(_WebApi):
         )
 
     def remove_topic(self, topic: str, broker_ids: Iterable[int]) -> None:
-        """Make the brokers drop a deleted topic's data.
+        """Drop the data of a topic that ``delete_topic`` has marked: the second of two steps, for good.
 
-        They do so in their own time; the topic is gone when ``topic_brokers`` is empty.
+        Brokers do so in their own time; the topic is gone when ``topic_brokers`` is empty.
+
+        Raises:
+            AdminError: the master refuses: a broker does not have the topic, or ``delete_topic`` was not
+                called before.
+            OptionError: this has no token.
+            TubeMQConnectionError: no usable answer came.
         """
         self._modify(
             "admin_remove_topic_info",
@@ -325,6 +343,7 @@ class MasterAdmin(_WebApi):
                 raise self._refusal(method, item.get("errCode"), f"{item.get('errInfo')} (item {item})")
 
 
+@answers_guesses
 class BrokerAdmin(_WebApi):
     """Ask one broker, through its web address, about what it stores."""
 
@@ -445,6 +464,11 @@ class BrokerAdmin(_WebApi):
                 for place in topic["offsetInfo"]:
                     bounds = OffsetBounds(place["offsetMin"], place["offsetMax"])
                     yield (topic["topicName"], place["partitionId"]), bounds, place["dataMin"]
+
+
+def page_of(server: Endpoint) -> str:
+    """Return the page of a server that answers all calls."""
+    return f"http://{server}/webapi.htm"
 
 
 def _text(value: Parameter) -> str:

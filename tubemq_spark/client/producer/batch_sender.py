@@ -45,9 +45,6 @@ class BatchSender:
     As a context manager it flushes and closes; when the block fails, it closes at once.
     """
 
-    kind = "batch sender"
-    closes_at_exit = False
-
     def __init__(self, pipeline: Pipeline) -> None:
         """Reach no server; own a pipeline of the process's loop, whose partitioner is not a user's object."""
         self._pipeline = pipeline
@@ -58,7 +55,7 @@ class BatchSender:
         self._thread = _NO_THREAD
         self._thread_name = ""
         abandon_in_child(self)
-        process_registry().enter(self)
+        process_registry().enter(self, "batch sender")
 
     def __enter__(self) -> Self:
         return self

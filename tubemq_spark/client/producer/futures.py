@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
+from tubemq_spark.client.names.guesses import answers_attributes, missing_attribute
 from tubemq_spark.client.producer.outcome import BatchOutcome
 from tubemq_spark.client.producer.partitioner import RunUserCode
 from tubemq_spark.errors import ProduceError, TubeMQError
@@ -35,6 +36,7 @@ _FOR_WAITS: Final[Mapping[str, Callable[[], object]]] = {
 _ACCEPTED: Final = "The message was accepted: it is sent all the same, and may be stored."
 
 
+@answers_attributes
 class SendResult(NamedTuple):
     """What a broker told of a message that it has stored (SendMessageResponseB2P)."""
 
@@ -155,7 +157,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
             return self._result_now()
         if name == "_exception":
             return self._error()
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise missing_attribute(self, name)
 
     def done(self) -> bool:
         """Whether the outcome is known."""
@@ -247,6 +249,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
             _call(self._callback, self._result_now(), error)
 
 
+@answers_attributes
 class AsyncSendFuture(asyncio.Future[SendResult]):
     """Where a message is stored, once a broker has said so; belongs to the event loop that runs."""
 

@@ -121,7 +121,7 @@ class OutgoingMessage:
 
 def checked_message(
     topic: str,
-    value: bytes,
+    value: bytes | str,
     *,
     attributes: Mapping[str, str] | None = None,
     message_type: str | None = None,
@@ -134,7 +134,9 @@ def checked_message(
         # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
         message_time = f"{message_time.year:04d}{message_time:%m%d%H%M}"
     if isinstance(key, str):
-        key = _utf8(key)
+        key = _utf8("key", key)
+    if isinstance(value, str):
+        value = _utf8("value", value)
     arguments = topic, value, message_type, message_time, key
     if not all(map(isinstance, arguments, _TYPES)):
         raise next(
@@ -190,11 +192,12 @@ def _unless_all_are_none(column: list[Value | None]) -> list[Value | None] | Non
     return None if column.count(None) == len(column) else column
 
 
-def _utf8(key: str) -> bytes:
+def _utf8(name: str, text: str) -> bytes:
     try:
-        return key.encode()
+        return text.encode()
     except UnicodeEncodeError as error:
-        raise OptionError("TUBEMQ_BAD_MESSAGE", what=f"its key {key!r} cannot be written as UTF-8") from error
+        what = f"its {name} {text[:_SHOWN]!r} cannot be written as UTF-8"
+        raise OptionError("TUBEMQ_BAD_MESSAGE", what=what) from error
 
 
 def _is_pair_of_numbers(partition: object) -> bool:
@@ -219,12 +222,14 @@ _TYPES: Final[Sequence[type | tuple[type, ...]]] = (
 )
 _EXPECTED: Final = (
     ("topic", "str"),
-    ("value", "bytes"),
+    ("value", "bytes or str"),
     ("message_type", "str"),
     ("message_time", "datetime or str"),
     ("key", "bytes or str"),
 )
 """What is said of those that have other types."""
+_SHOWN: Final = 100
+"""How much of a text an error shows."""
 _CACHED_HEADERS: Final = 4096
 """How many pairs of type and time are remembered: they repeat from message to message."""
 

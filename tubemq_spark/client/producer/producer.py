@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from tubemq_spark.client.callback_thread import CallbackThread
+from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.client.producer.futures import SendFuture, SharedByFutures, Tell
 from tubemq_spark.client.producer.messages import MessageFields
@@ -33,6 +34,7 @@ _EXIT_S: Final = 5.0
 """How long the end of the process waits for a producer that was not closed."""
 
 
+@answers_guesses
 class Producer:
     """Sends messages to any number of topics; any number of threads may use it.
 
@@ -63,10 +65,6 @@ class Producer:
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
     """
 
-    kind = "producer"
-    closes_at_exit = False
-    """This module does that."""
-
     def __init__(self, make: Callable[[RunUserCode], Pipeline]) -> None:
         """Take over the pipeline that ``make`` returns; reach no server, and start no thread.
 
@@ -79,7 +77,10 @@ class Producer:
         self._queue = self._parts.queue
         self._callbacks = self._parts.callbacks
         self._futures = self._parts.futures
-        process_registry().enter(self)
+        self._for_send = self._queue, self._callbacks, self._futures
+        """In one place: each attribute costs ``send`` time, since Python does not cache those of a class with
+        ``__getattr__``."""
+        process_registry().enter(self, "producer")  # this module closes it at the end
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +117,7 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: bytes,
+        value: bytes | str,
         *,
         callback: Tell | None = None,
         block: bool = True,
@@ -128,7 +129,7 @@ class Producer:
 
         Args:
             topic: where it goes.
-            value: the body, at least one byte.
+            value: the body, at least one byte; a text is written as UTF-8.
             callback: is given the message's ``SendResult`` and None, or None and the error that it met.
             block: whether to wait; if not, a message that would have to is refused. A master is asked for
                 its topic then, so that later messages pass.
@@ -140,18 +141,22 @@ class Producer:
                 topic or partition does not exist, or could not be published to in time.
             TubeMQConnectionError: no master answered in time.
         """
-        queue = self._queue
-        message = queue.check(topic, value, **fields)
+        queue, callbacks, futures = self._for_send
+        try:
+            message = queue.check(topic, value, fields)
+        except TypeError:
+            refuse_unknown_fields(Producer.send, type(self), fields, MessageFields.__annotations__)
+            raise
         place = queue.pipeline.place_now(topic, message.partition)
         if place is None:
             if not block:
                 raise queue.refuse_and_ask(message, "a master must be asked for its partitions")
-            if self._callbacks.is_current():
+            if callbacks.is_current():
                 raise queue.refuse_and_ask(message, "a callback cannot ask a master for its partitions")
             place = loop.run(queue.pipeline.place(topic, message.partition))
         if callback is not None:
-            self._callbacks.start()
-        future = SendFuture(self._futures, callback)
+            callbacks.start()
+        future = SendFuture(futures, callback)
         queue.complete(message, place, future)
         if not queue.put(message, block=block):
             raise queue.would_wait(message)

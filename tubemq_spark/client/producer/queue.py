@@ -39,7 +39,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.futures import MessageFuture, follow
@@ -148,8 +148,11 @@ class SendQueue:
 
     # The way of a message into the queue.
 
-    def check(self, topic: str, value: bytes, **fields: Unpack[MessageFields]) -> OutgoingMessage:
-        """Return a message if it can be sent, as far as that can be said without its topic."""
+    def check(self, topic: str, value: bytes | str, fields: MessageFields) -> OutgoingMessage:
+        """Return a message if it can be sent, as far as that can be said without its topic.
+
+        A time that is missing is added to ``fields``.
+        """
         self.refuse_if_ended()
         if self._clock is not None and "message_time" not in fields:
             fields["message_time"] = self._clock.text()

@@ -1,7 +1,8 @@
 """Reading a range in a thread that waits: the reader runs in the process's event loop, and may run ahead."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.errors import TubeMQError
@@ -10,6 +11,12 @@ from tubemq_spark.net import loop
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.reader.records import Record
+    from tubemq_spark.client.reader.topic_reader import Items
+
+Item = TypeVar("Item")
 
 
 def read_in_thread(
@@ -41,12 +48,26 @@ def read_in_thread(
     """
     require_sound(range_)
     idle = FetchedBatch.empty(range_.partition, range_.start) if tells_idle else None
-    return _batches(loop.iterate(items, ahead=ahead, wait=wait, idle=idle), on_loss, wait)
+    return _without_losses(loop.iterate(items, ahead=ahead, wait=wait, idle=idle), on_loss, wait)
 
 
-def _batches(
-    items: Generator[FetchedBatch | LossRecord, None, None], on_loss: LossPolicy, wait: Wait
-) -> Generator[FetchedBatch, None, None]:
+def records_in_thread(items: "Items", on_loss: LossPolicy, wait: Wait) -> "Iterator[Record]":
+    """Yield records one by one; a batch is read when it is asked for.
+
+    Raises:
+        DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
+        TubeMQError: what ``items`` raise.
+    """
+    with contextlib.closing(
+        _without_losses(loop.iterate(items, ahead=0, wait=wait), on_loss, wait)
+    ) as batches:
+        for batch in batches:
+            yield from batch
+
+
+def _without_losses(
+    items: Generator[Item | LossRecord, None, None], on_loss: LossPolicy, wait: Wait
+) -> Generator[Item, None, None]:
     with contextlib.closing(items):
         try:
             for item in items:

@@ -98,6 +98,11 @@ class RemoteCore(ConsumerCore):
     async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
         return await self.fetching.fetch(timeout_s, patient=patient)
 
+    def is_out(self, batch: Batch) -> bool:
+        """Return whether a batch that was handed out may still be confirmed, as far as is known here."""
+        partition = self.state.connected.get(batch.partition)
+        return partition is not None and partition.out == batch.context and not partition.is_ending
+
     def put_back(self, batch: Batch) -> None:
         """Take a batch back that did not reach its user: the next fetch gets it."""
         self.state.put_back(batch)
@@ -150,7 +155,7 @@ class RemoteCore(ConsumerCore):
 
     def has_batches(self) -> bool:
         """Return whether something may be confirmed, or is being confirmed."""
-        return self.fetching.ending > 0 or any(held.out for held in self.state.connected.values())
+        return self.fetching.ending > 0 or any(entry.out for entry in self.state.connected.values())
 
     async def repair(self, stay: int) -> None:
         """Do nothing else with a heartbeat."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tubemq_spark.errors import OptionError, TlsError, TubeMQError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.net.tls import TlsConfig, certificate_name, own_context_of
 from tubemq_spark.net.tls_errors import handshake_error, hung_up
 from tubemq_spark.net.tls_probes import answers_in_tls
 
@@ -62,9 +62,9 @@ def _hangs_up(endpoint: Endpoint, tls: TlsConfig, timeout_ms: int) -> bool:
         OSError: there is no connection, or TLS cannot be agreed on.
         OptionError: a file cannot be used.
     """
-    context = tls.own_context()
+    context = own_context_of(tls)
     context.set_alpn_protocols(["h2"])  # without it gRPC hangs up
-    address, name = (endpoint.host, endpoint.port), tls.name_of(endpoint.host)
+    address, name = (endpoint.host, endpoint.port), certificate_name(tls, endpoint.host)
     with (
         socket.create_connection(address, timeout_ms / 1000) as connected,
         context.wrap_socket(connected, server_hostname=name) as secured,

@@ -188,7 +188,11 @@ class RemoteFetching:
             partition,
             columns.start,
             answer.latest if answer.HasField("latest") else None,
-            tuple(records_of(columns, exact_offsets=columns.dense)),
+            tuple(
+                records_of(
+                    columns, exact_offsets=columns.dense, time_zone=self._state.config.message_time_zone
+                )
+            ),
             self._state.endpoint_of(partition) or self._membership.endpoint,
             answer.batch,
             bytes_behind=columns.bytes_behind,

@@ -138,7 +138,7 @@ class RemoteState(ConsumerLife):
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
         """Return where the group stands in the partitions that are held."""
-        return {partition: held.position for partition, held in self.connected.items()}
+        return {partition: entry.position for partition, entry in self.connected.items()}
 
     def expects_messages(self) -> bool:
         """Return whether the gateway may have messages that are wanted."""
@@ -175,9 +175,9 @@ class RemoteState(ConsumerLife):
 
     def put_back(self, batch: Batch) -> None:
         """Take a batch back that has not reached its user: the next one gets it."""
-        held = self.connected.get(batch.partition)
-        if held is not None and held.out == batch.context and not held.is_ending:
-            held.out = None
+        entry = self.connected.get(batch.partition)
+        if entry is not None and entry.out == batch.context and not entry.is_ending:
+            entry.out = None
             self.shelve(batch, first=True)
             self.changes.note()
 
@@ -192,9 +192,9 @@ class RemoteState(ConsumerLife):
         """Return the batch that comes next; its user has to confirm it."""
         batch = self.ready()[0]
         del self._shelf[batch.partition]
-        held = self.connected[batch.partition]
-        held.out, held.is_ending = batch.context, False
-        held.position = _position(batch.offset, batch.latest)
+        entry = self.connected[batch.partition]
+        entry.out, entry.is_ending = batch.context, False
+        entry.position = _position(batch.offset, batch.latest)
         return batch
 
     def begin_to_end(self, context: str) -> TopicPartition:
@@ -206,49 +206,49 @@ class RemoteState(ConsumerLife):
         """
         partition = parse_context(context).partition
         self.check_open()
-        held = self.connected.get(partition)
+        entry = self.connected.get(partition)
         if context in self._lost:
             why = "its gateway was lost, so it comes again"
             raise confirmed_late(partition, ErrCode.BAD_REQUEST, why)
-        if held is None:
+        if entry is None:
             raise confirmed_late(partition, ErrCode.NOT_FOUND, "the partition is not connected any more")
-        if held.moved == context:
+        if entry.moved == context:
             raise sought(partition)
-        if held.out != context or held.is_ending:
+        if entry.out != context or entry.is_ending:
             raise confirmed_late(partition, ErrCode.BAD_REQUEST, "it was confirmed before, or not in time")
-        held.is_ending = True
+        entry.is_ending = True
         return partition
 
     def end_batch(
         self, partition: TopicPartition, context: str, offset: int | None, latest: int | None
     ) -> None:
         """Note that a batch is not out any more, and where its partition stands, if that is known."""
-        held = self.connected.get(partition)
-        if held is not None and held.out == context:
-            held.out = None
+        entry = self.connected.get(partition)
+        if entry is not None and entry.out == context:
+            entry.out = None
             if offset is not None:
-                held.position = _position(offset, latest)
+                entry.position = _position(offset, latest)
         self.changes.note()
 
     def lose_batches(self) -> None:
         """Note that what is out cannot be confirmed any more, since its stay is over."""
         self._shelf.clear()
-        self._lost = {held.out for held in self.connected.values() if held.out is not None}
-        for held in self.connected.values():
-            held.out = None
+        self._lost = {entry.out for entry in self.connected.values() if entry.out is not None}
+        for entry in self.connected.values():
+            entry.out = None
 
     def begin_move(self, partition: TopicPartition) -> None:
         """Hand out nothing of a partition that is held until ``end_move``, and forget its batches."""
         self.hold(partition)
         self._shelf.pop(partition, None)
-        held = self.connected[partition]
-        held.moved, held.out = held.out or held.moved, None
+        entry = self.connected[partition]
+        entry.moved, entry.out = entry.out or entry.moved, None
 
     async def end_move(self, partition: TopicPartition, offset: int | None) -> None:
         """End what one ``begin_move`` has begun; None: the partition stays where it stood."""
-        held = self.connected.get(partition)
-        if held is not None and offset is not None:
-            held.position = _position(offset)
+        entry = self.connected.get(partition)
+        if entry is not None and offset is not None:
+            entry.position = _position(offset)
         await self.let_go([partition])
 
 

@@ -5,26 +5,31 @@ Neither asks whether it goes to masters or through gateways: that is its transpo
 
 import abc
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import UserCode
-from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.consumer_config import ConsumerConfig, ConsumerSettings, with_settings
+from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.metadata.any_master import ActiveMasterAdmin
+from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
+from tubemq_spark.client.reader.topic_questions import TopicQuestions
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.transport.base import Transport
+from tubemq_spark.client.transport.opening import web_servers
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
-from tubemq_spark.errors import OptionError
-from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, TopicsLayout
+from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT
+from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT, DEFAULT_WEB_PORT
 from tubemq_spark.settings.fields import bad_setting
 
 ProducerKind = TypeVar("ProducerKind")
@@ -32,14 +37,14 @@ GroupConsumerKind = TypeVar("GroupConsumerKind")
 AssignedConsumerKind = TypeVar("AssignedConsumerKind")
 
 
+@answers_guesses
 class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind]):
     """A client of one cluster of either kind."""
 
     def __init__(self, settings: UrlSettings, transport: Transport) -> None:
         """Reach no server."""
-        # Not for users: what the other kind of client is made of.
-        self.settings = settings
-        self.transport = transport
+        self._settings = settings
+        self._transport = transport
         self.group = settings.config.group
         self.subscription = settings.subscription
         self.node = None if settings.node is None else settings.node.validate()
@@ -56,6 +61,7 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
         password: str | None = None,
         tls: TlsConfig | None = None,
         delivery_timeout_ms: int = DEFAULT_DELIVERY_TIMEOUT_MS,
+        master_web: str | Iterable[str] = (),
     ) -> Self:
         """Return a client of a cluster.
 
@@ -69,10 +75,13 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
             password: the user's password.
             tls: how to speak TLS with masters and brokers; None: without it.
             delivery_timeout_ms: how long a message of a producer may take until a broker has stored it.
+            master_web: ``host:port`` where masters serve their administration API, as ``masters``; by
+                default it is looked for at their usual ports. ``topics``, ``lag`` and ``admin`` need it.
 
         Raises:
             OptionError: an address, a setting or a file of ``tls`` cannot be used.
         """
+        web = tuple(Endpoint.parse(address, DEFAULT_WEB_PORT) for address in _addresses(master_web))
         if isinstance(masters, str) and masters.strip().startswith(GATEWAY_SCHEME):
             settings = parse_url(masters)
             arguments = {
@@ -88,15 +97,15 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
             if "group" in changes:
                 changes["reader_groups"] = ()
             config = dataclasses.replace(settings.config, **changes)
-            return cls.of_settings(dataclasses.replace(settings, config=config))
-        addresses = masters.split(",") if isinstance(masters, str) else masters
+            return cls._of_settings(dataclasses.replace(settings, config=config, master_web=web))
         default_port = DEFAULT_MASTER_PORT if tls is None else DEFAULT_MASTER_TLS_PORT
-        endpoints = tuple(Endpoint.parse(address, default_port) for address in addresses)
-        return cls.of_settings(
+        endpoints = tuple(Endpoint.parse(address, default_port) for address in _addresses(masters))
+        return cls._of_settings(
             UrlSettings(
                 ClientConfig(
                     endpoints, group, username, password, tls, delivery_timeout_ms=delivery_timeout_ms
-                )
+                ),
+                master_web=web,
             )
         )
 
@@ -111,7 +120,7 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
             OptionError: the URL cannot be read, a key is not known or given twice, or a setting makes no
                 sense.
         """
-        return cls.of_settings(parse_url(url))
+        return cls._of_settings(parse_url(url))
 
     def producer(
         self,
@@ -154,8 +163,8 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
             "message_time_zone": message_time_zone,
         }
         settings: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
-        config = dataclasses.replace(self.settings.config, **settings).validate()
-        transport = self.transport
+        config = dataclasses.replace(self._settings.config, **settings).validate()
+        transport = self._transport
         producer = self._new_producer(
             lambda run_user_code: transport.pipeline(
                 config, name, per_message=True, run_user_code=run_user_code
@@ -174,6 +183,7 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
         on_assigned: OnChange | None = None,
         on_revoked: OnChange | None = None,
         settings: ConsumerConfig | None = None,
+        **named: Unpack[ConsumerSettings],
     ) -> GroupConsumerKind:
         """Return a new member of the client's group; a block with it opens and closes it.
 
@@ -191,18 +201,22 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
             on_revoked: called with the partitions that go: before the member gives them up and behind their
                 last batch, or after they were lost, and when the consumer closes. Others wait for it.
             settings: how the consumer waits and confirms; by default the client's.
+            **named: single settings of ``ConsumerConfig`` in place of ``settings``, such as
+                ``consume_position="first"``; the others are the client's.
 
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
             OffsetFormatError: an offset of ``start`` is not one.
+            TypeError: there is no such setting.
         """
+        chosen = self._consumer_settings(ClientBase.group_consumer, settings, named)
         subscription = self.subscription if topics is None else Subscription.of(topics, message_types, start)
         if subscription is None or (topics is None and (message_types is not None or start is not None)):
             raise bad_setting("topics", "missing", "given")
         if self.node is not None:
             raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
-        config = self._consumer_config(settings)
-        core = self.transport.group_consumer(
+        config = dataclasses.replace(self._settings.config, consumer=chosen).validate()
+        core = self._transport.group_consumer(
             config,
             subscription,
             self._new_user_code(),
@@ -224,6 +238,7 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
         on_loss: LossPolicy = fail_on_loss,
         follow_resets: bool = False,
         settings: ConsumerConfig | None = None,
+        **named: Unpack[ConsumerSettings],
     ) -> AssignedConsumerKind:
         """Return a new consumer of partitions that you name; a block with it opens and closes it.
 
@@ -239,10 +254,14 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
             follow_resets: whether the consumer goes behind the last messages when an administrator wants its
                 group to.
             settings: how the consumer waits and confirms; by default the client's.
+            **named: single settings of ``ConsumerConfig`` in place of ``settings``, such as
+                ``consume_position="first"``; the others are the client's.
 
         Raises:
             OptionError: a topic, a filter, a number or a setting cannot be used.
+            TypeError: there is no such setting.
         """
+        chosen = self._consumer_settings(ClientBase.assigned_consumer, settings, named)
         subscription = self.subscription if topics is None else Subscription.of(topics, message_types)
         if subscription is None or (topics is None and message_types is not None):
             raise bad_setting("topics", "missing", "given")
@@ -253,8 +272,8 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
             if source_count is None or node_id is None:
                 raise bad_setting("source_count", source_count, "given together with node_id")
             node = Node(source_count, node_id).validate()
-        config = self._consumer_config(settings)
-        core = self.transport.assigned_consumer(
+        config = dataclasses.replace(self._settings.config, consumer=chosen).validate()
+        core = self._transport.assigned_consumer(
             config,
             subscription,
             self._new_user_code(),
@@ -266,27 +285,36 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
         self._open.add(consumer)
         return consumer
 
-    def _consumer_config(self, settings: ConsumerConfig | None) -> ClientConfig:
-        config = self.settings.config
-        return dataclasses.replace(config, consumer=settings or config.consumer).validate()
+    def _consumer_settings(
+        self, method: Callable[..., object], settings: ConsumerConfig | None, named: ConsumerSettings
+    ) -> ConsumerConfig:
+        """Return the settings of a consumer, which are given to a method as a whole or by name."""
+        refuse_unknown_fields(method, type(self), named, ConsumerSettings.__annotations__)
+        if settings is not None and named:
+            raise bad_setting("settings", f"given with {', '.join(named)}", "given without settings by name")
+        return settings or with_settings(self._settings.config.consumer, named)
 
-    def _request(self, layout: TopicsLayout, offsets: OffsetRange) -> RangeRequest:
-        """Return what to read of a layout's partition.
+    @functools.cached_property
+    def _questions(self) -> TopicQuestions:
+        """What answers questions about topics and groups."""
+        config = self._settings.config
+        visitor = dataclasses.replace(config, group=config.reader_groups[0])
+        return TopicQuestions(self._transport.with_config(visitor))
 
-        Raises:
-            OptionError: the layout does not list the partition.
-        """
-        if offsets.partition not in layout.partitions:
-            raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
-        alone = offsets.partition.store_id in layout.alone_in_store and not self.settings.config.message_types
-        return layout.request(offsets, own_store=alone)
+    def _admin(self, web_address: str | None, token: str | None) -> MasterAdmin:
+        if web_address is not None:
+            return MasterAdmin(web_address, token=token)
+        if self._settings.gateways:
+            rule = "given through gateways, which do not administer the cluster"
+            raise bad_setting("web_address", "left out", rule)
+        return ActiveMasterAdmin(web_servers(self._settings), token=token)
 
     # What differs between the two kinds.
 
     @classmethod
     @abc.abstractmethod
-    def of_settings(cls, settings: UrlSettings) -> Self:
-        """Return a client with these settings; not for users."""
+    def _of_settings(cls, settings: UrlSettings) -> Self:
+        """Return a client with these settings."""
 
     @abc.abstractmethod
     def _new_user_code(self) -> UserCode:
@@ -303,3 +331,13 @@ class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsu
     @abc.abstractmethod
     def _new_assigned_consumer(self, core: AssignedCoreBase) -> AssignedConsumerKind:
         """Return the consumer with this core."""
+
+
+def parts_of(client: ClientBase[Any, Any, Any]) -> tuple[UrlSettings, Transport]:
+    """Return what a client of the other kind is made of."""
+    return client._settings, client._transport  # noqa: SLF001 (of this module)
+
+
+def _addresses(addresses: str | Iterable[str]) -> Iterable[str]:
+    """Return addresses one by one, which may be one text with commas."""
+    return addresses.split(",") if isinstance(addresses, str) else addresses

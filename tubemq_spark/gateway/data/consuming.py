@@ -36,7 +36,7 @@ from typing import Final
 
 from tubemq_spark.client.consumer.assigned.core import AssignedCore
 from tubemq_spark.client.consumer.group.core import GroupCore
-from tubemq_spark.client.consumer.values import Batch, ConsumeStatus, parse_context
+from tubemq_spark.client.consumer.values import Batch, ColumnBatch, ConsumeStatus, parse_context
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQError
@@ -222,7 +222,7 @@ class ConsumeService:
             slow=batch.slow,
         )
         data = b""
-        if batch.columns is not None:
+        if isinstance(batch, ColumnBatch):
             records, data = batches.to_proto(batch.columns)
             fetched.records.CopyFrom(records)
             fetched.records.data = data  # large: copied once

@@ -3,11 +3,13 @@
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
+from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.client.subscription import Node
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net import loop
 
 
+@answers_guesses
 class AssignedConsumer(Consumer):
     """Reads the partitions that its user connects it to; threads may share it.
 
@@ -26,7 +28,7 @@ class AssignedConsumer(Consumer):
     As a context manager it opens and closes itself.
     """
 
-    kind = "assigned consumer"
+    _kind = "assigned consumer"
 
     _core: AssignedCoreBase
 
@@ -55,7 +57,7 @@ class AssignedConsumer(Consumer):
             TubeMQError: the master had to be asked, and did not answer or refused.
             ConsumeError: the consumer is not open.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.partitions())
 
     def share(self) -> tuple[TopicPartition, ...]:
@@ -67,7 +69,7 @@ class AssignedConsumer(Consumer):
         Raises:
             TubeMQError: as ``partitions``.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.share())
 
     def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
@@ -89,7 +91,7 @@ class AssignedConsumer(Consumer):
             RpcError: another consumer of the group holds it (410), or the broker refuses otherwise.
             TubeMQConnectionError: the broker cannot be reached.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.connect(partition, offset))
 
     def disconnect(self, partition: TopicPartition) -> bool:
@@ -100,7 +102,7 @@ class AssignedConsumer(Consumer):
         Raises:
             ConsumeError: the consumer is not open.
         """
-        self.check_process()
+        self._core.check_process()
         return loop.run(self._core.disconnect(partition))
 
     def status(self) -> dict[TopicPartition, PartitionStatus]:

@@ -19,4 +19,4 @@ class GroupConsumer(Consumer):
     As a context manager it opens and closes itself.
     """
 
-    kind = "group consumer"
+    _kind = "group consumer"
