@@ -43,16 +43,33 @@ WITH_SPARK: Final = {
         """,
 }
 WITHOUT_SPARK: Final = {
+    "copy_last": """\
+        orders 3000
+        trial 2000
+        """,
+    "hours": """\
+        20 hours ago: 2
+        2 hours ago: 1
+        """,
     "service": """\
         {"customer": "anna", "item": "book", "price": 12}
         {"customer": "anna", "item": "lamp", "refused": "no such item"}
         {"customer": "ben", "item": "pen", "price": 2}
         orders answered: 3
         """,
+    "tail_json": """\
+        events/1:0 anna login
+        events/1:0 ben login
+        events/1:0 anna order
+        """,
     "visits": """\
         home 20
         prices 10
         rows in Parquet: 60
+        """,
+    "yesterday": """\
+        read: ['a1', 'a2', 'a3']
+        again: ['a2', 'a3']
         """,
 }
 
