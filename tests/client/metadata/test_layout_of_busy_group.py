@@ -1,11 +1,16 @@
 """A group whose other members read other topics at this moment."""
 
+import asyncio
+
 import pytest
 
 from testkit.connections import opened_connections
 from tests.client.scripted_master import ScriptedMaster, config_for, partition, registered
+from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.transport.direct import DirectTransport
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError
+from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 
@@ -31,3 +36,26 @@ def test_a_group_that_stays_busy_is_an_error():
             layout(master, lease_wait_ms=60)
 
         assert refused.value.code == 425
+
+
+def test_a_question_that_is_cancelled_as_it_registers_leaves_no_member():
+    """A member that is not there would keep the group from other topics for 30 s."""
+    with (
+        EmbeddedTubeMQ(topics={"demo": (1, 1), "other": (1, 1)}) as server,
+        opened_connections() as connections,
+    ):
+        config = ClientConfig((Endpoint.parse(server.master),), "busy", lease_wait_ms=1)
+        transport = DirectTransport(config, connections)
+        registering = server.faults.hold(Method.BALANCE_REGISTER, carried_out=True)
+
+        async def cancelled():
+            question = asyncio.create_task(transport.layout(["demo"]))
+            while not registering.hits:
+                await asyncio.sleep(0.01)
+            question.cancel()
+            asyncio.get_running_loop().call_later(0.05, registering.release)
+            await asyncio.wait([question])
+            assert question.cancelled()
+
+        loop.run(cancelled())
+        assert len(loop.run(transport.layout(["other"])).partitions) == 1

@@ -245,7 +245,13 @@ class MasterSession(abc.ABC):
         self._lock = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        return await self.open()
+        try:
+            return await self.open()
+        except BaseException:
+            # The master may have registered what was cancelled. A member that is not there would keep its
+            # group from asking for other topics for 30 s.
+            await self.close()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
