@@ -77,7 +77,7 @@ class ScriptedGateways:
         clock = asyncio.get_running_loop().time
         return Attempts(2, leave, rounds=rounds, retry_s=1.0, patience_s=patience_s, clock=clock)
 
-    def begin_epoch(self, gateway):
+    def begin_epoch(self):
         self.session.epoch += 1
 
     async def with_any(self, attempt, during, patience_s):

@@ -339,12 +339,19 @@ class _BrokenChannels(Channels):
 
 
 @in_virtual_time
-async def test_a_session_is_ended_at_a_gateway_that_may_live_on_after_a_call_was_lost():
-    config = ClientConfig((), "etl")
-    gateways = Gateways((Endpoint("g", 1),), config, channels=_BrokenChannels)
-    await gateways.opening(0)
+@pytest.mark.parametrize("leave", ["begin_epoch", "close"])
+async def test_a_session_is_ended_wherever_it_was_opened_though_a_call_was_lost_there(leave):
+    """A gateway that lives on would keep the partitions of a consumer until the lease ends."""
+    gateways = Gateways(
+        (Endpoint("g", 1), Endpoint("g", 2)), ClientConfig((), "etl"), channels=_BrokenChannels
+    )
+    for gateway in range(2):
+        await gateways.opening(gateway)
     with pytest.raises(AwayError):
         await gateways.ask_at(0, "Fetch", pb.FetchRequest(), pb.FetchResponse, 1.0)
-    channel = gateways._channels.existing(Endpoint("g", 1))
-    gateways.begin_epoch(0)
-    assert channel.began == ["CloseSession"]
+    channels = [gateways._channels.existing(Endpoint("g", port)) for port in (1, 2)]
+    if leave == "close":
+        await gateways.closing(0)
+    else:
+        gateways.begin_epoch()
+    assert [channel.began for channel in channels] == [["CloseSession"]] * 2

@@ -45,8 +45,8 @@ class ModelGateways(ScriptedGateways):
             self._session = gateway, self.session.epoch
             self._attached, self._out = {}, {}
 
-    def begin_epoch(self, gateway):
-        super().begin_epoch(gateway)
+    def begin_epoch(self):
+        super().begin_epoch()
         self._session = None
 
     async def ask_at(self, gateway, name, request, answer, timeout_s):

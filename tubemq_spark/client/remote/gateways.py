@@ -149,9 +149,8 @@ class Gateways:
 
     def _leave(self, timeout_s: float) -> "tuple[list[Future[None]], list[Channel]]":
         """Begin to close the session everywhere; return what is done then, and what is to be closed."""
-        uses = self._uses.take_all()
+        open_at = [self._addresses[gateway] for gateway in self._uses.take_all()]
         channels = self._channels.take_all()
-        open_at = [self._addresses[gateway] for gateway, use in uses.items() if use.lease_s is not None]
         ended = [self._begin_to_close(channels[at], timeout_s) for at in open_at if at in channels]
         return ended, list(channels.values())
 
@@ -272,7 +271,7 @@ class Gateways:
             else:
                 use.opened.set_result(None)
             raise
-        self._uses.note_opened(use, answer)
+        self._uses.note_opened(gateway, use, answer)
         _look_later(weakref.ref(self), gateway, use)
 
     async def ask_at(
@@ -360,15 +359,15 @@ class Gateways:
 
     # The session.
 
-    def begin_epoch(self, gateway: int) -> None:
-        """Begin a new epoch, since the state at a gateway is lost; end the old session there, if it lives."""
-        self._uses.take_all()
-        self._close_at(gateway)  # also after a call that got no answer: the gateway may live on
+    def begin_epoch(self) -> None:
+        """Begin a new epoch, since the state at a gateway is lost; end the old session wherever it lives."""
+        for each in self._uses.take_all():
+            self._close_at(each)
         self.session.epoch = max(self.session.epoch + 1, time.time_ns())
 
     def close_if_idle(self, gateway: int, use: Use) -> bool:
         """Close the session where it is not used; return whether it is closed."""
-        if self._uses.is_idle(use) and self._uses.forget(gateway, use):
+        if self._uses.take_idle(gateway, use):
             self._close_at(gateway)
             return True
         return not self._uses.knows(gateway, use)

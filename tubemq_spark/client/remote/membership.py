@@ -150,7 +150,7 @@ class Membership:
         except GatewayError as error:
             if error.condition != _UNKNOWN:
                 raise
-            self.gateways.begin_epoch(gateway)
+            self.gateways.begin_epoch()
             raise AwayError(error) from error
         self.gateway, self.stay = gateway, self.stay + 1
         self._attempts, self._seen, self._leave_at = self.gateways.attempts(None, None), 0, None
@@ -201,7 +201,7 @@ class Membership:
         gateway, self.gateway, self.is_draining = self.gateway, None, False
         if not self.has_closed:
             logger.info("the gateway %s was left: %s", self.gateways.name(gateway), error)
-        self.gateways.begin_epoch(gateway)
+        self.gateways.begin_epoch()
         self._note_failure(gateway, error)
         self._member.leave()
         self.hasten()

@@ -72,6 +72,8 @@ class SessionUses:
         """Forget all; for a forked child."""
         self._lock = threading.Lock()
         self._uses: dict[int, Use] = {}
+        self._open_at: set[int] = set()
+        """Where the session was opened and not closed since; also where a call was lost: it may live on."""
 
     def begin(self, gateway: int) -> tuple[Use, bool]:
         """Return the use at a gateway, and whether it is new, so that the caller opens the session."""
@@ -82,9 +84,11 @@ class SessionUses:
             use = self._uses[gateway] = Use()
             return use, True
 
-    def note_opened(self, use: Use, answer: pb.OpenSessionResponse) -> None:
+    def note_opened(self, gateway: int, use: Use, answer: pb.OpenSessionResponse) -> None:
         """Note that a gateway has opened the session."""
         use.used_at = self._clock()
+        with self._lock:
+            self._open_at.add(gateway)
         use.opened.set_result(answer)
 
     def forget(self, gateway: int, use: Use | None = None) -> bool:
@@ -95,11 +99,19 @@ class SessionUses:
             del self._uses[gateway]
             return True
 
-    def take_all(self) -> dict[int, Use]:
-        """Forget all uses, and return them."""
+    def take_idle(self, gateway: int, use: Use) -> bool:
+        """Forget a use that is idle; return whether it was, so that the caller closes the session there."""
+        if not self._is_idle(use) or not self.forget(gateway, use):
+            return False
         with self._lock:
-            uses, self._uses = self._uses, {}
-        return uses
+            self._open_at.discard(gateway)
+        return True
+
+    def take_all(self) -> set[int]:
+        """Forget all uses; return where the session may be open, so that the caller closes it."""
+        with self._lock:
+            open_at, self._open_at, self._uses = self._open_at, set(), {}
+        return open_at
 
     @contextlib.contextmanager
     def during_a_call(self, gateway: int) -> Iterator[None]:
@@ -118,6 +130,6 @@ class SessionUses:
         """Whether a use is still that at its gateway."""
         return self._uses.get(gateway) is use
 
-    def is_idle(self, use: Use) -> bool:
+    def _is_idle(self, use: Use) -> bool:
         """Whether no call was made for half of a session's lease."""
         return not use.calls and use.lease_s is not None and self._clock() - use.used_at > use.lease_s / 2
