@@ -86,9 +86,6 @@ async def _read(world: simloom.World) -> None:
 class _ReadingThroughGateways(Reading):
     """A reader of a range through gateways, with a session of its own."""
 
-    ends_s = 0.3
-    """The gateway hears of it first, and may be connecting to the broker."""
-
     def __init__(self, cluster: Fleet, **more: Any) -> None:  # noqa: ANN401 (as those of Reading)
         super().__init__(cluster, None, **more)
         self.gateways = cluster.way(self.config)

@@ -16,6 +16,7 @@ from simulation import chance, troubles
 from simulation.cluster import TOPIC, Broker, Cluster
 from simulation.cluster_troubles import FATAL_CODES, OF_BROKERS, OF_MASTERS, change_token, refuse_reading
 from simulation.scene import GRACE_S
+from testkit.broker_model import Held
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.errors import RpcError, TubeMQError
@@ -86,17 +87,16 @@ async def _freeze(cluster: Cluster, make: "Callable[..., Reading]") -> None:
 
 async def _end_early(cluster: Cluster, make: "Callable[..., Reading]") -> None:
     """End readers at any moment; each gives its lease back at once."""
-    model = cluster.brokers[0].model
     for _ in range(3):
-        await cluster.world.until(lambda: not model.live_leases(cluster.world.time), timeout=31.0)
         reading = make()
+        await cluster.world.until(lambda reading=reading: not reading.leases(), timeout=31.0)
         task = asyncio.create_task(reading.run())
         await asyncio.sleep(chance.between(0.0, 0.5))
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await asyncio.sleep(reading.ends_s)
-        assert not model.live_leases(cluster.world.time), "a reader that was ended early holds its lease"
+        assert not reading.leases(), f"a reader that was ended early holds {reading.leases()}"
 
 
 class Reading:
@@ -154,6 +154,11 @@ class Reading:
         """Return what yields the records of a range, and losses."""
         assert self._connections is not None
         return read_range(self.config, self._connections, request, private=chance.happens(50))
+
+    def leases(self) -> list[Held]:
+        """Return what its groups hold at the broker; who asks questions has leases of others for a moment."""
+        live = self._cluster.brokers[0].model.live_leases(self._cluster.world.time)
+        return [lease for lease in live if lease[0] in self.config.reader_groups]
 
     def check(self, broker: Broker) -> None:
         """Assert that what was read, and what was reported as lost, is the range, or its beginning."""
