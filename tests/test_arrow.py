@@ -100,6 +100,7 @@ def test_values_of_python_do_instead_of_texts(client):
     assert read(startingTimestamp=int(ms(50)), timestampSearch="exact") == list(range(50, 60))
     assert read(minPartitions=3, includeAttributes=False, endingTimestamp=None) == list(range(60))
     assert read(None, assign={"demo": ["1:0", "1:10000"]}) == list(range(60))
+    assert read(iter(["demo"])) == list(range(60))
     assert len(read(endingOffsets={"demo": {"1:0": 28, "1:10000": 0}})) == 1
     assert read(messageTypes=["view", "click"]) == [minute for minute in range(60) if minute % 3 < 2]
 

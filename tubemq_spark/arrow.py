@@ -106,10 +106,10 @@ class _Stream:
 def read_arrow(
     transport: Transport,
     client: UrlSettings,
-    topics: str | Iterable[str] | None,
+    topics: tuple[str, ...] | None,
     columns: Iterable[str] | None,
     options: Mapping[str, object],
-    selection: Selection | None = None,
+    selection: Selection,
 ) -> ArrowReader:
     """Return a reader of messages; see ``TubeMQClient.read_arrow``.
 
@@ -119,18 +119,17 @@ def read_arrow(
         topics: the topics; None: the options say what to read.
         columns: the columns to read, in their order; None: the usual ones.
         options: those of Spark's source, by name.
-        selection: which records are read; None: the options say it.
+        selection: which records are read, as far as the options do not say it.
     """
     masters = client.config.masters
     config = dataclasses.replace(client.config, masters=() if client.gateways else masters)
     access = ClusterConfig(config, gateways=client.gateways, gateway_token=client.gateway_token)
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
-    if selection is not None:
-        texts |= _selected(transport, selection, texts)
-    if topics is not None and (selection is None or selection.partitions is None):
+    texts |= _selected(transport, selection, texts)
+    if topics is not None and selection.partitions is None:
         if "subscribe" in map(str.lower, texts):
             raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="topics", other="subscribe")
-        texts["subscribe"] = topics if isinstance(topics, str) else ",".join(topics)
+        texts["subscribe"] = ",".join(topics)
     parsed = OptionSet.parse(texts, of_client=access)
     if not parsed.of_messages:
         expected = "messages, since other views are read with Spark"
@@ -146,7 +145,7 @@ def read_arrow(
     tasks = plan_batch(read, schema.names, origin, policy, cluster)
     end = Interruptible(lambda: TubeMQError("TUBEMQ_ARROW_READER_CLOSED"))
     batches = _batches(tasks, read, schema, cluster, policy, origin, end)
-    if selection is not None and selection.limit is not None:
+    if selection.limit is not None:
         batches = _first(batches, selection.limit)
     return ArrowReader(schema, batches, end, policy)
 

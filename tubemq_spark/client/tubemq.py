@@ -314,9 +314,10 @@ class TubeMQClient(ClientBase[Producer, GroupConsumer, AssignedConsumer]):
             partitions is not None or isinstance(start, Mapping) or isinstance(end, Mapping)
         ):
             raise bad_setting("topics", "missing", "given with partitions")
-        selection = Selection.of(names_of(topics), start, end, limit, partitions=partitions)
+        names = None if topics is None else names_of(topics)
+        selection = Selection.of(names or (), start, end, limit, partitions=partitions)
         all_options = {**(options or {}), **more}
-        reader = read_arrow(self._transport, self._settings, topics, columns, all_options, selection)
+        reader = read_arrow(self._transport, self._settings, names, columns, all_options, selection)
         self._open.add(reader)
         return reader
 
