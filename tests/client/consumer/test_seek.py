@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import itertools
 import threading
 import time
@@ -13,8 +14,10 @@ from tests.client.assigned import ROW, TOPIC, client_of, consumer_of, numbered, 
 from tests.client.members import member
 from tests.client.ways import WAYS, only_direct, reached
 from tests.waiting import until, wait_until
+from tubemq_spark.client.reader.time_offsets import TimeOffsets
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, OptionError, TubeMQError
+from tubemq_spark.net.loop import in_thread
 from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -127,6 +130,24 @@ def test_a_time(server):
         for wrong in (datetime.datetime(2026, 1, 1), "yesterday", -1):  # noqa: DTZ001
             with pytest.raises(OptionError, match="a datetime with a time zone"):
                 consumer.seek_to_time(wrong)
+
+
+def test_a_message_that_comes_while_a_time_is_looked_for_is_read(server, monkeypatch):
+    """No message before it has the time, so the search ends where the log ended when it began."""
+    produce(server, numbered(3), where=HERE)
+    begin = TimeOffsets.begin
+
+    async def slow_begin(*arguments):
+        offsets = await begin(*arguments)
+        await in_thread(functools.partial(produce, server, [b"new"], where=HERE), "producing")
+        return offsets
+
+    monkeypatch.setattr(TimeOffsets, "begin", slow_begin)
+    with consumer_of(server) as consumer:
+        consumer.connect(HERE)
+        later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+        assert consumer.seek_to_time(later)[HERE].offset == 3 * ROW
+        assert first(consumer.fetch()) == b"new"
 
 
 def test_messages_without_times_are_not_looked_for_by_time(server):

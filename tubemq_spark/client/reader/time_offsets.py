@@ -12,7 +12,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net.side_by_side import each_of
 from tubemq_spark.offsets.loss import LossRecord
-from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge
+from tubemq_spark.offsets.offset_spec import LATEST_MS
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.settings.fields import bad_setting
 
@@ -103,8 +103,10 @@ def _require_times(search: Times, partition: TopicPartition, name: str) -> None:
 
 async def offsets_of_time(
     questions: Questions, layout: TopicsLayout, time: datetime.datetime | int
-) -> dict[TopicPartition, int | Edge]:
-    """Return where the messages of a time or later begin in partitions; their ends where there are none.
+) -> dict[TopicPartition, int]:
+    """Return where the messages of a time or later begin in partitions; where there are none, their ends.
+
+    An end is that of before the search: what came during it may have the time.
 
     Raises:
         OptionError: the time is none, or the messages of a partition carry none.
@@ -113,4 +115,7 @@ async def offsets_of_time(
     ms = milliseconds(time)
     bounds = (await questions.bounds(layout)).complete()
     begins = await TimeOffsets(questions, layout, bounds, layout.partitions).begin(ms, "time")
-    return {partition: Edge.LATEST if offset is None else offset for partition, offset in begins.items()}
+    return {
+        partition: bounds[partition.store_id].latest if offset is None else offset
+        for partition, offset in begins.items()
+    }

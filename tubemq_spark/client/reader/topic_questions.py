@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Collection
 
 from tubemq_spark.client.metadata.questions import Questions
-from tubemq_spark.client.reader.time_offsets import TimeOffsets, milliseconds
+from tubemq_spark.client.reader.time_offsets import milliseconds, offsets_of_time
 from tubemq_spark.client.subscription import require_topic_names
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import OffsetBounds, TopicPartition, TopicsLayout
@@ -60,13 +60,7 @@ class TopicQuestions:
             TubeMQError: as ``offsets``.
         """
         ms = milliseconds(time)
-        layout = await self._layout(topic)
-        bounds = (await self._visitor.bounds(layout)).complete()
-        begins = await TimeOffsets(self._visitor, layout, bounds, layout.partitions).begin(ms, "time")
-        return {
-            partition: bounds[partition.store_id].latest if begin is None else begin
-            for partition, begin in begins.items()
-        }
+        return await offsets_of_time(self._visitor, await self._layout(topic), ms)
 
     async def lag(self, group: str, topics: Collection[str]) -> dict[TopicPartition, int | None]:
         """Return how many messages follow a group's position; None: a broker does not tell.
