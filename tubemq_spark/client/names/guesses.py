@@ -1,4 +1,4 @@
-"""Answers to wrong guesses of attributes and of arguments, by the table of ``others``.
+"""Answers to wrong guesses of attributes and of arguments, by the table of ``others``, read at the first one.
 
 An attribute that is not there ends in ``__getattr__``, which Python asks last. An argument that is not there
 is seen by a function around the method, which has its signature; a method that takes fields by ``**`` looks
@@ -10,8 +10,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from tubemq_spark.client.names.arguments import ARGUMENTS
-from tubemq_spark.client.names.attributes import ATTRIBUTES
 from tubemq_spark.client.names.others import OtherName
 from tubemq_spark.settings.suggest import did_you_mean
 
@@ -41,7 +39,7 @@ def answers_attributes(cls: Class) -> Class:
 def missing_attribute(thing: object, name: str) -> AttributeError:
     """Return the error about an attribute that an object does not have."""
     text = f"{type(thing).__name__!r} object has no attribute {name!r}"
-    answer = _answer(_BY_ATTRIBUTE, [kind.__name__ for kind in type(thing).__mro__], name)
+    answer = _answer(_by_attribute(), [kind.__name__ for kind in type(thing).__mro__], name)
     if answer is None:
         return AttributeError(text, name=name, obj=thing)  # Python looks for a similar name itself
     return AttributeError(f"{text}. {answer}", obj=thing)
@@ -59,7 +57,7 @@ def unknown_argument(owner: type, method: str, names: Iterable[str], own: Iterab
     own = list(own)
     name = next(name for name in names if name not in own)
     places = [_place(kind, method) for kind in owner.__mro__]
-    answer = _answer(_BY_ARGUMENT, places, name)
+    answer = _answer(_by_argument(), places, name)
     if answer is None:
         similar = did_you_mean(name, own)
         answer = f"D{similar[1:]}" if similar else f"It takes: {', '.join(own)}."
@@ -187,8 +185,21 @@ def _by_place(rows: Iterable[OtherName]) -> _Table:
     return table
 
 
-_BY_ATTRIBUTE: Final = _by_place(ATTRIBUTES)
-_BY_ARGUMENT: Final = _by_place(ARGUMENTS)
+# Every process of Spark imports this module, and few users guess.
+
+
+@functools.cache
+def _by_attribute() -> _Table:
+    from tubemq_spark.client.names.attributes import ATTRIBUTES
+
+    return _by_place(ATTRIBUTES)
+
+
+@functools.cache
+def _by_argument() -> _Table:
+    from tubemq_spark.client.names.arguments import ARGUMENTS
+
+    return _by_place(ARGUMENTS)
 
 
 def _answer(table: _Table, places: Iterable[str], name: str) -> str | None:
