@@ -3,6 +3,8 @@
 import pytest
 
 from tests.client.remote.scripted_gateway import scripted
+from tubemq_spark.client.consumer.user_code import UserThread
+from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.transport.gateway import GatewayTransport
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import (
@@ -16,6 +18,7 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.net import loop
+from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 
@@ -75,6 +78,25 @@ def test_bounds_are_asked_for_as_they_are_wanted():
         (True, True, 700),
         (False, False, 0),
     ]
+
+
+def test_the_consumers_of_a_client_share_the_session_for_their_questions():
+    with scripted({}) as (_, gateways):
+        transport = GatewayTransport(gateways)
+        first, second = (
+            transport.group_consumer(
+                gateways.config,
+                Subscription.of("demo"),
+                UserThread(),
+                on_loss=fail_on_loss,
+                on_assigned=None,
+                on_revoked=None,
+            )
+            for _ in range(2)
+        )
+        assert first.questions is second.questions
+        assert first.questions.config.group == f"{gateways.config.group}_probe"
+        transport.close()
 
 
 def test_topics_are_asked_for_until_their_last_page():

@@ -307,7 +307,7 @@ class GatewayTransport(Transport):
     def _of_other_group(self, config: ClientConfig) -> Self:
         """Return a transport of another group than a consumer's: its questions need not fit the members."""
         probing = dataclasses.replace(config, group=config.probe_groups[0], reader_groups=())
-        return type(self)(self._own_gateways(probing))
+        return self.with_config(probing)
 
 
 def sound(convert: Callable[[], Result]) -> Result:
