@@ -12,7 +12,7 @@ from testkit.forwarder import Forwarder
 from testkit.message_sender import single
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.transport.direct import DirectTransport
-from tubemq_spark.cluster.of_transport import TransportCluster
+from tubemq_spark.cluster.transport_cluster import TransportCluster
 from tubemq_spark.embedded.fault_rules import Rule
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
 from tubemq_spark.model import Endpoint, TopicPartition

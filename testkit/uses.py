@@ -21,7 +21,7 @@ from testkit.readers import Query, plan_batch
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.transport.direct import DirectTransport
-from tubemq_spark.cluster.of_transport import TransportCluster
+from tubemq_spark.cluster.transport_cluster import TransportCluster
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Method
 

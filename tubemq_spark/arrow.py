@@ -21,7 +21,7 @@ from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.of_transport import TransportCluster
+from tubemq_spark.cluster.transport_cluster import TransportCluster
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net import loop

@@ -25,8 +25,8 @@ from tubemq_spark.client.remote.process_gateways import close_process_gateways
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.kept_producers import KeptProducers
-from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.cluster.transport_cluster import TransportCluster
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, ProduceError, RpcError

@@ -16,8 +16,8 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.kept_producers import KeptProducers, process_producers
-from tubemq_spark.cluster.of_transport import TransportCluster
 from tubemq_spark.cluster.open import open_cluster
+from tubemq_spark.cluster.transport_cluster import TransportCluster
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.protocol.constants import Method
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
-from tubemq_spark.cluster.of_transport import TransportCluster
+from tubemq_spark.cluster.transport_cluster import TransportCluster
 from tubemq_spark.net.process_connections import process_connections
 
 if TYPE_CHECKING:

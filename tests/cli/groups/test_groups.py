@@ -208,7 +208,7 @@ def test_a_place_that_cannot_be_is_exit_code_2_and_nothing_is_written(run, argum
 
 
 def test_a_position_that_is_not_what_was_written_is_told(run, monkeypatch):
-    monkeypatch.setattr("tubemq_spark.cluster.of_transport.TransportCluster.move_group", lambda *_: {})
+    monkeypatch.setattr("tubemq_spark.cluster.transport_cluster.TransportCluster.move_group", lambda *_: {})
     monkeypatch.setattr("tubemq_spark.cli.groups.resetting._STORED_WITHIN_S", 0.1)
     reset = ("reset", "unmoved", "clicks", "--to", "56", "--partition", "2:0", "--execute")
     code, out, err = run(*reset)
