@@ -5,7 +5,7 @@ import datetime
 
 import pytest
 
-from tests.client.ways import WAYS, reached
+from tests.client.ways import WAYS, address_of, reached
 from tests.waiting import wait_until
 from tubemq_spark.client import OffsetBounds, TopicPartition, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
@@ -38,15 +38,12 @@ def way(request, server, monkeypatch):
     monkeypatch.setattr(GatewaySettings, "web_servers", lambda _settings: web)
     with reached(server, request.param):
         yield request.param
-    if hasattr(server, "gateways"):
-        del server.gateways
 
 
 def connected(kind, server, **settings):
-    gateways = getattr(server, "gateways", ())
-    if gateways:
-        return kind.connect("gateway://" + ",".join(one.address for one in gateways), **settings)
-    return kind.connect(server.master, **{"master_web": server.master_web, **settings})
+    if not hasattr(server, "gateways"):
+        settings = {"master_web": server.master_web, **settings}
+    return kind.connect(address_of(server), **settings)
 
 
 class ByCoroutine:

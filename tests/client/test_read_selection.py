@@ -8,7 +8,7 @@ import datetime
 
 import pytest
 
-from tests.client.ways import WAYS, reached
+from tests.client.ways import WAYS, address_of, reached
 from tubemq_spark.client import TopicPartition, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -46,8 +46,6 @@ def server():
 def way(request, server):
     with reached(server, request.param):
         yield request.param
-    if hasattr(server, "gateways"):
-        del server.gateways
 
 
 @pytest.fixture(params=[TubeMQClient, AsyncTubeMQClient])
@@ -55,21 +53,16 @@ def kind(request, way):
     return request.param
 
 
-def address(server):
-    gateways = getattr(server, "gateways", ())
-    return "gateway://" + ",".join(one.address for one in gateways) if gateways else server.master
-
-
 def read(kind, server, *topics, **asked):
     """Return the partition and the number of each record."""
 
     async def awaited():
-        async with kind.connect(address(server)) as client:
+        async with kind.connect(address_of(server)) as client:
             return [(record.partition, int(record.text())) async for record in client.read(*topics, **asked)]
 
     if kind is AsyncTubeMQClient:
         return asyncio.run(awaited())
-    with kind.connect(address(server)) as client:
+    with kind.connect(address_of(server)) as client:
         return [(record.partition, int(record.text())) for record in client.read(*topics, **asked)]
 
 
@@ -144,7 +137,7 @@ def test_an_offset_behind_the_end_of_its_log_is_a_loss(kind, server):
 
 def arrow(server, topics, **asked):
     with (
-        TubeMQClient.connect(address(server)) as client,
+        TubeMQClient.connect(address_of(server)) as client,
         client.read_arrow(topics, columns=["brokerId", "value"], **asked) as reader,
     ):
         rows = reader.read_all().to_pylist()

@@ -6,7 +6,7 @@ import zoneinfo
 
 import pytest
 
-from tests.client.ways import WAYS, reached
+from tests.client.ways import WAYS, address_of, reached
 from tubemq_spark.client import TopicPartition, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -22,9 +22,7 @@ def url(request):
         with TubeMQClient.connect(server.master) as client, client.producer() as producer:
             producer.send("clicks", '{"page": "k\u00e4se"}', message_time=TIME)
             producer.send("clicks", b"\xe4", message_time=None)
-        gateways = getattr(server, "gateways", ())
-        start = "gateway://" + ",".join(one.address for one in gateways) if gateways else server.master
-        yield f"{start}?message_time_zone=Asia/Shanghai&consume_position=first"
+        yield f"{address_of(server)}?message_time_zone=Asia/Shanghai&consume_position=first"
 
 
 def read(client):

@@ -29,7 +29,16 @@ def reached(server, way, **settings):
     settings = {"poll_ms": 20, **settings}
     with gateway(server, **settings) as first, gateway(server, **settings) as second:
         server.gateways = [first, second]
-        yield server
+        try:
+            yield server
+        finally:
+            del server.gateways
+
+
+def address_of(server):
+    """Return what ``connect`` and ``from_url`` take to go that way."""
+    gateways = getattr(server, "gateways", ())
+    return "gateway://" + ",".join(running.address for running in gateways) if gateways else server.master
 
 
 def client_by_its_way(server, group, **settings):

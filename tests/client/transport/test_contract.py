@@ -66,8 +66,6 @@ def server():
 def way(request, server):
     with reached(server, request.param):
         yield request.param
-    if hasattr(server, "gateways"):
-        del server.gateways
 
 
 class ByThread:
