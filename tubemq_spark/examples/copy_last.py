@@ -7,7 +7,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 
 def main(master: str) -> None:
-    """Copy them with their attributes, types and times."""
+    """Copy them with their types and times."""
     with TubeMQClient.connect(master) as client:
         send(client)
         with client.producer() as producer:  # its end waits until all are stored
