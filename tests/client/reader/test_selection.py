@@ -65,7 +65,7 @@ def test_what_can_be_asked_for(asked, expected):
 )
 @pytest.mark.parametrize("kind", [TubeMQClient, AsyncTubeMQClient])
 def test_what_is_refused_at_once(kind, asked, told):
-    """Nobody listens at this address."""
+    """No server listens at this address."""
     client = kind.connect("127.0.0.1:1")
     with pytest.raises(OptionError, match=rf"^\[TUBEMQ_BAD_SETTING\] The setting {told}"):
         client.read("clicks", **asked)

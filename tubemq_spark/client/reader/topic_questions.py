@@ -82,8 +82,10 @@ class TopicQuestions:
         positions = {offset.partition: offset.committed for offset in stored.offsets}
         read = {partition.topic for partition in positions}
         layout = await self._visitor.layout(sorted(topics or read), missing_ok=True)
-        places = [one for one in layout.partitions if one in positions or one.broker_id in stored.failures]
-        bounds = (await self._visitor.bounds(layout, {one.store_id for one in places})).by_store
+        places = [
+            place for place in layout.partitions if place in positions or place.broker_id in stored.failures
+        ]
+        bounds = (await self._visitor.bounds(layout, {place.store_id for place in places})).by_store
         return {place: _unread(positions.get(place), bounds.get(place.store_id)) for place in places}
 
     async def _layout(self, topic: str) -> TopicsLayout:

@@ -103,7 +103,8 @@ def chosen_partitions(layout: TopicsLayout, selection: Selection) -> Collection[
     for partition in sorted(named):
         if partition not in layout.partitions:
             raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=partition)
-    return [one for one in layout.partitions if selection.partitions is None or one in selection.partitions]
+    chosen = selection.partitions
+    return [partition for partition in layout.partitions if chosen is None or partition in chosen]
 
 
 def range_request(questions: Questions, layout: TopicsLayout, offsets: OffsetRange) -> RangeRequest:
