@@ -1,12 +1,14 @@
 """What is asked of gateways, and what is made of answers of several pages and of those that make no sense."""
 
+import dataclasses
+
 import pytest
 
 from tests.client.remote.scripted_gateway import scripted
 from tubemq_spark.client.consumer.user_code import UserThread
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.transport.gateway import GatewayTransport
-from tubemq_spark.errors import RemoteProtocolError
+from tubemq_spark.errors import RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.model import (
     Endpoint,
     OffsetBounds,
@@ -97,6 +99,18 @@ def test_the_consumers_of_a_client_share_the_session_for_their_questions():
         assert first.questions is second.questions
         assert first.questions.config.group == f"{gateways.config.group}_probe"
         transport.close()
+
+
+def test_transports_of_a_closed_one_are_refused_whenever_they_were_made():
+    with scripted({}) as (_, gateways):
+        transport = GatewayTransport(gateways)
+        other = transport.with_config(dataclasses.replace(gateways.config, group="other", reader_groups=()))
+        transport.close()
+        for closed in (transport, other):
+            later = closed.with_config(dataclasses.replace(closed.config, linger_ms=7))
+            for refusing in (closed, later):
+                with pytest.raises(TubeMQConnectionError, match="TUBEMQ_CLIENT_CLOSED"):
+                    loop.run(refusing.topics())
 
 
 def test_topics_are_asked_for_until_their_last_page():
