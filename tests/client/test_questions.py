@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from unittest import mock
 
 import pytest
 
@@ -9,10 +10,12 @@ from tests.client.ways import WAYS, address_of, reached
 from tests.waiting import wait_until
 from tubemq_spark.client import OffsetBounds, TopicPartition, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
+from tubemq_spark.client.metadata.questions import Questions
+from tubemq_spark.client.reader.topic_questions import TopicQuestions
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import AdminError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.gateway.settings import GatewaySettings
-from tubemq_spark.model import Endpoint
+from tubemq_spark.model import Endpoint, StoreBounds, StoredOffset, StoredOffsets, TopicsLayout
 
 ROW = 28
 NOON = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
@@ -84,6 +87,13 @@ def test_the_partitions_of_a_topic(client):
         client.partitions("no topic")
 
 
+def test_only_a_direct_client_is_told_which_topic_was_perhaps_meant(client, way):
+    """A client of a gateway may not know of the topics that it has no right to."""
+    with pytest.raises(RpcError, match="431") as refused:
+        client.partitions("clikcs")
+    assert ("did you mean 'clicks'?" in str(refused.value)) == (way == "direct")
+
+
 def test_where_partitions_begin_and_end(client):
     offsets = client.offsets("clicks")
     assert tuple(offsets) == client.partitions("clicks")
@@ -146,6 +156,22 @@ def test_what_a_group_has_not_read(server, client, way, request):
     wait_until(lambda: told() == unread, 30)  # brokers tell with a delay
     assert told(topics="clicks") == told(topics=["clicks", "empty"]) == {written: 7}
     assert told(topics=["empty"]) == {}
+
+
+def test_where_a_broker_does_not_tell_of_a_group_its_lag_is_not_known():
+    here, there, elsewhere = (TopicPartition("clicks", broker_id, 0) for broker_id in (1, 2, 3))
+    away = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
+    layout = TopicsLayout(dict.fromkeys((here, there, elsewhere), Endpoint("127.0.0.1", 9)), 0)
+    visitor = mock.create_autospec(Questions, instance=True)
+    visitor.stored_offsets.return_value = StoredOffsets(
+        (StoredOffset("etl", here, 3 * ROW, 0, 10 * ROW, None),), {2: away}
+    )
+    visitor.layout.return_value = layout
+    bounds = OffsetBounds(0, 10 * ROW)
+    visitor.bounds.return_value = StoreBounds({here.store_id: bounds, there.store_id: bounds}, {})
+    unread = asyncio.run(TopicQuestions(visitor).lag("etl", ["clicks"]))
+    assert unread == {here: 7, there: None}
+    assert visitor.bounds.call_args.args == (layout, {here.store_id, there.store_id})
 
 
 def test_the_lag_of_the_group_of_the_client(server, way):
