@@ -1,13 +1,18 @@
 """What a read is asked for: all that fits, and the combinations that are refused before a server is asked."""
 
 import datetime
+from unittest import mock
 
 import pytest
 
 from tubemq_spark.client import TopicPartition, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.reader.selection import Selection
+from tubemq_spark.client.reader.topic_reader import range_request
 from tubemq_spark.errors import OffsetFormatError, OptionError
+from tubemq_spark.model import Endpoint, OffsetRange, TopicsLayout
 
 NOON = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
 NOON_MS = round(NOON.timestamp() * 1000)
@@ -80,6 +85,15 @@ def test_of_several_topics_partitions_are_named_with_theirs():
     assert Selection.of(["clicks", "orders"], partitions=[FIRST, OTHER]).partitions == {FIRST, OTHER}
     with pytest.raises(OptionError, match=r"each a TopicPartition\.$"):
         Selection.of(["clicks", "orders"], partitions=["1:0"])
+
+
+@pytest.mark.parametrize(("types", "exact"), [((), True), (("book",), False)])
+def test_offsets_of_records_are_not_told_where_a_broker_passes_over_some(types, exact):
+    """Which batches have all of their records depends on the borders of fetches."""
+    questions = mock.create_autospec(Questions, instance=True)
+    questions.config = ClientConfig((), "etl", message_types=types)
+    layout = TopicsLayout({FIRST: Endpoint("127.0.0.1", 9)}, 0)
+    assert range_request(questions, layout, OffsetRange(FIRST, 0, 28)).own_store is exact
 
 
 def test_an_unknown_word_is_refused():
