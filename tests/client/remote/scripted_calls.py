@@ -12,6 +12,7 @@ from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
+from tubemq_spark.client.remote.session_uses import Use
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES as ROW
@@ -89,6 +90,7 @@ class ScriptedGateways:
 
     async def opening(self, gateway):
         self.calls.append(("OpenSession", gateway))
+        return opened()
 
     async def closing(self, timeout_s=1.0):
         pass
@@ -166,6 +168,13 @@ async def connect(core, gateways, *partitions, offset=0):
         connecting = asyncio.create_task(core.connect(partition, offset))
         (await gateways.next("AttachPartitions")).answer(attached(offset))
         await connecting
+
+
+def opened():
+    """Return the use of a session that a gateway has opened."""
+    use = Use()
+    use.opened.set_result(pb.OpenSessionResponse(lease_ms=30_000, heartbeat_ms=10_000))
+    return use
 
 
 def attached(*offsets):

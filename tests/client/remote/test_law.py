@@ -13,7 +13,15 @@ import pytest
 
 from testkit.examples import examples
 from testkit.virtual_loop import in_virtual_time
-from tests.client.remote.scripted_calls import ROW, ScriptedGateways, batch_of, core_on, place, value_of
+from tests.client.remote.scripted_calls import (
+    ROW,
+    ScriptedGateways,
+    batch_of,
+    core_on,
+    opened,
+    place,
+    value_of,
+)
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
 from tubemq_spark.errors import ConsumeError, GatewayError, TubeMQError
@@ -44,6 +52,7 @@ class ModelGateways(ScriptedGateways):
         if self._session != (gateway, self.session.epoch):
             self._session = gateway, self.session.epoch
             self._attached, self._out = {}, {}
+        return opened()
 
     def begin_epoch(self):
         super().begin_epoch()

@@ -20,7 +20,8 @@ Invariants:
 - During a rest nothing new is asked. ``attempts`` says how long it takes, and which gateway comes next.
 - Events of a stay are numbered. Each is taken once, in their order.
 - Heartbeats keep the session while nothing else is asked, bring its events, and join when it is nowhere. They
-  come quickly at first, after changes too, and then more and more rarely.
+  come quickly at first, after changes too, and then more and more rarely, but as often as the gateway's lease
+  needs them.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ _MARGIN_S: Final = 5.0
 _SHORTEST_S: Final = 0.2
 """Before the first heartbeat after something has changed."""
 _LONGEST_S: Final = 10.0
-"""Between two heartbeats."""
+"""Between two heartbeats, unless the gateway needs them more often."""
 _UNKNOWN: Final = "TUBEMQ_SESSION_UNKNOWN"
 
 
@@ -91,6 +92,7 @@ class Membership:
         self._seen = 0
         """The number of the last event that was taken."""
         self._period_s = _SHORTEST_S
+        self._longest_s = _LONGEST_S
         self._hastened = asyncio.Event()
         """Set when the next heartbeat is due at once."""
         self._leave_at: float | None = None
@@ -144,7 +146,7 @@ class Membership:
         """Open the session at a gateway, and join there; raises as ``joined``."""
         if self.has_closed:
             raise AwayError("the consumer is closed")
-        await self.gateways.opening(gateway)
+        use = await self.gateways.opening(gateway)
         try:
             await self._member.join(gateway)
         except GatewayError as error:
@@ -153,6 +155,7 @@ class Membership:
             self.gateways.begin_epoch()
             raise AwayError(error) from error
         self.gateway, self.stay = gateway, self.stay + 1
+        self._longest_s = use.heartbeat_s(_LONGEST_S)
         self._attempts, self._seen, self._leave_at = self.gateways.attempts(None, None), 0, None
 
     async def ask(
@@ -239,7 +242,7 @@ class Membership:
         """Send heartbeats until this is cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._period_s):
+                async with asyncio.timeout(min(self._period_s, self._longest_s)):
                     await self._hastened.wait()
             self._hastened.clear()
             try:

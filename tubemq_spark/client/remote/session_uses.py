@@ -54,10 +54,22 @@ class Use:
     @property
     def lease_s(self) -> float | None:
         """How long the session lives without calls; None: it is not open."""
+        answer = self._answer
+        return None if answer is None else answer.lease_ms / 1000
+
+    def heartbeat_s(self, longest_s: float) -> float:
+        """Return after how long without calls a heartbeat is due: a third of the lease at most."""
+        answer = self._answer
+        if answer is None:
+            return longest_s
+        lease_s, heartbeat_s = answer.lease_ms / 1000, answer.heartbeat_ms / 1000
+        return min(longest_s, heartbeat_s or longest_s, lease_s / 3)
+
+    @property
+    def _answer(self) -> pb.OpenSessionResponse | None:
         if not self.opened.done() or self.opened.exception() is not None:
             return None
-        answer = self.opened.result()
-        return None if answer is None else answer.lease_ms / 1000
+        return self.opened.result()
 
 
 class SessionUses:
