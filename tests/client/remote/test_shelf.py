@@ -483,3 +483,19 @@ async def test_a_move_that_was_refused_is_mended_by_the_next_heartbeat():
         again.answer(attached(3 * ROW))
         await settle()
         assert core.committed() == {HERE: 3 * ROW}
+
+
+@in_virtual_time
+async def test_a_move_that_a_busy_gateway_has_half_done_is_mended_by_the_next_heartbeat():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, offset=3 * ROW)
+        moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
+        (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
+        busy = GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="gateway1", what="it is", retry_after_ms=100)
+        (await gateways.next("AttachPartitions")).fail(AwayError(busy))
+        with pytest.raises(TubeMQConnectionError, match="is busy"):
+            await moving
+        again = await gateways.next("AttachPartitions")
+        assert (again.gateway, again.request.partitions[0].offset) == (0, 3 * ROW)
+        again.answer(attached(3 * ROW))
+        assert core.membership.stay == 1

@@ -397,7 +397,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
             (attached,) = await self._attach({where: target}, stay)
             if attached.HasField("error"):
                 raise from_proto(attached.error)
-        except TubeMQError:  # the next heartbeat attaches it where it stood
+        except (TubeMQError, AwayError):  # the next heartbeat attaches it where it stood
             self._not_attached.add(where)
             raise
         finally:
