@@ -61,6 +61,7 @@ class ScriptedGateways:
         self.asked = []
         self.calls = []
         """All calls, as name and gateway."""
+        self.opened_at = set()
         self.events = []
         """Told by the next heartbeat."""
         self.is_draining = False
@@ -79,6 +80,8 @@ class ScriptedGateways:
         return Attempts(2, leave, rounds=rounds, retry_s=1.0, patience_s=patience_s, clock=clock)
 
     def begin_epoch(self):
+        self.calls += [("CloseSession", gateway) for gateway in sorted(self.opened_at)]
+        self.opened_at.clear()
         self.session.epoch += 1
 
     async def with_any(self, attempt, during, patience_s):
@@ -90,6 +93,7 @@ class ScriptedGateways:
 
     async def opening(self, gateway):
         self.calls.append(("OpenSession", gateway))
+        self.opened_at.add(gateway)
         return opened()
 
     async def closing(self, timeout_s=1.0):

@@ -149,6 +149,10 @@ class Membership:
         use = await self.gateways.opening(gateway)
         try:
             await self._member.join(gateway)
+        except AwayError as error:
+            if not error.busy:  # it may have taken the consumer, or take it still
+                self.gateways.begin_epoch()
+            raise
         except GatewayError as error:
             if error.condition != _UNKNOWN:
                 raise
@@ -205,7 +209,8 @@ class Membership:
         if not self.has_closed:
             logger.info("the gateway %s was left: %s", self.gateways.name(gateway), error)
         self.gateways.begin_epoch()
-        self._note_failure(gateway, error)
+        if error.failure is None or error.failure.condition != _UNKNOWN:  # which the same one may take again
+            self._rest(self._attempts.failed(gateway, error))
         self._member.leave()
         self.hasten()
         self._state.changes.note()
@@ -215,12 +220,8 @@ class Membership:
         try:
             await self.join_at(gateway)
         except AwayError as error:
-            self._note_failure(gateway, error)
-            raise
-
-    def _note_failure(self, gateway: int, error: AwayError) -> None:
-        if error.failure is None or error.failure.condition != _UNKNOWN:  # which the same one may take again
             self._rest(self._attempts.failed(gateway, error))
+            raise
 
     def _rest(self, seconds: float | None) -> None:
         """Rest for so long; None: for as long as masters would not be asked again."""
