@@ -497,5 +497,82 @@ async def test_a_move_that_a_busy_gateway_has_half_done_is_mended_by_the_next_he
             await moving
         again = await gateways.next("AttachPartitions")
         assert (again.gateway, again.request.partitions[0].offset) == (0, 3 * ROW)
+        disconnecting = asyncio.create_task(core.disconnect(HERE))
+        await settle()
+        assert gateways.names() == ["AttachPartitions"]
         again.answer(attached(3 * ROW))
+        (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
+        assert await disconnecting
         assert core.membership.stay == 1
+
+
+@in_virtual_time
+async def test_what_was_asked_for_before_a_disconnection_goes_back_when_its_partition_is_connected_again():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, THERE)
+        fetching = began(core)
+        call = await gateways.next("Fetch")
+        disconnecting = asyncio.create_task(core.disconnect(HERE))
+        (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
+        assert await disconnecting
+        await connect(core, gateways, HERE, offset=20 * ROW)
+        call.answer(batch_of(HERE, 7))
+        back = await gateways.next("Commit")
+        assert back.request == pb.CommitRequest(batch=context_of(HERE, 7), roll_back=True)
+        back.answer(pb.CommitResponse())
+        (await gateways.next("Fetch")).answer(batch_of(HERE, 20))
+        assert value_of(await fetching) == 20
+
+
+@in_virtual_time
+async def test_a_partition_that_is_lost_while_its_batch_is_waited_for_is_disconnected_at_once():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, THERE)
+        (await left(core, gateways)).answer(batch_of(HERE, 7))
+        await settle()
+        await core.fetch(0)
+        before = asyncio.get_running_loop().time()
+        disconnecting = asyncio.create_task(core.disconnect(HERE))
+        await settle()
+        core.state.remove(HERE)
+        (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
+        assert not await disconnecting
+        assert asyncio.get_running_loop().time() - before < 0.5
+        assert gateways.requests_at(0, "Commit") == 0
+
+
+@in_virtual_time
+async def test_a_disconnection_waits_for_a_move_that_is_half_done():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE)
+        moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
+        (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
+        joining = await gateways.next("AttachPartitions")
+        disconnecting = asyncio.create_task(core.disconnect(HERE))
+        late = asyncio.create_task(core.seek(HERE, 0))
+        await settle()
+        assert gateways.names() == ["AttachPartitions"]
+        joining.answer(attached(20 * ROW))
+        assert (await moving).offset == 20 * ROW
+        (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
+        assert await disconnecting
+        with pytest.raises(ConsumeError, match="TUBEMQ_NOT_HELD"):
+            await late
+        await settle()
+        assert gateways.names() == []
+
+
+@in_virtual_time
+async def test_a_connection_waits_for_a_disconnection_that_is_half_done():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE)
+        disconnecting = asyncio.create_task(core.disconnect(HERE))
+        detaching = await gateways.next("DetachPartitions")
+        connecting = asyncio.create_task(core.connect(HERE, 0))
+        await settle()
+        assert gateways.names() == ["DetachPartitions"]
+        detaching.answer(pb.DetachPartitionsResponse())
+        assert await disconnecting
+        (await gateways.next("AttachPartitions")).answer(attached(0))
+        await connecting
+        assert core.state.held() == (HERE,)

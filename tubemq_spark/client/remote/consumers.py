@@ -291,7 +291,8 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         self._registered_at: float | None = None
         self._not_attached: set[TopicPartition] = set()
         """What is held, but not at the gateway, which may take it later."""
-        self._move_locks = collections.defaultdict[TopicPartition, asyncio.Lock](asyncio.Lock)
+        self._locks = collections.defaultdict[TopicPartition, asyncio.Lock](asyncio.Lock)
+        """Of partitions: what attaches and detaches one is not mixed with another that does."""
 
     @property
     def registered_at(self) -> float | None:
@@ -332,12 +333,13 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
     async def _connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
         if partition not in self._layout.partitions:
             await self._refresh_layout()
-        (attached,) = await self._at_any(
-            lambda stay: self._attach({partition: offset}, stay), f"connecting to {partition}"
-        )
-        if attached.HasField("error"):
-            raise from_proto(attached.error)
-        self._hold(partition, attached.offset)
+        async with self._locks[partition]:
+            (attached,) = await self._at_any(
+                lambda stay: self._attach({partition: offset}, stay), f"connecting to {partition}"
+            )
+            if attached.HasField("error"):
+                raise from_proto(attached.error)
+            self._hold(partition, attached.offset)
         self.membership.hasten()  # to hear what was lost, if something was
         return self.positions()[partition]
 
@@ -347,25 +349,28 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
                 return False
             await self._wait_for_batch(partition)
             during = f"disconnecting from {partition}"
-            await self._at_any(lambda stay: self._detach(partition, stay), during)
-            return self.state.remove(partition)
+            async with self._locks[partition]:
+                await self._at_any(lambda stay: self._detach(partition, stay), during)
+                self.fetching.note_move(partition)
+                return self.state.remove(partition)
         finally:
             await self.state.let_go([partition])
 
     async def _wait_for_batch(self, partition: TopicPartition) -> None:
         """Wait until the batch of a partition that is given up is confirmed, or has had its time."""
-        state, held = self.state, self.state.connected[partition]
+        state, entry = self.state, self.state.connected[partition]
 
-        def is_not_out() -> bool:
+        def out() -> str | None:
             state.check_open()
-            return held.out is None
+            return entry.out if state.connected.get(partition) is entry else None
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(state.config.consumer.rebalance_wait_ms / 1000):
-                await state.changes.until(is_not_out)
-        if held.out is not None and not state.config.consumer.rollback:  # the gateway would take it back
+                await state.changes.until(lambda: out() is None)
+        if (context := out()) is not None and not state.config.consumer.rollback:
+            # The gateway would take it back.
             try:
-                await self.fetching.end_batch(held.out, consumed=True)
+                await self.fetching.end_batch(context, consumed=True)
             except TubeMQError as error:
                 logger.warning("a batch of %s comes again: %s", partition, error)
 
@@ -377,7 +382,9 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         self.fetching.note_move(partition)
         offset: int | None = None
         try:
-            async with self._move_locks[partition]:
+            async with self._locks[partition]:
+                if partition not in self.state.connected:
+                    raise not_held(partition)
                 offset = await self._move(partition, target)
         except AwayError as error:  # the next gateway has it where it stood
             raise self.membership.away_error(f"moving {partition}", error) from error
@@ -418,9 +425,13 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
 
     async def repair(self, stay: int) -> None:
         """Try again to take what could not be attached."""
-        if again := self._not_attached.intersection(self.state.connected):
-            offsets = self.committed(again)
-            self._note_attached(offsets, await self._attach(offsets, stay))
+        missing = self._not_attached.intersection(self.state.connected)
+        if again := [partition for partition in missing if not self._locks[partition].locked()]:
+            async with contextlib.AsyncExitStack() as locks:
+                for partition in again:
+                    await locks.enter_async_context(self._locks[partition])
+                offsets = self.committed(again)
+                self._note_attached(offsets, await self._attach(offsets, stay))
 
     def _note_attached(
         self, partitions: Iterable[TopicPartition], answers: Iterable[pb.AttachPartitionsResponse.Attached]

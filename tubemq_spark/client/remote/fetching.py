@@ -10,8 +10,8 @@ Invariants:
   that are wanted. Without anyone who waits no call begins.
 - The gateway is told with each call what is not wanted, and goes by the last one. When it was told of
   something that is wanted again, one more call begins.
-- What was asked for before a partition was moved may have been read before the move, or behind it: it goes
-  back to the gateway, and comes again.
+- What was asked for before a partition was moved, or disconnected, may have been read before that, or behind
+  it: it goes back to the gateway, and comes again.
 - While no gateway is to be asked (``membership``), calls wait.
 """
 
@@ -68,7 +68,8 @@ class RemoteFetching:
         self._told: frozenset[TopicPartition] = frozenset()
         """What the gateway knows not to be wanted."""
         self._moved: dict[TopicPartition, int] = {}
-        """A number between those of the calls before the last move of a partition and behind it."""
+        """A number between those of the calls before the last move of a partition, or the last disconnection,
+        and behind it."""
         self._errors: collections.deque[BaseException] = collections.deque()
         """Of calls and callbacks; each is raised by one fetch."""
         state.tell = self._tell
@@ -203,7 +204,7 @@ class RemoteFetching:
             self._membership.hasten()
 
     def note_move(self, partition: TopicPartition) -> None:
-        """Take back what was asked for by now, if it is of a partition that is moved."""
+        """Take back what was asked for by now, if it is of a partition that is moved or given up."""
         self._moved[partition] = next(self._numbers)
 
     # Ending batches.
