@@ -576,3 +576,38 @@ async def test_a_connection_waits_for_a_disconnection_that_is_half_done():
         (await gateways.next("AttachPartitions")).answer(attached(0))
         await connecting
         assert core.state.held() == (HERE,)
+
+
+@in_virtual_time
+async def test_what_cannot_be_attached_holds_up_no_fetch_of_others():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, THERE)
+        moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
+        (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
+        no_master = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="registering", tried="m", cause="c")
+        (await gateways.next("AttachPartitions")).fail(no_master)
+        with pytest.raises(TubeMQConnectionError):
+            await moving
+        (await gateways.next("AttachPartitions")).fail(no_master)
+        await settle()
+        fetching = began(core)
+        await settle()
+        assert gateways.names() == ["Fetch"]
+        gateways.asked[0].answer(batch_of(THERE, 3))
+        assert value_of(await fetching) == 3
+
+
+@in_virtual_time
+async def test_a_gateway_that_was_left_counts_no_missed_heartbeats():
+    async with core_of() as (core, gateways):
+        gateways.usual = lambda *_: None
+        beating = await gateways.next("Heartbeat")
+        busy = GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="gateway1", what="it is", retry_after_ms=100)
+        beating.fail(AwayError(busy))
+        beating = await gateways.next("Heartbeat")
+        assert core.missed_heartbeats() == {gateways.endpoint(0): 1}
+        beating.fail(AwayError("it was killed"))
+        (await gateways.next("AttachPartitions")).answer(attached())
+        (await gateways.next("Heartbeat")).fail(AwayError(busy))
+        await settle()
+        assert core.missed_heartbeats() == {gateways.endpoint(1): 1}

@@ -159,6 +159,8 @@ class Membership:
             self.gateways.begin_epoch()
             raise AwayError(error) from error
         self.gateway, self.stay = gateway, self.stay + 1
+        for other in self._state.missed.keys() - {self.endpoint}:
+            del self._state.missed[other]
         self._longest_s = use.heartbeat_s(_LONGEST_S)
         self._attempts, self._seen, self._leave_at = self.gateways.attempts(None, None), 0, None
 
@@ -257,6 +259,7 @@ class Membership:
 
     async def _beat(self) -> None:
         self._period_s = min(_LONGEST_S, 2 * self._period_s)
+        endpoint = self.endpoint
         try:
             stay = await self.joined()
             request = pb.HeartbeatRequest(seen=self._seen)
@@ -271,10 +274,11 @@ class Membership:
             else:
                 await self._member.repair(stay)
         except AwayError as error:
-            self._state.note_missed(self.endpoint, error)
+            self._state.note_missed(endpoint, error)
         except TubeMQError as error:
-            self._state.note_missed(self.endpoint, error)
-            self._rest(None)
+            self._state.note_missed(endpoint, error)
+            if self.gateway is None:
+                self._rest(None)
 
     async def _take(self, event: pb.SessionEvent, stay: int) -> None:
         if stay == self.stay and event.number > self._seen:
