@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import types
 
+import pytest
 from google.protobuf.message import Message
 
 from tests.client.consumer.scripted_partitions import batch_of as broker_batch
@@ -14,6 +15,7 @@ from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
 from tubemq_spark.client.remote.session_uses import Use
 from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.errors import GatewayError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES as ROW
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
@@ -24,6 +26,9 @@ ADDRESSES = (Endpoint("gateway1", 11911), Endpoint("gateway2", 11911))
 
 def place(broker=1):
     return TopicPartition("demo", broker, 0)
+
+
+HERE, THERE = place(1), place(2)
 
 
 class Asked:
@@ -209,3 +214,58 @@ def context_of(partition, number):
 def value_of(batch):
     (record,) = batch.records
     return int(record.value)
+
+
+def began(core, timeout_ms=-1, *, patient=False):
+    return asyncio.create_task(core.fetch(timeout_ms, patient=patient))
+
+
+async def settle():
+    await asyncio.sleep(0.05)
+
+
+async def left(core, gateways):
+    """Begin a fetch that its caller leaves; return its call."""
+    fetching = began(core)
+    await settle()
+    assert not fetching.done()
+    call = await gateways.next("Fetch")
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    return call
+
+
+async def confirmed(core, gateways, batch, offset):
+    confirming = asyncio.create_task(core.confirm(batch.context, consumed=True))
+    (await gateways.next("Commit")).answer(pb.CommitResponse(offset=offset))
+    return await confirming
+
+
+async def buffered(core, gateways, partition, number):
+    """Answer a fetch whose caller has left."""
+    (await left(core, gateways)).answer(batch_of(partition, number))
+    await settle()
+
+
+async def fetched(core, gateways, partition, number):
+    """Return the batch of a message, which the user has then."""
+    await buffered(core, gateways, partition, number)
+    return await core.fetch(0)
+
+
+def killed():
+    return AwayError("it was killed")
+
+
+def busy():
+    error = GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="gateway", what="it is", retry_after_ms=100)
+    return AwayError(error)
+
+
+def unknown():
+    return GatewayError("TUBEMQ_SESSION_UNKNOWN", gateway="gateway", session="etl_1")
+
+
+def no_master():
+    return TubeMQConnectionError("TUBEMQ_NO_MASTER", during="registering", tried="m", cause="c")

@@ -7,13 +7,37 @@ from concurrent.futures import Future
 import pytest
 
 from testkit.virtual_loop import in_virtual_time
-from tests.client.remote.scripted_calls import ADDRESSES, core_on, member_of
+from tests.client.remote.scripted_calls import (
+    ADDRESSES,
+    HERE,
+    ROW,
+    THERE,
+    attached,
+    batch_of,
+    began,
+    busy,
+    confirmed,
+    connect,
+    core_of,
+    core_on,
+    fetched,
+    killed,
+    left,
+    member_of,
+    no_master,
+    settle,
+    unknown,
+    value_of,
+)
+from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.channels import Channels
 from tubemq_spark.client.remote.consumers import RemoteGroupCore
 from tubemq_spark.client.remote.gateways import Gateways
-from tubemq_spark.errors import GatewayError
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.errors import ConsumeError, TubeMQConnectionError
+from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.failures import to_proto
 
 
 class StillChannel:
@@ -78,16 +102,12 @@ def test_heartbeats_come_as_often_as_the_gateway_needs_them(lease_ms, heartbeat_
     run()
 
 
-def unknown():
-    return GatewayError("TUBEMQ_SESSION_UNKNOWN", gateway="gateway1", session="etl_1")
-
-
 @in_virtual_time
 async def test_a_gateway_that_may_have_joined_a_member_without_an_answer_has_its_session_closed():
     async with member_of() as (core, gateways):
         gateways.usual = lambda *_: None
         fetching = asyncio.create_task(core.fetch(-1))
-        (await gateways.next("Fetch")).fail(AwayError("it was killed"))
+        (await gateways.next("Fetch")).fail(killed())
         for gateway in (1, 0):
             joining = await gateways.next("Subscribe")
             assert joining.gateway == gateway
@@ -104,9 +124,8 @@ async def test_a_gateway_that_is_busy_keeps_the_session_of_a_member_that_joins()
     async with member_of() as (core, gateways):
         gateways.usual = lambda *_: None
         fetching = asyncio.create_task(core.fetch(-1))
-        (await gateways.next("Fetch")).fail(AwayError("it was killed"))
-        busy = GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="gateway2", what="it is", retry_after_ms=100)
-        (await gateways.next("Subscribe")).fail(AwayError(busy))
+        (await gateways.next("Fetch")).fail(killed())
+        (await gateways.next("Subscribe")).fail(busy())
         (await gateways.next("Subscribe")).answer(pb.SubscribeResponse())
         await gateways.next("Fetch")
         assert gateways.requests_at(1, "CloseSession") == 0
@@ -124,3 +143,145 @@ async def test_gateways_that_know_no_session_are_not_asked_without_pause():
             (await gateways.next("Subscribe")).fail(unknown())
         assert asyncio.get_running_loop().time() - began > 2.0
         fetching.cancel()
+
+
+# Gateways that are lost.
+
+
+@in_virtual_time
+async def test_a_fetch_whose_caller_has_left_while_its_gateway_is_lost_is_made_at_the_next_one():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE)
+        (await left(core, gateways)).fail(killed())
+        fetching = began(core)
+        (await gateways.next("AttachPartitions")).answer(attached(0))
+        call = await gateways.next("Fetch")
+        assert call.gateway == 1
+        call.answer(batch_of(HERE, 7))
+        assert value_of(await fetching) == 7
+
+
+@in_virtual_time
+async def test_what_was_buffered_when_its_gateway_was_lost_comes_from_the_next_one():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, THERE)
+        batch = await fetched(core, gateways, HERE, 7)
+        fetches = [began(core), began(core)]
+        await settle()
+        for fetching in fetches:
+            fetching.cancel()
+        answered, waits = gateways.asked
+        answered.answer(batch_of(THERE, 3))
+        await settle()
+        assert core.state.ready()
+        waits.fail(killed())
+        await settle()
+        assert not core.state.ready()
+        with pytest.raises(ConsumeError, match="its gateway was lost, so it comes again"):
+            await core.confirm(batch.context, consumed=True)
+        assert core.state.state_of(HERE) is PartitionState.IDLE
+
+
+@in_virtual_time
+async def test_a_fetch_waits_while_no_master_answers_the_next_gateway():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE)
+        fetching = began(core)
+        (await gateways.next("Fetch")).fail(killed())
+        (await gateways.next("AttachPartitions")).fail(no_master())
+        again = await gateways.next("AttachPartitions")
+        assert not fetching.done()
+        again.answer(attached(0))
+        (await gateways.next("Fetch")).answer(batch_of(HERE, 7))
+        assert value_of(await fetching) == 7
+
+
+@in_virtual_time
+async def test_the_next_gateway_gets_partitions_where_they_were_confirmed():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, THERE)
+        for where, number in ((HERE, 0), (THERE, 0), (HERE, 1)):
+            batch = await fetched(core, gateways, where, number)
+            if where == HERE:
+                await confirmed(core, gateways, batch, (number + 1) * ROW)
+        (await left(core, gateways)).fail(killed())
+        joining = await gateways.next("AttachPartitions")
+        assert joining.gateway == 1
+        assert [
+            (values.partition_from_proto(one.partition), one.offset) for one in joining.request.partitions
+        ] == [
+            (HERE, 2 * ROW),
+            (THERE, 0),
+        ]
+        joining.answer(attached(2 * ROW, 0))
+        await settle()
+        assert core.state.held() == (HERE, THERE)
+        assert core.membership.stay == 2
+
+
+@in_virtual_time
+async def test_what_cannot_be_attached_now_is_attached_with_a_later_heartbeat():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, THERE)
+        (await left(core, gateways)).fail(killed())
+        refused = rpc_error(int(ErrCode.BAD_REQUEST), "no", peer="broker", during="registering")
+        away = rpc_error(int(ErrCode.SERVICE_UNAVAILABLE), "no", peer="broker", during="registering")
+        answer = pb.AttachPartitionsResponse()
+        answer.partitions.add(error=to_proto(away))
+        answer.partitions.add(error=to_proto(refused))
+        (await gateways.next("AttachPartitions")).answer(answer)
+        await settle()
+        assert core.state.held() == (HERE,)
+        assert core.state.troubles[HERE].code == ErrCode.SERVICE_UNAVAILABLE
+        again = await gateways.next("AttachPartitions")
+        again.fail(TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED"))
+        again = await gateways.next("AttachPartitions")
+        assert [values.partition_from_proto(one.partition) for one in again.request.partitions] == [HERE]
+        again.answer(attached(0))
+
+
+@in_virtual_time
+async def test_a_gateway_that_drains_is_asked_for_nothing_and_left_when_what_is_out_was_confirmed():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE, THERE)
+        batch = await fetched(core, gateways, HERE, 0)
+        fetching = began(core)
+        (await gateways.next("Fetch")).answer(pb.FetchResponse(draining=True))
+        gateways.is_draining = True
+        await asyncio.sleep(0.5)
+        assert gateways.names() == []
+        await confirmed(core, gateways, batch, ROW)
+        gateways.is_draining = False
+        (await gateways.next("AttachPartitions")).answer(attached(ROW, 0))
+        call = await gateways.next("Fetch")
+        assert call.gateway == 1
+        call.answer(batch_of(THERE, 3))
+        assert value_of(await fetching) == 3
+
+
+@in_virtual_time
+async def test_a_gateway_that_does_not_know_the_session_gets_it_again():
+    async with core_of() as (core, gateways):
+        await connect(core, gateways, HERE)
+        fetching = began(core)
+        (await gateways.next("Fetch")).fail(unknown())
+        joining = await gateways.next("AttachPartitions")
+        assert joining.gateway == 0
+        joining.answer(attached(0))
+        (await gateways.next("Fetch")).answer(batch_of(HERE, 7))
+        assert value_of(await fetching) == 7
+
+
+@in_virtual_time
+async def test_a_gateway_that_was_left_counts_no_missed_heartbeats():
+    async with core_of() as (core, gateways):
+        gateways.usual = lambda *_: None
+        beating = await gateways.next("Heartbeat")
+        beating.fail(busy())
+        beating = await gateways.next("Heartbeat")
+        assert core.missed_heartbeats() == {gateways.endpoint(0): 1}
+        beating.fail(killed())
+        (await gateways.next("AttachPartitions")).answer(attached())
+        (await gateways.next("Heartbeat")).fail(busy())
+        await settle()
+        assert core.missed_heartbeats() == {gateways.endpoint(1): 1}

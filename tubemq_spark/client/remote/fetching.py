@@ -1,13 +1,13 @@
 """The calls of a consumer at a gateway that bring messages and end batches, and the users that wait.
 
 A *call* waits at the gateway for messages of any partition; a task carries it out to its end, also when its
-caller has left. What it brings is put on the shelf (``partitions``), for the one that has waited longest. So
-a fetch may be cancelled or interrupted at any moment: nothing is lost, and nothing comes later for it.
+caller has left. What it brings is buffered (``partitions``) for the one that has waited longest. So a fetch
+may be cancelled or interrupted at any moment: nothing is lost, and nothing comes later for it.
 
 Invariants:
 
-- For each that waits there is a batch on the shelf, or a call under way, if the gateway may have messages
-  that are wanted. Without anyone who waits no call begins.
+- For each that waits there is a buffered batch, or a call under way, if the gateway may have messages that
+  are wanted. Without anyone who waits no call begins.
 - The gateway is told with each call what is not wanted, and goes by the last one. When it was told of
   something that is wanted again, one more call begins.
 - What was asked for before a partition was moved, or disconnected, may have been read before that, or behind
@@ -145,7 +145,7 @@ class RemoteFetching:
         self._state.changes.note()
 
     async def _call(self) -> None:
-        """Wait for messages at the gateway; what has come is on the shelf then."""
+        """Wait for messages at the gateway, and buffer what comes."""
         membership = self._membership
         try:
             await membership.rested()
@@ -199,7 +199,7 @@ class RemoteFetching:
             bytes_behind=columns.bytes_behind,
             slow=answer.slow,
         )
-        self._state.shelve(batch)
+        self._state.buffer(batch)
         if partition not in self._state.connected:
             self._membership.hasten()
 

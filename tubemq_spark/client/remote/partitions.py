@@ -6,17 +6,17 @@ what its answers and events have told, and what the user wants.
 ===============  ===========================================================================================
 a batch is       until
 ===============  ===========================================================================================
-*on the shelf*   a user takes it, a newer one of its partition comes, or the partition goes or is moved. It
+*buffered*       a user takes it, a newer one of its partition comes, or the partition goes or is moved. It
                  waits there when its caller has left, and while its partition is not wanted, or not known yet
 *out*            its user's confirmation has an answer, the partition goes or is moved, or the stay is over
 ===============  ===========================================================================================
 
 Invariants:
 
-- A partition has at most one batch on the shelf, and at most one out. A newer one takes the place of an older
+- A partition has at most one batch buffered, and at most one out. A newer one takes the place of an older
   one, which the gateway has taken back, since it was not confirmed in time.
-- What is on the shelf goes to the first that asks, unless it has lain there for as long as the gateway waits
-  for its confirmation: then it comes again.
+- A buffered batch goes to the first that asks, unless it has waited for as long as the gateway waits for its
+  confirmation: then it comes again.
 - A partition is *wanted* unless its user has paused it, or something *holds* it: a callback that is to be
   told of it, a move, a disconnection. Nothing of others is handed out.
 - Of a batch that cannot be confirmed any more it is known why: its stay was the last one that is over, its
@@ -79,7 +79,7 @@ class RemoteState(ConsumerLife):
         self._paused: set[TopicPartition] = set()
         self._holds: collections.Counter[TopicPartition] = collections.Counter()
         """How much has to end before something of a partition is handed out."""
-        self._shelf: dict[TopicPartition, tuple[Batch, float]] = {}
+        self._buffer: dict[TopicPartition, tuple[Batch, float]] = {}
         """In the order of handing out, with the times of the event loop until which they count."""
         self._lost: set[str] = set()
         """What was out when the last stay was over."""
@@ -100,7 +100,7 @@ class RemoteState(ConsumerLife):
         """Give a partition up; return whether it was held."""
         if self.connected.pop(partition, None) is None:
             return False
-        self._shelf.pop(partition, None)
+        self._buffer.pop(partition, None)
         if reason is not None:
             self.troubles[partition] = reason
             logger.warning("%s is given up: %s", partition, reason)
@@ -150,7 +150,7 @@ class RemoteState(ConsumerLife):
             return PartitionState.IN_USE
         if partition in self._paused or partition in self._holds:
             return PartitionState.PAUSED
-        return PartitionState.FETCHING if partition in self._shelf else PartitionState.IDLE
+        return PartitionState.FETCHING if partition in self._buffer else PartitionState.IDLE
 
     def status(self) -> ConsumeStatus:
         """Return whether messages can be had now."""
@@ -165,33 +165,33 @@ class RemoteState(ConsumerLife):
 
     # The way of a batch.
 
-    def shelve(self, batch: Batch, *, first: bool = False) -> None:
+    def buffer(self, batch: Batch, *, first: bool = False) -> None:
         """Keep a batch until someone takes it."""
         until = asyncio.get_running_loop().time() + self.config.consumer.confirm_timeout_ms / 1000
-        self._shelf.pop(batch.partition, None)
-        self._shelf[batch.partition] = batch, until
+        self._buffer.pop(batch.partition, None)
+        self._buffer[batch.partition] = batch, until
         if first:
-            self._shelf = {batch.partition: (batch, until), **self._shelf}
+            self._buffer = {batch.partition: (batch, until), **self._buffer}
 
     def put_back(self, batch: Batch) -> None:
         """Take a batch back that has not reached its user: the next one gets it."""
         entry = self.connected.get(batch.partition)
         if entry is not None and entry.out == batch.context and not entry.is_ending:
             entry.out = None
-            self.shelve(batch, first=True)
+            self.buffer(batch, first=True)
             self.changes.note()
 
     def ready(self) -> list[Batch]:
-        """Return the batches on the shelf that may be handed out, in their order."""
-        if not self._shelf:
+        """Return the buffered batches that may be handed out, in their order."""
+        if not self._buffer:
             return []
         now, wanted = asyncio.get_running_loop().time(), self.connected.keys() - self.unwanted
-        return [batch for batch, until in self._shelf.values() if batch.partition in wanted and now < until]
+        return [batch for batch, until in self._buffer.values() if batch.partition in wanted and now < until]
 
     def hand_out(self) -> Batch:
         """Return the batch that comes next; its user has to confirm it."""
         batch = self.ready()[0]
-        del self._shelf[batch.partition]
+        del self._buffer[batch.partition]
         entry = self.connected[batch.partition]
         entry.out, entry.is_ending = batch.context, False
         entry.position = _position(batch.offset, batch.latest)
@@ -232,7 +232,7 @@ class RemoteState(ConsumerLife):
 
     def lose_batches(self) -> None:
         """Note that what is out cannot be confirmed any more, since its stay is over."""
-        self._shelf.clear()
+        self._buffer.clear()
         self._lost = {entry.out for entry in self.connected.values() if entry.out is not None}
         for entry in self.connected.values():
             entry.out = None
@@ -240,7 +240,7 @@ class RemoteState(ConsumerLife):
     def begin_move(self, partition: TopicPartition) -> None:
         """Hand out nothing of a partition that is held until ``end_move``, and forget its batches."""
         self.hold(partition)
-        self._shelf.pop(partition, None)
+        self._buffer.pop(partition, None)
         entry = self.connected[partition]
         entry.moved, entry.out = entry.out or entry.moved, None
 
