@@ -26,8 +26,7 @@ from google.protobuf.message import Message
 from simulation import chance
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote.attempts import AwayError
-from tubemq_spark.client.remote.call_errors import error_of
-from tubemq_spark.client.remote.channels import Answer, Answered, Channels, Metadata
+from tubemq_spark.client.remote.channels import Answer, Answered, Channels, Metadata, error_of
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.session.calls import GoneError, Servicer

@@ -6,19 +6,30 @@ has none of its parent's.
 """
 
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from tubemq_spark.errors import TubeMQConnectionError
+from tubemq_spark.client.remote.attempts import AwayError
+from tubemq_spark.errors import GatewayError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 from tubemq_spark.protocol.gateway.methods import Method
 
 Answer = TypeVar("Answer", bound=Message)
 Answered: TypeAlias = Any
 """A message of a type that the method tells."""
 Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+_ITS_OWN_FAULT: Final = frozenset(
+    {"UNIMPLEMENTED", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAUTHENTICATED"}
+)
+"""Statuses of gRPC itself that another gateway would give as well: a method it does not know, a message above
+its limit."""
+_ELSEWHERE: Final = frozenset({"TUBEMQ_GATEWAY_DRAINING", "TUBEMQ_GATEWAY_BUSY", "TUBEMQ_GATEWAY_DEADLINE"})
+"""What a gateway says of itself and not of TubeMQ."""
 
 
 class Stream(Protocol):
@@ -129,3 +140,22 @@ class Channels:
         with self._lock:
             channels, self._channels = self._channels, {}
         return {gateway: channel for gateway, (channel, _) in channels.items()}
+
+
+def error_of(status: str, details: str | None, trailers: Mapping[str, Any]) -> Exception:
+    """Return what the end of a call means: an error of TubeMQ or the gateway, or that another may serve it.
+
+    Args:
+        status: the name of gRPC's status.
+        details: its text.
+        trailers: the metadata behind the answer.
+    """
+    if ERROR_TRAILER in trailers:
+        failure = parse_error(trailers[ERROR_TRAILER])
+        if failure.condition in _ELSEWHERE:
+            return AwayError(failure)
+        return failure
+    what = f"{status}: {details or 'no details'}".rstrip(".")
+    if status in _ITS_OWN_FAULT:
+        return GatewayError("TUBEMQ_GATEWAY_ERROR", text=what)
+    return AwayError(what)

@@ -22,8 +22,7 @@ from google.protobuf.message import Message
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote import credentials
 from tubemq_spark.client.remote.attempts import AwayError
-from tubemq_spark.client.remote.call_errors import error_of
-from tubemq_spark.client.remote.channels import Answer, Answered, Channels, Metadata
+from tubemq_spark.client.remote.channels import Answer, Answered, Channels, Metadata, error_of
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
