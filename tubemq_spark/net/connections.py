@@ -22,8 +22,8 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import Final
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
@@ -71,6 +71,8 @@ class Connections:
         """The oldest one first, each with the time when it was given back."""
         self._private: set[Connection] = set()
         """Those in use."""
+        self._leaving: set[asyncio.Task[None]] = set()
+        """What gives back what peers have for users that have ended."""
         self._swept_at: float | None = None
         self.closed = False
         weakref.finalize(self, _hang_up, self._shared, self._kept).atexit = False
@@ -224,8 +226,17 @@ class Connections:
             connection.close()
         return kept
 
+    def begin_to_leave(self, leaving: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Begin to give back what a peer has for a user that has ended; ``close`` waits for that."""
+        task = asyncio.create_task(leaving)
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
     async def close(self) -> None:
         """Close all connections, and wait until their sockets are; no others are opened."""
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=_CLOSE_S)
         attempts = [shared.attempt for shared in self._shared.values() if shared.attempt is not None]
         leaving = self.hang_up()
         with contextlib.suppress(TimeoutError):
@@ -242,6 +253,7 @@ class Connections:
         self._shared.clear()
         self._kept.clear()
         self._private.clear()
+        self._leaving.clear()
         self._swept_at = None
 
     async def _attempt(

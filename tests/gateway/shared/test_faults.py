@@ -182,3 +182,18 @@ def test_a_call_ends_before_its_deadline(fleet, monkeypatch):
         fleet.server.faults.clear()
     assert (caught.value.status, caught.value.condition) == ("DEADLINE_EXCEEDED", "TUBEMQ_GATEWAY_DEADLINE")
     assert caught.value.error.parameters["method"] == "ResetOffsets"
+
+
+@pytest.mark.parametrize("method", [Method.BALANCE_REGISTER, Method.BALANCE_PARTITION_META])
+def test_a_call_ends_before_its_deadline_while_the_master_is_frozen(fleet, monkeypatch, method):
+    """The master is asked to forget what it may have registered, and not waited for."""
+    monkeypatch.setattr(calls, "_RESERVE_S", 0.8)
+    client = fleet.client()
+    held = fleet.server.faults.hold(method)
+    try:
+        with pytest.raises(RefusedError) as caught:
+            client("QueryRoute", topics=[fleet.topic()], timeout=2)
+    finally:
+        held.release()
+        fleet.server.faults.clear()
+    assert caught.value.condition == "TUBEMQ_GATEWAY_DEADLINE"

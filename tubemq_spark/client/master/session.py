@@ -54,7 +54,7 @@ from tubemq_spark.net.connection import Connection
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.loop import in_thread
-from tubemq_spark.net.retry import LEAVE_MS, Result
+from tubemq_spark.net.retry import CHECK_S, LEAVE_MS, Result
 from tubemq_spark.net.tls_probes import answers_in_tls
 from tubemq_spark.protocol import topic_strings
 from tubemq_spark.protocol.constants import (
@@ -234,6 +234,7 @@ class MasterSession(abc.ABC):
         self.authorized_token = ""
         """What the master gave us to show to brokers for the user; blank if nothing, as Java's masters do."""
         self._config = config
+        self._connections = connections
         self._caller = MasterCaller(config, connections, until)
         self._heartbeats: asyncio.Task[None] | None = None
         self._may_be_known = False
@@ -247,14 +248,18 @@ class MasterSession(abc.ABC):
     async def __aenter__(self) -> Self:
         try:
             return await self.open()
-        except BaseException:
+        except BaseException as error:
             # The master may have registered what was cancelled. A member that is not there would keep its
             # group from asking for other topics for 30 s.
-            await self.close()
+            await self.__aexit__(type(error))
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            await self.close()
+        else:
+            # Who ends early does not wait for a master that is frozen.
+            await asyncio.wait({self._connections.begin_to_leave(self.close())}, timeout=CHECK_S)
 
     async def open(self, until: Deadline | None = None) -> Self:
         """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats.
