@@ -1,11 +1,18 @@
-"""Routes of all groups are refreshed beside each other: one that takes long holds up none of the others."""
+"""Routes of all groups are refreshed beside each other: one that takes long holds up none of the others.
+
+The masters are looked for in a gateway that has enough to do.
+"""
 
 import asyncio
 import logging
 from types import SimpleNamespace
 
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.session.upstream import _REFRESHED_AT_ONCE, RouteRefresh
+from tubemq_spark.gateway.admission import WorkLimit
+from tubemq_spark.gateway.session.upstream import _REFRESHED_AT_ONCE, Discovery, RouteRefresh
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.fair_quota import FairQuota, Owner
 
 
 class Access:
@@ -83,3 +90,18 @@ def test_a_group_that_cannot_be_refreshed_is_logged_and_tried_again(caplog):
     asyncio.run(rounds())
     assert any("group refused were not refreshed" in one.getMessage() for one in caplog.records)
     assert any(one.exc_info for one in caplog.records)
+
+
+def test_the_masters_stay_while_too_many_wait_to_ask_over_http(caplog):
+    async def refreshed():
+        line = FairQuota(1)
+        administration = WorkLimit("questions over HTTP", 1, line, 10, "g")
+        assert administration.quota.take(Owner("client"))
+        assert line.take(Owner("client"))
+        masters = (Endpoint("localhost", 8715),)
+        settings = GatewaySettings(master_servers=masters, master_discovery="dns").validate()
+        await Discovery(settings, administration).refresh()
+
+    asyncio.run(refreshed())
+    assert "the masters stay localhost:8715, since others cannot be found" in caplog.text
+    assert "1 calls wait already" in caplog.text

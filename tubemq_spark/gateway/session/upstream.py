@@ -28,7 +28,7 @@ from tubemq_spark.client.metadata.routes import Routes
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.transport.direct import DirectTransport
-from tubemq_spark.errors import OptionError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.admission import Admission, WorkLimit
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
@@ -251,7 +251,7 @@ class Discovery:
             # A name server that is silent has no limit of its own.
             async with asyncio.timeout(_TIMEOUT_S):
                 members = await self._administration.run_in_thread(self._find)
-        except (OSError, ValueError, OptionError) as error:
+        except (OSError, ValueError, TubeMQError) as error:
             if not self._failing:
                 cause = str(error) or f"no server answered within {_TIMEOUT_S:.0f} s"
                 logger.warning("the masters stay %s, since others cannot be found: %s", _texts(before), cause)
