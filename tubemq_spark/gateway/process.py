@@ -17,7 +17,6 @@ import dataclasses
 import json
 import logging
 import logging.handlers
-import os
 import signal
 import sys
 import time
@@ -56,13 +55,7 @@ def run_gateway(settings: GatewaySettings, report_s: float | None = None) -> int
     """
     logging.basicConfig(level=settings.log_level, handlers=[log_handler(settings)])
     server = GatewayServer(settings)
-    code = asyncio.run(_serve(server, settings, report_s))
-    if server.left:
-        # Python would wait for threads whose calls have ended.
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(code)
-    return code
+    return asyncio.run(_serve(server, settings, report_s))
 
 
 async def _serve(server: GatewayServer, settings: GatewaySettings, report_s: float | None) -> int:

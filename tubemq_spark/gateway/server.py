@@ -8,8 +8,8 @@ says SERVING; so no call comes before the gateway can serve it. It ends from the
    streams end when all that they took is answered, at once if that is so already. Other calls come to their
    end.
 3. After ``drain_ms`` what still runs is cancelled.
-4. The listener is closed, then the connections to TubeMQ, and so the threads end that wait for it. One whose
-   producer still tries to have messages stored may take longer: it does not hold up the end of the process.
+4. The listener is closed, then the connections to TubeMQ. A thread that asks over HTTP may take longer: it
+   does not hold up the end of the process.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ logger = logging.getLogger("tubemq_spark.gateway")
 _LOOK_S: Final = 0.05
 _QUESTIONS_S: Final = 1.0
 """How long questions that are under way may take when the gateway stops."""
-_THREADS_S: Final = 3.0
-"""How long threads whose calls were cut may take to notice."""
+_LATE_S: Final = 3.0
+"""How long what was cut may take to end: producers that close, and threads that ask over HTTP."""
 LIMITS: Final = ("sessions", "reads", "publishes", "fetches", "waiting_calls", "total_bytes")
 """The settings that metrics show beside what there is."""
 
@@ -149,8 +149,6 @@ class GatewayServer:
         self._is_bound = False
         self._periodic = Periodic()
         self._hurried = False
-        self.left = 0
-        """How many threads were still at work when it had stopped."""
         self.address = ""
         """Where clients reach the gateway, once it has started."""
         self.metrics_address: str | None = None
@@ -267,20 +265,19 @@ class GatewayServer:
         await self._route_refresh.stop()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
-        await self._pipelines.close(_THREADS_S)
+        await self._pipelines.close(_LATE_S)
         # Who asks where partitions are is a member of its group for a moment. If it could not leave, the
         # master would refuse the group other topics for 30 s.
         await self._admission.questions.close(_QUESTIONS_S)
-        # Before the other threads: a call that waits for a server would go on for minutes.
         await self._upstream.close()
-        self.left = await self._admission.close(_THREADS_S)
+        late = await self._admission.close(_LATE_S)
         await self.observer.end()
         if self._web is not None:
             # In a thread: a request under way asks this loop.
             await in_thread(self._web.close, "tubemq-gateway-web")
         logger.info("gateway %s has stopped", self._settings.name)
-        if self.left:
-            logger.warning("%d of its threads still wait for TubeMQ", self.left)
+        if late:
+            logger.warning("%d of its threads still wait for TubeMQ", late)
 
     def hurry(self) -> None:
         """Wait no longer for calls to end; for a gateway that drains."""
