@@ -524,29 +524,31 @@ def test_heartbeats_are_answered_while_other_calls_use_up_their_places(server, m
     """So are ranges; and a question that comes too late is told when to try again."""
     gate, asked = threading.Event(), threading.Semaphore(0)
 
-    async def hang(_):
+    async def hang(*_):
         asked.release()
         while not gate.is_set():
             await asyncio.sleep(0.01)
-        return ()
+        return {}
 
     limits = {"publishes": 1, "reads": 1, "queue_ms": 50, "waiting_calls": 1}
+    place = pb.Partition(topic="demo", broker_id=1, partition_id=0)
     with gateway(server, **limits) as running, PlainClient(running.address) as client:
         client.open()
         (session,) = running.server._sessions
-        monkeypatch.setattr(type(session.access.administration), "topics", hang)
+        monkeypatch.setattr(type(session.access.transport), "group_positions", hang)
         # A client leaves the last eighth to others.
-        method, places = client.method("ListTopics"), running.server._admission.questions.quota.limit - 1
-        calls = [method.future(client.request("ListTopics"), timeout=30) for _ in range(places)]
+        places = running.server._admission.questions.quota.limit - 1
+        method = client.method("QueryGroupPositions")
+        request = client.request("QueryGroupPositions", partitions=[place])
+        calls = [method.future(request, timeout=30) for _ in range(places)]
         assert all(asked.acquire(timeout=10) for _ in calls)
         refusal = refused(client, "QueryRoute", topics=["demo"])
         assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
         assert refusal.error.parameters["retry_after_ms"] > 0
         assert client("Heartbeat").lease_ms == 30_000
-        place = pb.Partition(topic="demo", broker_id=1, partition_id=0)
         assert client("ReadRange", partition=place, start=0, end=28, own_store=True)
         gate.set()
-        assert [call.result(10).topics for call in calls] == [[]] * places
+        assert [call.result(10).offsets for call in calls] == [[]] * places
 
 
 def test_looking_for_silent_sessions_goes_on_after_a_mistake(server, monkeypatch, caplog):
@@ -578,7 +580,7 @@ def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(served, client, mo
     client.open()
     (session,) = served.server._sessions
     for mistake in (ZeroDivisionError(), TimeoutError()):
-        monkeypatch.setattr(type(session.access.administration), "topics", raising(mistake))
+        monkeypatch.setattr(type(session.access.transport), "topics", raising(mistake))
         refusal = refused(client, "ListTopics")
         assert (refusal.status, refusal.condition) == ("INTERNAL", "TUBEMQ_GATEWAY_FAILED")
         assert any(one.exc_info and one.exc_info[0] is type(mistake) for one in caplog.records)

@@ -100,10 +100,18 @@ class DirectTransport(Transport):
         """See ``Transport``."""
         return self._changed(self.config, connections, self._web)
 
+    def with_threads(self, run_in_thread: RunInThread) -> Self:
+        """Return this transport for a caller with threads of its own for what blocks."""
+        return self._changed(self.config, self._connections, self._web, run_in_thread)
+
     def _changed(
-        self, config: ClientConfig, connections: Connections, web: Callable[[], Sequence[Endpoint]]
+        self,
+        config: ClientConfig,
+        connections: Connections,
+        web: Callable[[], Sequence[Endpoint]],
+        run_in_thread: RunInThread | None = None,
     ) -> Self:
-        how = self._run_in_thread
+        how = run_in_thread or self._run_in_thread
         return type(self)(config, connections, web, suggests=self._suggests, run_in_thread=how)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 from tubemq_spark import __version__
 from tubemq_spark.client.metadata.routes import with_missing
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import (
     GatewayError,
     OptionError,
@@ -76,6 +77,10 @@ class Control:
             async with self._questions.place(call.who, call.patience_s):
                 return await question
 
+    def _administration(self, call: Call) -> DirectTransport:
+        """Return what asks over HTTP for a call: those who wait for its few threads hold nothing else."""
+        return self._upstream.administration(call.owner().access, call.who, call.patience_s)
+
     # Sessions: they wait for nothing, so that load cannot make one expire.
 
     async def open_session(self, request: pb.OpenSessionRequest, call: Call) -> pb.OpenSessionResponse:
@@ -129,7 +134,7 @@ class Control:
 
     async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
         """Name topics, a page at a time."""
-        names = await self._ask(call, call.owner().access.administration.topics())
+        names = await self._administration(call).topics()
         visible = [name for name in names if call.may("see", name)]
         topics, token = page(visible, str, request.page_size, request.page_token, limits.ITEMS)
         return pb.ListTopicsResponse(topics=topics, next_page_token=token)
@@ -141,8 +146,7 @@ class Control:
     ) -> pb.QueryStoredOffsetsResponse:
         """Say where groups stand, without being one; a page at a time, of what brokers say now."""
         group = request.group if request.HasField("group") else None
-        question = call.owner().access.administration.stored_offsets(group, tuple(request.topics))
-        offsets = await self._ask(call, question)
+        offsets = await self._administration(call).stored_offsets(group, tuple(request.topics))
         visible = tuple(
             item
             for item in offsets.offsets

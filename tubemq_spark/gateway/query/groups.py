@@ -139,7 +139,7 @@ class Members:
 
 
 def _timeout_s(access: Access) -> float:
-    return access.administration.config.rpc_timeout_ms / 1000
+    return access.http_timeout_ms / 1000
 
 
 def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.GroupPolicy:

@@ -34,6 +34,7 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import http_client
 from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.fair_quota import Owner
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -57,9 +58,12 @@ class Access:
 
     config: ClientConfig
     transport: DirectTransport
-    administration: DirectTransport
-    """The same for what asks over HTTP, which no client can make take for long."""
     routes: Routes
+
+    @property
+    def http_timeout_ms(self) -> int:
+        """How long a server may take over HTTP: no client can make that long."""
+        return min(self.config.rpc_timeout_ms, _LONGEST_HTTP_MS)
 
 
 class Upstream:
@@ -104,6 +108,13 @@ class Upstream:
         """Whether no master answered when one was asked last."""
         return any(access.routes.degraded for access in self.accesses())
 
+    def administration(self, access: Access, owner: Owner, patience_s: float | None) -> DirectTransport:
+        """Return what asks over HTTP for an owner, who waits so long for a thread."""
+        config = dataclasses.replace(access.config, rpc_timeout_ms=access.http_timeout_ms)
+        run = self._admission.administration.run_in_thread
+        run_for_owner = functools.partial(run, owner=owner, patience_s=patience_s)
+        return access.transport.with_config(config).with_threads(run_for_owner)
+
     def consumer(
         self,
         access: Access,
@@ -143,23 +154,16 @@ class Upstream:
 
     def _new_access(self, config: ClientConfig) -> Access:
         settings = self._settings
-        http_config = dataclasses.replace(config, rpc_timeout_ms=min(config.rpc_timeout_ms, _LONGEST_HTTP_MS))
-        transport, administration = (
-            DirectTransport(
-                each,
-                self._connections,
-                settings.web_servers,
-                # A client may not know of the topics that it has no right to.
-                suggests=False,
-                run_in_thread=limit.run_in_thread,
-            )
-            for each, limit in (
-                (config, self._admission.checks),
-                (http_config, self._admission.administration),
-            )
+        transport = DirectTransport(
+            config,
+            self._connections,
+            settings.web_servers,
+            # A client may not know of the topics that it has no right to.
+            suggests=False,
+            run_in_thread=self._admission.checks.run_in_thread,
         )
         routes = Routes(transport, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
-        access = Access(config, transport, administration, routes)
+        access = Access(config, transport, routes)
         routes.on_change = self._telling(access)
         return access
 
