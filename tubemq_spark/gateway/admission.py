@@ -268,7 +268,13 @@ class Admission:
         return self._inside(quota, owner, self._longest, patience_s)
 
     async def moving(
-        self, step: Awaitable[Result], owner: Owner, what: str, scarce: Sequence[Pressure], patience_s: float
+        self,
+        step: Awaitable[Result],
+        owner: Owner,
+        what: str,
+        scarce: Sequence[Pressure],
+        patience_s: float,
+        longest_s: float | None = None,
     ) -> Result:
         """Return what a step of a client brings, which may take its time unless others wait for what it has.
 
@@ -278,11 +284,13 @@ class Admission:
             what: what it does not do, for errors.
             scarce: of what it holds something.
             patience_s: how long it may stand still in any case.
+            longest_s: how long it may stand still although no others wait.
 
         Raises:
             GatewayError: others wait.
+            TimeoutError: it stood still for too long.
         """
-        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(longest_s)
         pressure: Pressure | None = None
         timer: asyncio.TimerHandle
 

@@ -75,8 +75,13 @@ class FairQuota:
 
     def take(self, owner: Owner, amount: int = 1) -> bool:
         """Take an amount if there is enough now and no other is first; return whether."""
-        reservation = self.reserve(owner, amount, lambda: None)
-        return reservation.granted or self.withdraw(reservation)
+        if self.waiting:
+            reservation = self.reserve(owner, amount, lambda: None)
+            return reservation.granted or self.withdraw(reservation)
+        if self._is_free(amount) and self._has_share(owner.client, amount) and self._fits(owner, amount):
+            self._hold(owner, amount)
+            return True
+        return False
 
     def reserve(self, owner: Owner, amount: int, on_grant: Callable[[], object]) -> Reservation:
         """Take an amount, or wait in line for it.
@@ -146,9 +151,15 @@ class FairQuota:
         _subtract(self._of_session, owner, amount)
         self._grant()
 
+    def _hold(self, owner: Owner, amount: int) -> None:
+        self.used += amount
+        self._of_client[owner.client] += amount
+        self._of_session[owner] += amount
+
     def _grant(self) -> None:
-        for served in self._serve():
-            served.on_grant()
+        if self.waiting:
+            for served in self._serve():
+                served.on_grant()
 
     def _serve(self) -> list[Reservation]:
         """Grant what there is enough for, in rotation, and return it."""
@@ -156,9 +167,7 @@ class FairQuota:
         while (reservation := self._next()) is not None:
             self._leave(reservation, was_served=True)
             reservation.granted = True
-            self.used += reservation.amount
-            self._of_client[reservation.owner.client] += reservation.amount
-            self._of_session[reservation.owner] += reservation.amount
+            self._hold(reservation.owner, reservation.amount)
             granted.append(reservation)
         return granted
 
@@ -168,21 +177,28 @@ class FairQuota:
             for line in sessions.values():
                 reservation = next(iter(line))
                 amount = reservation.amount
-                if self.used and self.used + amount > self.limit:
+                if not self._is_free(amount):
                     # No smaller amount goes first.
                     return None
                 if not self._has_share(client, amount):
                     break
-                own = self._of_session[reservation.owner]
-                if not own or own + amount <= self._per_session:
+                if self._fits(reservation.owner, amount):
                     return reservation
         return None
+
+    def _is_free(self, amount: int) -> bool:
+        return not self.used or self.used + amount <= self.limit
+
+    def _fits(self, owner: Owner, amount: int) -> bool:
+        """Return whether a session may hold so much more."""
+        own = self._of_session[owner]
+        return not own or own + amount <= self._per_session
 
     def _has_share(self, client: str, amount: int) -> bool:
         own = self._of_client[client]
         if not own or own + amount <= self.limit // 2:
             return True
-        return len(self._line) == 1 and self.used + amount <= self.limit - self.limit // _RESERVE
+        return len(self._line) <= 1 and self.used + amount <= self.limit - self.limit // _RESERVE
 
     def _leave(self, reservation: Reservation, *, was_served: bool) -> None:
         """Take a reservation out of the line; when it was served, the others of the line come first."""

@@ -371,9 +371,8 @@ class Calls:
         who, read = call.who, call.context.read
         async with self._admission.receiving(who, call.patience_s) as room:
             try:
-                async with asyncio.timeout(_BODY_S):
-                    what = "the message of the call does not come"
-                    data = await self._admission.moving(read(), who, what, (room,), _PRESSED_BODY_S)
+                what = "the message of the call does not come"
+                data = await self._admission.moving(read(), who, what, (room,), _PRESSED_BODY_S, _BODY_S)
             except TimeoutError:
                 waited_ms = round(_BODY_S * 1000)
                 raise GatewayError(
