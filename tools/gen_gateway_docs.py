@@ -115,9 +115,8 @@ names in the client's certificate; without a certificate, its host.
   at most. The last eighth of it is for clients that use less than half.
 - A client that does not read what is ready for it, or has sent only a part of a batch, loses its place after
   `stall_ms` if others wait.
-- Questions to masters and brokers are asked at the same time up to one eighth of `reads` and `publishes`
-  together, eight at least, and those that go over HTTP four at a time. What is more waits as a range does. A
-  question ends with its call.
+- A gateway asks masters and brokers as many questions at a time as one eighth of `reads` and `publishes`
+  together, at least eight; over HTTP, four. More of them wait as ranges do. A question ends with its call.
 - Publish streams read as many messages of `max_message_bytes` at a time as fit into `total_bytes`, those of one
   session as many as fit into three quarters of its `session_bytes`, but 64 and 12 at least. While others wait to
   read, a stream with nothing to answer ends after a second, as at a gateway that is busy; its client opens
@@ -134,13 +133,13 @@ names in the client's certificate; without a certificate, its host.
 | gateways | Two at least. Each must carry the whole load while another one is away |
 | cores | A process uses little more than one. On larger hosts start one process per core with `reuse_port` and the same `listen`: the system distributes connections over them |
 | threads | About ten, most of them of gRPC, however many clients there are. Questions over HTTP and batches of more than 16,384 rows or 4 MiB need some for a moment |
-| memory | Twice `total_bytes`, and half a GiB for the process. A session takes about 3 KB |
+| memory | Twice `total_bytes`, and half a GiB for the process. A session takes about 3 KB, its consumer about 30 KB |
 | sockets | One per Python process of Spark, one per consumer without Spark, one per broker for all reading, and one per broker for each producer. Raise the limit of open files (`LimitNOFILE`) accordingly |
 | network | Each byte comes in once and goes out once |
 
-`reads` should be as large as the number of tasks that read at a time. A core serves about a thousand
-heartbeats per second, or two hundred ranges of 100 rows. Many clients cost less with `SessionEvents` than
-with heartbeats. `benchmarks/README.md` has the figures.
+`reads` should be as large as the number of tasks that read at a time. A core serves about 1,300
+heartbeats per second, or 400 ranges of 100 rows. Many clients cost less with `SessionEvents` than with
+heartbeats. `benchmarks/README.md` has the figures.
 
 ## Sessions and secrets
 
