@@ -30,30 +30,30 @@ One client has the connections and the group; producers and consumers are made f
 source there is [a page of its own](../spark/coming-from-kafka.md).
 
 **What is alike.** `send` returns a future, and takes a callback. Equal keys go to the same partition. A
-group shares the partitions of its topics among its members, and where it stands is kept by servers. What
-was not confirmed comes again. `seek`, `pause`, `resume`, `committed` and `lag` are there.
+group shares the partitions of its topics among its members, and servers keep its positions. What was not
+confirmed comes again. `seek`, `pause`, `resume`, `committed` and `lag` are there.
 `AsyncTubeMQClient` has the same for asyncio.
 
 **What is different.**
 
 - A batch is of one partition, and [is confirmed as a whole](group-consumer.md). There is no commit of an
   offset by its number: `seek` moves a consumer, and its group's position with it.
-- A member has one batch of a partition at a time. It is to be confirmed within `confirm_timeout_ms`, a
-  minute unless set; then it counts as not consumed. Any number of threads may share a consumer.
-- A consumer names its topics when it is made, and all members of a group name the same. There are no
-  patterns.
+- A member has one batch of a partition at a time. Confirm it within `confirm_timeout_ms`, a minute unless
+  set; after that it counts as not consumed. Any number of threads may share a consumer.
+- A consumer's topics are fixed when it is created, and all members of a group have the same ones. There are
+  no patterns.
 - A new group begins [behind the last message](which-consumer.md#where-a-consumer-begins), unless
   `consume_position` says otherwise. A new member gets its first partitions with the master's next
   balancing, up to a minute later.
 - Offsets count bytes of an index, 28 per message. A partition is `topic/brokerId:partitionId`.
 - Keys choose partitions, and are not stored. A message has `attributes` in place of headers, a mapping of
   texts.
-- The time of a message is that which its producer gave it, [to the minute](producer.md#message-times).
+- A message has the time that its producer gave it, [to the minute](producer.md#message-times).
 - Values are bytes, at least one, or text, which is written as UTF-8. TubeMQ does not compress messages.
 - There are no transactions and no idempotent producers: a message that was sent again may be stored twice,
   and `may_be_repeated` of its result says so.
 
-Who types a name of those clients is told what to use:
+Using a name of those clients is an error that says what to use here:
 
 ```text
 AttributeError: 'Producer' object has no attribute 'produce'. Use send(topic, value).
@@ -64,7 +64,7 @@ TypeError: Producer.send() got an unexpected keyword argument 'headers'. Use att
 METHODS = """
 ## Methods and attributes
 
-What is said of a class is true of its form for asyncio, whose name begins with `Async`.
+What holds for a class holds for its form for asyncio, whose name begins with `Async`.
 
 | elsewhere | of | here |
 |---|---|---|

@@ -67,7 +67,7 @@ ARGUMENTS: Final = (
     row(
         _SETTINGS,
         "client_id group_instance_id",
-        "Names are made up, and none twice: `client_id` of a producer or a consumer tells its own.",
+        "Each producer and consumer gets a name of its own, which is its `client_id`.",
         "Producer.client_id",
         "GroupConsumer.client_id",
     ),
@@ -122,7 +122,7 @@ ARGUMENTS: Final = (
     row(
         _SETTINGS,
         "max_poll_records fetch_min_bytes fetch_max_bytes max_partition_fetch_bytes",
-        "How large a batch is, the broker decides, by `transferSize` in its configuration.",
+        "The broker decides how large a batch is, by `transferSize` in its configuration.",
     ),
     row(
         _SETTINGS,
@@ -167,7 +167,7 @@ ARGUMENTS: Final = (
     row(
         _SETTINGS,
         "acks required_acks",
-        "There is one way: a message has its result when its broker has stored it.",
+        "There is no choice: a message has its result when its broker has stored it.",
         "SendResult.partition",
     ),
     row(
@@ -245,7 +245,7 @@ ARGUMENTS: Final = (
     row(
         "GroupConsumer.fetch AssignedConsumer.fetch",
         "max_records num_messages max_messages",
-        "How large a batch is, the broker decides; `messages` yields records one by one.",
+        "The broker decides how large a batch is; `messages` yields records one by one.",
         "GroupConsumer.messages",
     ),
     row(

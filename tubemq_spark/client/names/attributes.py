@@ -209,13 +209,13 @@ ATTRIBUTES: Final = (
     row(
         "Record",
         "timestamp_type",
-        "There is one kind of time: that which its producer gave it, `message_time`.",
+        "There is only the time that its producer gave it: use `message_time`.",
         "Record.message_time",
     ),
     row(
         "Record Batch",
         "error",
-        "There is no error among messages: `fetch` raises it.",
+        "Errors do not come as messages: `fetch` raises them.",
         "GroupConsumer.fetch",
     ),
     row("Batch", "messages", "Use `records`, or loop over the batch.", "Batch.records"),
