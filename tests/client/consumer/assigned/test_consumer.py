@@ -1,5 +1,6 @@
 """What an assigned consumer does for its user, on three brokers."""
 
+import asyncio
 import collections
 import concurrent.futures
 import itertools
@@ -17,6 +18,7 @@ from tests.client.assigned import (
     TOPIC,
     client_of,
     consumer_of,
+    in_loop,
     is_leaving,
     numbered,
     partition,
@@ -246,7 +248,8 @@ def test_waiting_for_partitions_without_a_limit(server):
 
 def test_what_goes_on_in_the_background_has_the_consumers_name(server):
     with consumer_of(server) as consumer:
-        assert consumer._core._upkeep.get_name() == f"upkeep of {consumer.client_id}"
+        names = {task.get_name() for task in in_loop(asyncio.all_tasks)}
+        assert {f"{what} of {consumer.client_id}" for what in ("upkeep", "heartbeat")} <= names
     assert consumer.client_id.startswith("etl_")
     assert "-Balance-" in consumer.client_id
 
