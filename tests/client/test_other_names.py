@@ -44,14 +44,14 @@ def things():
     """An object of each class, or of its form for asyncio, by the class's name; no server is reached."""
     client = TubeMQClient.connect(MASTER)
     other = aio.AsyncTubeMQClient.connect(MASTER)
-    made = [client, other, RECORD, SendResult(PLACE, 0, None, None, 1, 0), SendFuture(SharedByFutures())]
-    made.append(Batch(PLACE, 0, None, (RECORD,), Endpoint("127.0.0.1", 8123), "context"))
+    examples = [client, other, RECORD, SendResult(PLACE, 0, None, None, 1, 0), SendFuture(SharedByFutures())]
+    examples.append(Batch(PLACE, 0, None, (RECORD,), Endpoint("127.0.0.1", 8123), "context"))
     for either in (client, other):
-        made += [either.group_consumer("clicks"), either.assigned_consumer("clicks")]
-        made.append(either.admin("127.0.0.1:8080"))
+        examples += [either.group_consumer("clicks"), either.assigned_consumer("clicks")]
+        examples.append(either.admin("127.0.0.1:8080"))
     with client.producer() as producer, contextlib.closing(Asynchronous(other.producer())) as awaited:
-        made += [producer, awaited.producer]
-        yield {type(thing).__name__: thing for thing in made}
+        examples += [producer, awaited.producer]
+        yield {type(thing).__name__: thing for thing in examples}
 
 
 class Asynchronous:
@@ -110,9 +110,9 @@ def test_no_name_stands_twice_in_a_place():
 
 @in_one_test(("place", "name", "row"), GUESSED_ATTRIBUTES)
 def test_a_guessed_attribute_has_its_answer(place, name, row, things):
-    asked = [thing for kind, thing in things.items() if kind in {place, f"Async{place}"}]
-    assert asked
-    for thing in asked:
+    examples = [thing for kind, thing in things.items() if kind in {place, f"Async{place}"}]
+    assert examples
+    for thing in examples:
         kind = type(thing).__name__
         with pytest.raises(AttributeError) as refused:
             getattr(thing, name)

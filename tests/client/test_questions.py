@@ -130,10 +130,10 @@ def test_questions_disturb_no_consumer_of_the_group(server, client):
         other.group_consumer("empty") as consumer,
     ):
         wait_until(lambda: len(consumer.connected) == 2, 30)
-        held = consumer.connected
+        partitions = consumer.connected
         assert len(client.partitions("clicks")) == 4
         assert client.offsets("clicks")[TopicPartition("clicks", 1, 10_000)].latest == 10 * ROW
-        assert consumer.connected == held
+        assert consumer.connected == partitions
 
 
 def test_what_a_group_has_not_read(server, client, way, request):

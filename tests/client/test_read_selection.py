@@ -129,7 +129,7 @@ def test_an_offset_behind_the_end_of_its_log_is_a_loss(kind, server):
         read(kind, server, "clicks", **asked)
     losses = LossRecorder()
     assert read(kind, server, "clicks", on_loss=losses, **asked) == []
-    assert [(one.start, one.end) for one in losses.records] == [(COUNT * ROW, (COUNT + 2) * ROW)]
+    assert [(loss.start, loss.end) for loss in losses.records] == [(COUNT * ROW, (COUNT + 2) * ROW)]
 
 
 # Arrow.
@@ -200,7 +200,7 @@ def test_offsets_that_have_expired_are_a_loss():
         losses = LossRecorder()
         records = client.read("clicks", start={"1:0": 0}, on_loss=losses)
         assert [record.text() for record in records] == ["1"]
-        assert [(one.start, one.end) for one in losses.records] == [(0, ROW)]
+        assert [(loss.start, loss.end) for loss in losses.records] == [(0, ROW)]
         with pytest.raises(DataLossError):
             list(client.read("clicks", start={"1:0": 0}))
         assert [record.text() for record in client.read("clicks", last=5)] == ["1"]

@@ -440,11 +440,11 @@ def instances():
     """Objects with attributes of their own, of which some say more than their classes."""
     client, other = (kind.connect("127.0.0.1:8715") for kind in (TubeMQClient, aio.AsyncTubeMQClient))
     address = "127.0.0.1:8080"
-    things = [client, other, MasterAdmin(address), BrokerAdmin(address), other.admin(address)]
+    examples = [client, other, MasterAdmin(address), BrokerAdmin(address), other.admin(address)]
     for either in (client, other):
-        things += [either.group_consumer("clicks"), either.assigned_consumer("clicks")]
+        examples += [either.group_consumer("clicks"), either.assigned_consumer("clicks")]
     with client.producer() as producer:
-        yield {type(thing).__name__: thing for thing in (*things, producer)}
+        yield {type(thing).__name__: thing for thing in (*examples, producer)}
 
 
 def test_every_exported_class_has_its_list():

@@ -21,10 +21,10 @@ class Line:
         self.granted = []
 
     def ask(self, who, amount=1):
-        wanted = self.quota.reserve(who, amount, lambda: self.granted.append(who))
-        if wanted.granted:
+        waiter = self.quota.reserve(who, amount, lambda: self.granted.append(who))
+        if waiter.granted:
             self.granted.append(who)
-        return wanted
+        return waiter
 
 
 def test_what_there_is_is_granted_at_once_and_nothing_beyond_it():
@@ -135,9 +135,9 @@ def test_who_stands_behind_gets_its_turn_when_the_first_waits_no_longer():
 def test_a_withdrawal_that_comes_too_late_says_so():
     quota = FairQuota(1)
     assert quota.take(ANN)
-    wanted = Line(quota).ask(BOB)
+    waiter = Line(quota).ask(BOB)
     quota.give(ANN)
-    assert quota.withdraw(wanted)
+    assert quota.withdraw(waiter)
     quota.give(BOB)
     assert quota.used == 0
 
@@ -233,29 +233,29 @@ amounts = st.tuples(st.sampled_from([ANN, BOB, Owner("ann", "2")]), st.integers(
 @given(st.lists(st.one_of(amounts, st.integers(0, 30)), max_size=60))
 @settings(max_examples=100)
 def test_the_limits_hold_and_nobody_waits_for_nothing(steps):
-    quota, asked, told = FairQuota(16, per_session=8), [], []
+    quota, requests, served = FairQuota(16, per_session=8), [], []
     for step in steps:
         if isinstance(step, tuple):
             who, amount = step
-            before = len(told)
-            asked.append((who, amount, quota.reserve(who, amount, lambda who=who: told.append(who))))
-            assert len(told) == before, "another one had waited although there was room"
-        elif asked:
-            who, amount, wanted = asked.pop(step % len(asked))
-            if quota.withdraw(wanted):
+            before = len(served)
+            requests.append((who, amount, quota.reserve(who, amount, lambda who=who: served.append(who))))
+            assert len(served) == before, "another one had waited although there was room"
+        elif requests:
+            who, amount, waiter = requests.pop(step % len(requests))
+            if quota.withdraw(waiter):
                 quota.give(who, amount)
-        held = [(who, amount) for who, amount, wanted in asked if wanted.granted]
-        assert quota.used == sum(amount for _, amount in held)
-        assert quota.used <= 16 or len(held) == 1
-        assert quota.waiting == len(asked) - len(held)
+        granted = [(who, amount) for who, amount, waiter in requests if waiter.granted]
+        assert quota.used == sum(amount for _, amount in granted)
+        assert quota.used <= 16 or len(granted) == 1
+        assert quota.waiting == len(requests) - len(granted)
         by_session = collections.Counter()
-        for who, amount in held:
+        for who, amount in granted:
             by_session[who] += amount
         for who, amount in by_session.items():
-            assert amount <= 8 or sum(one is who for one, _ in held) == 1
-        assert held or not asked
-    for who, amount, wanted in asked:
-        if quota.withdraw(wanted):
+            assert amount <= 8 or sum(owner is who for owner, _ in granted) == 1
+        assert granted or not requests
+    for who, amount, waiter in requests:
+        if quota.withdraw(waiter):
             quota.give(who, amount)
     assert (quota.used, quota.waiting) == (0, 0)
 

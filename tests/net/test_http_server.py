@@ -41,14 +41,14 @@ class Served(HttpServer):
 
 @pytest.fixture
 def served():
-    made = []
+    servers = []
 
     def serve(request_s=10):
-        made.append(Served(request_s))
-        return made[-1]
+        servers.append(Served(request_s))
+        return servers[-1]
 
     yield serve
-    for server in made:
+    for server in servers:
         server.close()
 
 
@@ -112,8 +112,8 @@ def test_an_answer_has_its_headers_and_the_one_to_head_no_content(served):
     ids=["form", "long form", "foreign", "name", "no handler", "unknown method"],
 )
 def test_a_request_is_carried_out_or_refused(served, request_, status, content):
-    (found, *_), body = answer_of(served(), request_)
-    assert found.removeprefix("HTTP/1.0 ") == status.replace(
+    (first, *_), body = answer_of(served(), request_)
+    assert first.removeprefix("HTTP/1.0 ") == status.replace(
         "Request Entity Too Large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase
     )
     assert content is None or body == content

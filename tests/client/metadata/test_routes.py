@@ -106,10 +106,10 @@ async def test_a_route_that_proved_wrong_is_asked_for_again(parts):
 async def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts, failure):
     master, clock, routes = parts
     master.failure = failure
-    known = await routes.find([DEMO])
+    layout = await routes.find([DEMO])
     master.away = True
     clock.now += EXPIRY_S
-    assert await routes.find([DEMO]) == known
+    assert await routes.find([DEMO]) == layout
 
     clock.now += 1
     with pytest.raises(type(failure)):
@@ -255,15 +255,15 @@ async def test_a_topic_without_partitions_is_asked_for_again_soon(parts):
 @in_a_loop
 async def test_changes_are_told_once(parts):
     master, _, routes = parts
-    told = []
-    routes.on_change = lambda *change: told.append(change)
+    changes = []
+    routes.on_change = lambda *change: changes.append(change)
     await routes.find([DEMO])
     await routes.refresh()
-    assert told == []
+    assert changes == []
     master.partitions["demo"].append(TopicPartition("demo", 1, 10_002))
     await routes.refresh()
     await routes.refresh()
-    assert told == [("demo", 5)]
+    assert changes == [("demo", 5)]
 
 
 @in_a_loop

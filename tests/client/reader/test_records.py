@@ -40,11 +40,11 @@ def test_records_of_any_rows(body, dense, exact, data):
         FetchedBatch(PARTITION, START, START, columns, dense),
         FetchedBatch(PARTITION, START, START, columns.take(np.flatnonzero(kept)), dense),
     ]
-    found = [
+    records = [
         record for batch in batches for record in records_of(batch, exact_offsets=exact, time_zone="UTC")
     ]
-    assert found == [record for batch in batches for record in one_by_one(batch, exact=exact)]
-    for record in found:
+    assert records == [record for batch in batches for record in one_by_one(batch, exact=exact)]
+    for record in records:
         kinds = [type(part) for part in record]
         assert kinds[:1] + kinds[2:4] == [bytes, int, TopicPartition]
         assert type(record.offset) in (int, type(None))

@@ -116,13 +116,13 @@ def test_a_forked_child_is_another_client_and_leaves_the_connections_to_its_pare
     gateways = Gateways(parts.addresses, parts.config)
     before = gateways.session.client_id
     list_topics(gateways)
-    kept = gateways._channels._channels
+    channels = gateways._channels._channels
     try:
         gateways.restart_in_child()
         assert gateways._channels._channels == {}
         assert gateways.session.client_id != before
     finally:
-        for channel, _ in kept.values():
+        for channel, _ in channels.values():
             channel.close()
 
 

@@ -83,10 +83,10 @@ class ModelGateways(ScriptedGateways):
 
     async def _attachpartitions(self, request):
         response = pb.AttachPartitionsResponse()
-        for wanted in request.partitions:
-            where = values.partition_from_proto(wanted.partition)
-            if wanted.HasField("offset"):
-                self.stands[where] = wanted.offset // ROW
+        for attached in request.partitions:
+            where = values.partition_from_proto(attached.partition)
+            if attached.HasField("offset"):
+                self.stands[where] = attached.offset // ROW
             self._attached[where] = self.stands[where]
             response.partitions.add(offset=self.stands[where] * ROW)
         return response

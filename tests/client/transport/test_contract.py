@@ -121,9 +121,9 @@ class ByCoroutine:
 
 @pytest.fixture
 def number():
-    taken = next(_numbers)
-    assert taken < TESTS, "no topics are left"
-    return taken
+    number = next(_numbers)
+    assert number < TESTS, "no topics are left"
+    return number
 
 
 @pytest.fixture(params=["threads", "coroutines"])
@@ -192,7 +192,7 @@ def read(side, layout, partition, start, end, **how):
 def test_topics_that_are_there_are_found_and_others_are_not(side):
     layout = side.ask(side.transport.layout([side.plain, side.shared]))
     assert list(layout.partitions) == sorted(layout.partitions)
-    assert {one.topic for one in layout.partitions} == {side.plain, side.shared}
+    assert {partition.topic for partition in layout.partitions} == {side.plain, side.shared}
     assert side.done(side.client.layout(side.plain)).partitions.items() <= layout.partitions.items()
 
     some = side.ask(side.transport.layout([side.plain, "nowhere"], missing_ok=True))
@@ -227,8 +227,8 @@ def test_bounds_are_those_of_the_stores_that_are_asked_for(side):
     assert bounds[partition.store_id] == OffsetBounds(0, 3 * ROW)
     assert sum(span.latest for span in bounds.values()) == 3 * ROW
 
-    one = side.ask(side.transport.bounds(layout, [partition.store_id], timeout_ms=2_000))
-    assert (one.by_store, one.failures) == ({partition.store_id: OffsetBounds(0, 3 * ROW)}, {})
+    answer = side.ask(side.transport.bounds(layout, [partition.store_id], timeout_ms=2_000))
+    assert (answer.by_store, answer.failures) == ({partition.store_id: OffsetBounds(0, 3 * ROW)}, {})
     flushed = side.ask(side.transport.bounds(layout, [partition.store_id], flushed=True)).complete()
     assert flushed[partition.store_id].latest in ([0] if GIVEN is None else range(0, 3 * ROW + 1, ROW))
     begins = {place: bounds[place.store_id] for place in layout.partitions}
@@ -259,7 +259,7 @@ def test_what_brokers_have_stored_of_a_group_is_told(side):
     def stored(*asked):
         answer = side.ask(side.transport.stored_offsets(*asked))
         assert answer.failures == {}
-        return {one.partition: one.committed for one in answer.offsets if one.group == group}
+        return {each.partition: each.committed for each in answer.offsets if each.group == group}
 
     wait_until(lambda: stored(group) == moved, 30)  # brokers tell with a delay
     assert stored(group, [side.plain]) == stored() == moved
@@ -287,7 +287,7 @@ def test_what_is_gone_is_told_and_reading_goes_on(side):
     layout, partition = stored_in_one(side, b"0", b"1")
     values, losses = read(side, layout, partition, 0, 5 * ROW)
     assert values == [b"0", b"1"]
-    assert [(one.loss.value, one.start, one.end) for one in losses] == [("TRUNCATED", 2 * ROW, 5 * ROW)]
+    assert [(loss.loss.value, loss.start, loss.end) for loss in losses] == [("TRUNCATED", 2 * ROW, 5 * ROW)]
 
     range_, recorder = OffsetRange(partition, 0, 5 * ROW), LossRecorder()
     assert len(side.all_of(side.client.read_range(layout, range_, on_loss=recorder))) == 2
@@ -318,11 +318,11 @@ def test_each_message_has_its_outcome(side):
     place = (partition.broker_id, partition.partition_id)
     how = {"partition": place, "attributes": {"a": "1"}, "message_type": "red"}
     outcomes = produce(side, side.plain, b"0", b"1", **how)
-    assert [(one.partition, one.offset) for one in outcomes] == [(partition, 0), (partition, ROW)]
-    assert len({one.message_id for one in outcomes} - {None}) == 2
+    assert [(outcome.partition, outcome.offset) for outcome in outcomes] == [(partition, 0), (partition, ROW)]
+    assert len({outcome.message_id for outcome in outcomes} - {None}) == 2
     (record, _) = side.all_of(side.client.read(side.plain))
     assert (record.value, record.attributes["a"], record.message_type) == (b"0", "1", "red")
-    chosen = {one.partition for one in produce(side, side.plain, *[b"x"] * 4)}
+    chosen = {outcome.partition for outcome in produce(side, side.plain, *[b"x"] * 4)}
     assert chosen <= set(layout.partitions)
 
 
@@ -397,9 +397,9 @@ def test_a_member_gets_everything_once_and_its_group_stands_behind_it(side):
         assert sorted(member.connected) == sorted(layout.partitions)
         assert member.committed() == ends
         assert side.done(member.lag()) == dict.fromkeys(ends, 0)
-        with pytest.raises(RpcError) as held:
+        with pytest.raises(RpcError) as refused:
             side.ask(side.transport.group_positions(layout))
-        assert held.value.code == 410
+        assert refused.value.code == 410
     assert {kind for kind, _ in seen} == {"assigned", "revoked"}
     for kind in ("assigned", "revoked"):
         assert set().union(*(places for of_kind, places in seen if of_kind == kind)) == set(layout.partitions)
@@ -456,8 +456,8 @@ def test_an_assigned_consumer_has_what_it_takes(side):
         assert consumed(side, consumer, 3) == {partition: [b"2", b"3", b"4"]}
         assert side.done(consumer.connect(other)).offset == 0
         status = consumer.status()
-        assert {place for place, one in status.items() if one.connected} == {partition, other}
-        assert {place for place, one in status.items() if one.subscribable} == set(layout.partitions)
+        assert {place for place, each in status.items() if each.connected} == {partition, other}
+        assert {place for place, each in status.items() if each.subscribable} == set(layout.partitions)
         assert side.done(consumer.disconnect(other)) is True
         assert side.done(consumer.disconnect(other)) is False
     with opened(side, side.client.assigned_consumer(side.plain)) as next_one:
@@ -476,8 +476,8 @@ def test_losses_of_a_consumer_go_to_its_policy(side):
     with opened(side, side.client.assigned_consumer(side.plain, on_loss=on_loss)) as consumer:
         side.done(consumer.connect(partition, 5 * ROW))
         wait_until(lambda: side.done(consumer.fetch(200)) is None and told.is_set(), 20)
-    assert {one.loss.value for one in recorder.records} == {"MOVED_BACK"}
-    assert {one.partition for one in recorder.records} == {partition}
+    assert {loss.loss.value for loss in recorder.records} == {"MOVED_BACK"}
+    assert {loss.partition for loss in recorder.records} == {partition}
 
 
 def test_only_a_direct_consumer_follows_resets(side):

@@ -43,10 +43,10 @@ def stream_of(writer, topic, *values):
 
 def waiters(served, topic):
     """How many consumers wait for the topic's partitions, as the gateway sees it."""
-    found = served.server._waiters._waiting.copy()
+    by_partition = served.server._waiters._waiting.copy()
     return sum(
         len(one)
-        for partition, filters in found.items()
+        for partition, filters in by_partition.items()
         if partition.topic == topic
         for one in filters.values()
     )
