@@ -46,10 +46,12 @@ WITHOUT_SPARK: Final = {
     "copy_last": """\
         orders 3000
         trial 2000
+        sold in: {'web'}
         """,
     "hours": """\
         20 hours ago: 2
         2 hours ago: 1
+        0 hours ago: 1
         """,
     "service": """\
         {"customer": "anna", "item": "book", "price": 12}

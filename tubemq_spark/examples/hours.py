@@ -8,7 +8,7 @@ from tubemq_spark import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 HOUR = datetime.timedelta(hours=1)
-NOW = datetime.datetime.now(datetime.UTC).replace(minute=30)
+NOW = datetime.datetime.now(datetime.UTC)
 
 
 def main(master: str) -> None:
@@ -28,6 +28,7 @@ def send(client: TubeMQClient) -> None:
     with client.producer() as producer:
         for ago in (40, 20, 20, 2):
             producer.send("clicks", "home", message_time=NOW - ago * HOUR)
+        producer.send("clicks", "home")  # its time is now
 
 
 if __name__ == "__main__":
