@@ -18,7 +18,7 @@ The planner owns the last snapshot and its age.
 
 A partition that the master does not list is gone: a master that has just started lists all partitions at
 once, also those of brokers that are down (``integration_tests/test_restarted_master.py``). But the removal
-of a topic takes some seconds and several steps, see ``_settled_layout``.
+of a topic takes some seconds and several steps, see ``_settled``.
 
 Invariants:
 

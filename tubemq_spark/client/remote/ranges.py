@@ -1,8 +1,8 @@
 """Reading a range through gateways, with the same records, losses and errors as without.
 
-**States of a reading.** What is left of the range is ``_left``; it shrinks with every batch and every loss,
-and is what the next gateway is asked for when one is lost. So no record comes twice, and none is left out. A
-loss that a gateway reports again, because the reading began again before it, is passed over.
+**States of a reading.** What is left of the range is ``RestOfRange``; it shrinks with every batch and every
+loss, and is what the next gateway is asked for when one is lost. So no record comes twice, and none is left
+out. A loss that a gateway reports again, because the reading began again before it, is passed over.
 
 A gateway goes on behind a loss. Whether the reading does is decided by its user: when it is closed, the call
 is cancelled, and what came behind the loss was not looked at.
