@@ -26,8 +26,9 @@ with TubeMQClient.connect("127.0.0.1:8715", group="my_job") as client:
             consumer.confirm(batch)
 ```
 
-One client has the connections and the group; producers and consumers are made from it. For Spark's Kafka
-source there is [a page of its own](../spark/coming-from-kafka.md).
+The loop ends when nothing has come for a minute. One client has the connections and the group; producers
+and consumers are made from it. For Spark's Kafka source there is
+[a page of its own](../spark/coming-from-kafka.md).
 
 **What is alike.** `send` returns a future, and takes a callback. Equal keys go to the same partition. A
 group shares the partitions of its topics among its members, and servers keep its positions. What was not
