@@ -60,8 +60,7 @@ class Gateway:
             listen=self.endpoint,
             node_name=name,
             drain_ms=drain_ms,
-            route_refresh_ms=3_600_000,
-            route_expiry_ms=3_600_000,  # later than a universe ends: threads do it
+            route_refresh_ms=chance.one_of((100, 5_000, 60_000)),
             poll_ms=chance.one_of((100, 200, 1_000)),
         ).validate()
         if policy_file is not None:
