@@ -40,9 +40,6 @@ class Endpoint:
         """Read ``host:port`` or ``tubemq://host:port``; without a port take the default, if there is one.
 
         An IPv6 address stands in brackets: ``[::1]:8715``.
-
-        Raises:
-            OptionError: the text is not an address.
         """
         match = _ADDRESS.fullmatch(text.strip().removeprefix(_SCHEME).removesuffix("/"))
         port = 0 if match is None else int(match[3] or default_port or 0)
@@ -120,11 +117,7 @@ class StoreBounds:
     """Why there is no answer for a store now; every store asked for is either here or in ``by_store``."""
 
     def complete(self) -> Mapping[StoreId, OffsetBounds]:
-        """Return the bounds of all stores.
-
-        Raises:
-            TubeMQError: there is no answer for one of them, and this is why.
-        """
+        """Return the bounds of all stores."""
         for error in self.failures.values():
             raise error
         return self.by_store
@@ -225,11 +218,7 @@ class TopicsLayout:
         return {store: partition for store, partition in alone.items() if partition in self.partitions}
 
     def request(self, records: OffsetRange, *, own_store: bool = False) -> RangeRequest:
-        """Return what a task needs to read a range; see ``RangeRequest.own_store``.
-
-        Raises:
-            KeyError: the layout does not list the partition.
-        """
+        """Return what a task needs to read a range; see ``RangeRequest.own_store``."""
         return RangeRequest(records, self._routes[self.partitions[records.partition]], own_store)
 
     @functools.cached_property

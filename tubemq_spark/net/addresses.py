@@ -32,10 +32,9 @@ _reached: Final[dict[Endpoint, Address]] = {}
 
 
 def addresses_of(endpoint: Endpoint) -> list[Address]:
-    """Return the addresses to try, in order. This may block for as long as the system's resolver is set to.
+    """Return the addresses to try, in order.
 
-    Raises:
-        OSError: the name cannot be resolved, and was never reached.
+    This may block for as long as the system's resolver is set to.
     """
     last = _reached.get(endpoint)
     try:
@@ -68,11 +67,7 @@ def note_reached(endpoint: Endpoint, connected: "socket.socket | TransportSocket
 
 
 def connect(endpoint: Endpoint, timeout_s: float) -> socket.socket:
-    """Return a connection to the first address that takes it.
-
-    Raises:
-        OSError: none does in time, or the name cannot be resolved.
-    """
+    """Return a connection to the first address that takes it."""
     last_error: OSError | None = None
     addresses = addresses_of(endpoint)
     deadline = Deadline.after_ms(timeout_s * 1000)

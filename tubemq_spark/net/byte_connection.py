@@ -202,11 +202,7 @@ async def reach(
 ) -> AnyConnection:
     """Open a connection that is made with the context of ``tls``; the host name is resolved each time.
 
-    Raises:
-        OSError: the peer could not be reached by that time of the loop.
-        RuntimeError: no thread is left to resolve the name.
-        TubeMQConnectionError: the peer does not agree on TLS; maybe a TlsError.
-        OptionError: a file of ``tls`` cannot be used.
+    The name may need a thread, and none may be left: a RuntimeError.
     """
     async with asyncio.timeout_at(ends_at):
         candidates = await look_up(endpoint)
@@ -246,12 +242,7 @@ async def _connect(connection: ByteConnection, address: Address) -> None:
 
 
 async def _agree(connection: ByteConnection, tls: TlsConfig, ends_at: float) -> None:
-    """Wait until a server that was reached agrees on TLS.
-
-    Raises:
-        TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
-        TubeMQConnectionError: there was no answer in time, or the connection ended.
-    """
+    """Wait until a server that was reached agrees on TLS."""
     try:
         async with asyncio.timeout_at(ends_at):
             await connection.agreed

@@ -71,13 +71,7 @@ class Call:
             self._waiter = None
 
     def body(self, during: str) -> bytes | memoryview:
-        """Return the body of the answer that was awaited, the serialised response message.
-
-        Raises:
-            TubeMQTimeoutError: no answer arrived within the call's time-out, counted from its start.
-            TubeMQConnectionError: the connection was lost first.
-            RpcError: the peer answered with an exception (``TUBEMQ_REMOTE_EXCEPTION``).
-        """
+        """Return the body of the answer that was awaited, the serialised response message."""
         endpoint = self._owner.endpoint
         if self._outcome is None:
             self._owner.give_up(self)
@@ -91,12 +85,7 @@ class Call:
         raise lost(endpoint, during, self._outcome)
 
     def result(self, response_type: type[AnyMessage], during: str) -> AnyMessage:
-        """Parse the answer that was awaited.
-
-        Raises:
-            RemoteProtocolError: the answer is not such a message.
-            TubeMQError: as ``body``.
-        """
+        """Parse the answer that was awaited."""
         body = self.body(during)
         try:
             return rpc.parse_message(response_type, body)

@@ -63,7 +63,10 @@ class Traffic:
 
 
 class Connection(ByteConnection):
-    """A connection to a peer; ``connect`` opens one."""
+    """A connection to a peer; ``connect`` opens one.
+
+    After ``silent_timeouts`` calls in a row that timed out the peer counts as gone.
+    """
 
     def __init__(
         self,
@@ -72,14 +75,7 @@ class Connection(ByteConnection):
         tls: TlsConfig | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Begin without a transport, which calls ``connection_made``.
-
-        Args:
-            endpoint: the peer.
-            silent_timeouts: after so many calls in a row that timed out the peer counts as gone.
-            tls: how TLS is spoken; None: it is not.
-            context: that of ``tls``.
-        """
+        """Begin without a transport, which calls ``connection_made``."""
         keep_freed_memory()
         super().__init__(endpoint, tls, context)
         self.number = next(_numbers)
@@ -124,20 +120,7 @@ class Connection(ByteConnection):
         timeout_ms: int,
         during: str,
     ) -> Call:
-        """Send a request and return at once.
-
-        Args:
-            service: the peer's service.
-            method: the method.
-            request: the request.
-            timeout_ms: how long the answer may take.
-            during: what is being done, for the text of an error.
-
-        Raises:
-            TubeMQConnectionError: the connection is lost or closed.
-            LocalProtocolError: a required field is not set, the time-out is not positive, or the
-                request is longer than a frame can be.
-        """
+        """Send a request and return at once."""
         call = Call(self, timeout_ms)
         self.send(call, service, method, rpc.serialize_message(request), timeout_ms, during)
         return call
@@ -145,11 +128,7 @@ class Connection(ByteConnection):
     def send(
         self, call: Call, service: ServiceType, method: Method, body: bytes, timeout_ms: int, during: str
     ) -> None:
-        """Send the request of a call.
-
-        Raises:
-            TubeMQError: as ``start``.
-        """
+        """Send the request of a call."""
         if self.closed:
             raise lost(self.endpoint, during, self.lost_because)
         call.serial_no = self._rpc.send_request(service, method, body, timeout_ms)
@@ -235,13 +214,7 @@ async def connect(
     look_up: LookUp = look_up,
     silent_timeouts: int = _SILENT_TIMEOUTS,
 ) -> Connection:
-    """Open a connection, over TLS with ``tls``; the host name is resolved each time.
-
-    Raises:
-        TubeMQConnectionError: the peer could not be reached in time.
-        TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
-        OptionError: a file of ``tls`` cannot be used.
-    """
+    """Open a connection, over TLS with ``tls``; the host name is resolved each time."""
     ends_at = asyncio.get_running_loop().time() + timeout_ms / 1000
     try:
         return await reach(

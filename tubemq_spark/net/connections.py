@@ -99,18 +99,7 @@ class Connections:
     async def get(
         self, endpoint: Endpoint, timeout_ms: int | None = None, tls: TlsConfig | None = None
     ) -> Connection:
-        """Return the peer's shared connection; connect if there is none, or if it was lost.
-
-        Args:
-            endpoint: the peer.
-            timeout_ms: how long connecting may take; the owner's own time-out by default.
-            tls: how to speak TLS; None: without it.
-
-        Raises:
-            TubeMQConnectionError: the peer could not be reached in time, or the connections are closed.
-            TlsError: the peer speaks no TLS, or its certificate, ours or the versions do not fit.
-            OptionError: a file of ``tls`` cannot be used.
-        """
+        """Return the peer's shared connection; connect if there is none, or if it was lost."""
         self._sweep_when_due()
         connection = self.connected(endpoint, tls)
         if connection is not None:
@@ -175,11 +164,7 @@ class Connections:
             private.give_back()
 
     async def take(self, peer: Peer, connect_timeout_ms: int) -> Connection:
-        """Return a private connection to a peer; connect if none is kept that still stands.
-
-        Raises:
-            TubeMQError: as ``get``.
-        """
+        """Return a private connection to a peer; connect if none is kept that still stands."""
         if self.closed:
             raise _closed(peer[0])
         connection = self._kept_to(peer)
@@ -310,11 +295,7 @@ class Private:
         self._connection: Connection | None = None
 
     async def to(self, endpoint: Endpoint) -> Connection:
-        """Return the connection to a peer; that to another one is given back.
-
-        Raises:
-            TubeMQError: as ``Connections.get``.
-        """
+        """Return the connection to a peer; that to another one is given back."""
         connection = self._connection
         if connection is None or connection.closed or connection.endpoint != endpoint:
             self.give_back()

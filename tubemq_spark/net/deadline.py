@@ -68,11 +68,7 @@ class UntilDeadline(io.RawIOBase):
         return io.BufferedReader(self)
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Wait for the next bytes and return how many there are; 0 at the end.
-
-        Raises:
-            OSError: the deadline has passed, or the connection is lost.
-        """
+        """Wait for the next bytes and return how many there are; 0 at the end."""
         remaining = self._deadline.remaining()
         if remaining <= 0:
             raise TimeoutError("timed out")

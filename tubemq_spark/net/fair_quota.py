@@ -86,9 +86,8 @@ class FairQuota:
     def reserve(self, owner: Owner, amount: int, on_grant: Callable[[], object]) -> Reservation:
         """Take an amount, or wait in line for it.
 
-        Returns:
-            What says whether it was granted. If that is not at once, ``on_grant`` is called later, by who
-            gives something back; it must return at once.
+        Unless it is granted at once, ``on_grant`` is called later, by who gives something back; it must
+        return at once.
         """
         reservation = Reservation(owner, amount, on_grant)
         self._line.setdefault(owner.client, {}).setdefault(owner.session, {})[reservation] = None

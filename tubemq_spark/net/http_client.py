@@ -27,16 +27,9 @@ _SHOWN: Final = 120
 def fetch(url: str, timeout_s: float, most_bytes: int, form: Mapping[str, str] | None = None) -> bytes:
     """Return the body of an answer.
 
-    Args:
-        url: what to ask for, by ``http``, or by ``https`` from a server whose certificate the system trusts.
-        timeout_s: how long everything may take, in seconds; only the look-up of the name has the limit of the
-            system's resolver.
-        most_bytes: how long the body may be.
-        form: what to send by POST, in the body; without it the request is a GET.
-
-    Raises:
-        OSError: there is no such answer, or its status is not one of success; redirects are not followed.
-            The text shows neither the URL nor the form.
+    ``https`` asks a server whose certificate the system trusts. The time counts for everything but the
+    look-up of the name, which has the limit of the system's resolver. A ``form`` is sent by POST. Redirects
+    are not followed, and an OSError says why there is no answer, without the URL and the form.
     """
     deadline = Deadline.after_ms(timeout_s * 1000)
     try:

@@ -64,10 +64,6 @@ class HttpServer(Acceptor):
 
         Methods of HTTP without a handler are not implemented; ``names`` are those by which clients reach this
         machine, besides addresses and the host of the endpoint. Users choose the port by ``setting``.
-
-        Raises:
-            OptionError: the host is not this machine, or the port is not a number of a port.
-            TubeMQConnectionError: the port cannot be opened.
         """
         self.methods = methods
         self.names = frozenset({endpoint.host, *names})
@@ -106,21 +102,12 @@ class HttpRequest(http.server.BaseHTTPRequestHandler):
         self.rfile = UntilDeadline(self.connection, deadline).makefile("rb")
 
     def refuse_foreign(self) -> None:
-        """Refuse a request that a page of another site may have sent.
-
-        Raises:
-            RefusedRequestError: it is one.
-        """
+        """Refuse a request that a page of another site may have sent."""
         if (foreign := visitors.why_foreign(self.headers.get, self._served_by.names)) is not None:
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, foreign)
 
     def form(self, most_bytes: int) -> str:
-        """Return the form that it brings, as it is written.
-
-        Raises:
-            RefusedRequestError: it is too long.
-            ValueError: its length is not a number.
-        """
+        """Return the form that it brings, as it is written."""
         length = int(self.headers.get("Content-Length") or 0)
         if not 0 <= length <= most_bytes:
             why = f"a form has at most {most_bytes} bytes"

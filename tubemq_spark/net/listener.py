@@ -106,10 +106,6 @@ class Acceptor:
         ``serve`` gets each connection, which is closed when it returns; it may raise OSError when the peer
         is gone. ``name`` is part of the threads' names. What comes beyond ``max_connections`` is closed at
         once. Users choose the port by ``setting``, which errors name.
-
-        Raises:
-            OptionError: the host is not this machine, or the port is not a number of a port.
-            TubeMQConnectionError: the port cannot be opened.
         """
         keep_freed_memory()
         self._name = name
@@ -225,11 +221,7 @@ class Acceptor:
                 self._connections.pop(threading.current_thread()).close()
 
     def _stand_still(self) -> None:
-        """Wait while frozen.
-
-        Raises:
-            ConnectionAbortedError: it closed while frozen.
-        """
+        """Wait while frozen."""
         if not self._thawed.is_set():
             self._thawed.wait()
             if self._closing.is_set():
@@ -261,12 +253,7 @@ class Listener(Acceptor):
         *,
         setting: str = "port",
     ) -> None:
-        """Open the port (0: any free one); ``name`` is part of the threads' names, ``setting`` of errors.
-
-        Raises:
-            TubeMQConnectionError: the port cannot be opened.
-            OptionError: a file of ``tls`` cannot be used.
-        """
+        """Open the port (0: any free one); ``name`` is part of the threads' names, ``setting`` of errors."""
         if tls is not None:
             tls.context()
         self._tls = tls
@@ -420,11 +407,7 @@ def _peer_of(connected: socket.socket) -> str:
 
 
 def _shake_hands(connected: ssl.SSLSocket) -> None:
-    """Agree on TLS with a client.
-
-    Raises:
-        OSError: it speaks no TLS, shows no certificate that we trust, is gone, or takes too long.
-    """
+    """Agree on TLS with a client."""
     connected.settimeout(_HANDSHAKE_S)
     try:
         connected.do_handshake()

@@ -65,11 +65,7 @@ class _LoopThread:
             raise
 
     def post(self, callback: Callable[..., object], *arguments: object) -> None:
-        """Call a function in the loop.
-
-        Raises:
-            LocalProtocolError: the loop has ended.
-        """
+        """Call a function in the loop."""
         try:
             self.loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError as error:
@@ -127,11 +123,7 @@ class Submitted(Generic[Result]):
         self._listeners: list[Callable[[], object]] = []
 
     def begin(self) -> Self:
-        """Hand the coroutine to the loop, once, and return at once.
-
-        Raises:
-            LocalProtocolError: the process is about to exit.
-        """
+        """Hand the coroutine to the loop, once, and return at once."""
         # What interrupts the next lines is followed by ``stop``, which needs the owner.
         self._owner = owner = _thread()
         owner.post(self._begin)
@@ -142,11 +134,7 @@ class Submitted(Generic[Result]):
         return not self._unsettled.locked()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the coroutine has ended; return whether it has in time.
-
-        Raises:
-            LocalProtocolError: this is the loop's thread, or a child of the process that has begun it.
-        """
+        """Wait until the coroutine has ended; return whether it has in time."""
         if not self._unsettled.acquire(blocking=False):
             if in_loop():
                 raise _waits_for_itself()
@@ -159,12 +147,7 @@ class Submitted(Generic[Result]):
         return True
 
     def result(self, timeout_s: float | None = None) -> Result:
-        """Return what the coroutine returns, or raise what it raises.
-
-        Raises:
-            TimeoutError: it has not ended in time.
-            LocalProtocolError: as ``wait``.
-        """
+        """Return what the coroutine returns, or raise what it raises."""
         if not self.wait(timeout_s):
             raise TimeoutError
         if self._error is None:
@@ -242,11 +225,7 @@ class Submitted(Generic[Result]):
 
 
 def submit(coroutine: Coroutine[Any, Any, Result]) -> Submitted[Result]:
-    """Begin a coroutine in the process's loop, and return at once.
-
-    Raises:
-        LocalProtocolError: the process is about to exit.
-    """
+    """Begin a coroutine in the process's loop, and return at once."""
     submitted = Submitted(coroutine)
     try:
         return submitted.begin()
@@ -258,12 +237,7 @@ def submit(coroutine: Coroutine[Any, Any, Result]) -> Submitted[Result]:
 def run(coroutine: Coroutine[Any, Any, Result], wait: Wait = SLEEP) -> Result:
     """Return what a coroutine returns, which runs in the process's loop.
 
-    Args:
-        coroutine: what to run.
-        wait: its ``check`` is called several times per second; what it raises cancels the coroutine.
-
-    Raises:
-        LocalProtocolError: this is the loop's thread, where the coroutine is to be awaited instead.
+    ``wait.check`` is called several times per second; what it raises cancels the coroutine.
     """
     return finish(Submitted(coroutine), wait)
 
@@ -272,9 +246,6 @@ def finish(submitted: Submitted[Result], wait: Wait = SLEEP) -> Result:
     """Begin a coroutine, and return what it returns, as ``run``.
 
     A caller that is interrupted still has ``submitted``, and ``returned`` says what did not reach it.
-
-    Raises:
-        LocalProtocolError: as ``run``.
     """
     try:
         if in_loop():
@@ -292,11 +263,7 @@ def finish(submitted: Submitted[Result], wait: Wait = SLEEP) -> Result:
 
 
 def call_soon(callback: Callable[..., object], *arguments: object) -> None:
-    """Call a function in the process's loop, from any thread; it must return at once.
-
-    Raises:
-        LocalProtocolError: the process is about to exit.
-    """
+    """Call a function in the process's loop, from any thread; it must return at once."""
     _thread().post(callback, *arguments)
 
 
@@ -322,14 +289,8 @@ def iterate(
 
     To close it cancels what the generator waits for, and returns when that has ended.
 
-    Args:
-        items: the generator.
-        ahead: how many items it may be ahead.
-        wait: its ``check`` is called several times per second while no item is there; what it raises ends it.
-        idle: yielded each time when no item has come for a tenth of a second; None: nothing is.
-
-    Raises:
-        LocalProtocolError: as ``run``, or a child of the process that has begun it goes on with it.
+    ``wait.check`` is called several times per second while no item is there. With ``idle``, that is yielded
+    each time when no item has come for a tenth of a second.
     """
     handover: _Handover[Item] = _Handover(ahead)
     filling = Submitted(handover.fill(items))
@@ -409,9 +370,6 @@ async def in_thread(call: Callable[[], Result], name: str) -> Result:
 
     A pool would hold up the exit of the process, and its other users. When the caller is cancelled, the
     thread goes on, and its result is dropped.
-
-    Raises:
-        RuntimeError: no thread is left.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[Result] = loop.create_future()

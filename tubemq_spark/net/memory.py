@@ -17,7 +17,6 @@ def keep_freed_memory(largest_bytes: int = _FETCH_BYTES) -> None:
     freed, as is done here once a process; to other C libraries it means nothing. What each thread keeps
     stays below twice that size (``M_TRIM_THRESHOLD``).
 
-    Args:
-        largest_bytes: what is kept, at most 32 MiB; a smaller number than before changes nothing.
+    glibc takes at most 32 MiB as that size.
     """
     bytes(largest_bytes)

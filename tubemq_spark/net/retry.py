@@ -120,19 +120,7 @@ def with_retries(
     is_transient: Callable[[TubeMQError], bool] = is_retriable,
     on_retry: Callable[[TubeMQError, int], object] | None = None,
 ) -> Result:
-    """Call until there is an answer, as long as errors are transient and there are pauses left.
-
-    Args:
-        call: what to do.
-        pauses: how to wait between two attempts, and how many there may be.
-        deadline: the latest moment for an attempt to begin.
-        is_transient: whether another attempt is worthwhile after an error.
-        on_retry: called with the error and the number of the attempt that failed, from 1 on, before the next
-            attempt begins.
-
-    Raises:
-        TubeMQError: that of the last attempt.
-    """
+    """Call until there is an answer, as long as errors are transient and there are pauses left."""
     attempt = 1
     while True:
         try:

@@ -161,13 +161,7 @@ class SendStreams:
     """The streams of one sender."""
 
     def __init__(self, connect_timeout_ms: int, tls: TlsConfig | None, look_up: LookUp = look_up) -> None:
-        """Begin without streams, in any thread.
-
-        Args:
-            connect_timeout_ms: how long it may take to connect, with the look-up of the name and TLS.
-            tls: how TLS is spoken; None: it is not.
-            look_up: returns the addresses behind a name.
-        """
+        """Begin without streams, in any thread."""
         self._connect_timeout_ms = connect_timeout_ms
         self._tls = tls
         self._look_up = look_up

@@ -45,11 +45,7 @@ _MINIMUM: Final = {
 
 
 def client_context(config: TlsConfig) -> ssl.SSLContext:
-    """Return a new context of a client.
-
-    Raises:
-        OptionError: a file is missing, is not PEM, or does not fit the others; the text names it.
-    """
+    """Return a new context of a client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificates and names
     context.minimum_version = _MINIMUM[config.min_version]
     # Any certificate in the file is trusted, also an intermediate one or a server's own.
@@ -161,11 +157,7 @@ class _Contexts:
         self._made: dict[TlsConfig | ServerTls, tuple[Stamp | None, ssl.SSLContext]] = {}
 
     def get(self, config: TlsConfig | ServerTls) -> ssl.SSLContext:
-        """Return the context of a setting; it is made when there is none for its files as they are.
-
-        Raises:
-            OptionError: as ``client_context``.
-        """
+        """Return the context of a setting; it is made when there is none for its files as they are."""
         with self._lock:
             cached = self._made.get(config)
             stamp = _stamp(config)

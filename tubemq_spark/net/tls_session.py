@@ -36,8 +36,8 @@ class TlsSession:
     def handshake(self, received: bytes) -> bytes:
         """Take bytes of the peer and return those to send; see ``established``.
 
-        Raises:
-            ssl.SSLError: TLS cannot be agreed on; ``last_words`` has what the peer should still be told.
+        An ``ssl.SSLError`` says why TLS cannot be agreed on; ``last_words`` has what the peer should still be
+        told.
         """
         self._incoming.write(received)
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -55,11 +55,7 @@ class TlsSession:
         return self._outgoing.read()
 
     def decrypt(self, received: bytes) -> bytes:
-        """Take bytes of the peer and return all plain bytes that are complete now; maybe none.
-
-        Raises:
-            ssl.SSLError: the bytes are not of this session, or the peer says that it refuses us.
-        """
+        """Take bytes of the peer and return all plain bytes that are complete now; maybe none."""
         self._incoming.write(received)
         plain = []
         try:

@@ -41,17 +41,8 @@ def admit(
     Kafka source, so that a small store next to large ones does not wait forever. A micro-batch has therefore
     at most ``max_rows`` rows and ``max_bytes`` bytes, plus one row for each share that was rounded up.
 
-    Args:
-        positions: the next offset of every partition, in index bytes.
-        latest: where the stores end; a partition whose store is missing here does not move, and neither does
-            one that is beyond the end.
-        max_rows: the maximum of rows in the micro-batch, 1 or more; None admits the whole backlog.
-        min_rows: nothing is admitted as long as the backlog has fewer rows.
-        max_bytes: the maximum of bytes in the micro-batch, 1 or more; None for no such limit.
-        row_bytes: how large rows are; asked only where ``max_bytes`` is given.
-
-    Raises:
-        TypeError: a maximum of bytes, and nothing that says how large rows are.
+    A partition whose store is missing in ``latest``, or that is beyond the end, does not move. ``row_bytes``
+    is asked only where there is a ``max_bytes``.
     """
     if max_bytes is not None and row_bytes is None:
         raise TypeError("max_bytes needs row_bytes")

@@ -37,30 +37,12 @@ def next_offset(
     New are records, but also a token that is resolved and a partition that appears, even without records:
     Spark writes down where they begin only when the offset changes.
 
-    Args:
-        start: the stream's current offset.
-        partitions: all partitions of its topics, including those that cannot be read now.
-        bounds: what their stores hold, as far as brokers answered.
-        on_loss: what to do about records that are gone.
-        max_rows: the maximum of rows in the micro-batch, see ``admit``; None admits all there is.
-        min_rows: no row is admitted as long as there are fewer.
-        max_bytes: the maximum of bytes in the micro-batch, as far as ``row_bytes`` tells; None for no limit.
-        row_bytes: how large the next rows of stores are, see ``admit``.
-        ends: where reading stops in some stores, in index bytes, before the log's end; a partition that is
-            beyond that stays there. None where it goes on to the log's end.
-        target: where ``Trigger.AvailableNow`` stops, fixed when it began, in index bytes, for every partition
-            that existed then; those of one store may stop at different offsets. Stores that did not exist
-            then are not read; those whose broker does not answer now are read nevertheless: their tasks wait
-            for it. What it includes must still be there, under any policy: otherwise the run could not do
-            what it began to. None for the other triggers.
-        chosen_one_by_one: whether the user names each partition.
-        partial: whether there may be others than ``partitions``: they were asked for before ``bounds``.
-        replaced: topics on brokers whose logs are not those that the stream has read, see ``audit``.
-
-    Raises:
-        OptionError: the token does not fit the partitions or the log, see ``resolve``.
-        TubeMQConnectionError: a token must be resolved, and the bounds of a store are unknown.
-        DataLossError: by the policy; ``TUBEMQ_AVAILABLE_NOW``: the target cannot be reached any more.
+    ``ends`` says where reading stops before a log's end; a partition beyond that stays there. ``target`` is
+    where ``Trigger.AvailableNow`` stops, fixed when it began, for every partition that existed then; those of
+    one store may stop at different offsets. Stores that did not exist then are not read; those whose broker
+    does not answer now are: their tasks wait for it. What it includes must still be there, under any policy:
+    otherwise the run could not do what it began to. ``partial`` says that there may be others than
+    ``partitions``, which were asked for before ``bounds``.
     """
     first: Mapping[TopicPartition, int] = {}
     if isinstance(start, StartToken):

@@ -43,15 +43,9 @@ def audit(
     these: nothing was written to it before it existed, so records below belong to the others. In a new store
     it begins at the earliest offset.
 
-    Args:
-        next_offsets: the next offset of every partition the stream knows, in index bytes.
-        partitions: all partitions that exist now, including those that cannot be read now. They were asked
-            for after the ends of the stores that ``next_offsets`` was planned with.
-        bounds: what the stores hold, as far as brokers answered.
-        new_were_there: whether partitions that are new to the stream were there before, because the user
-            names each partition, or did so until now. They begin at their store's earliest offset.
-        replaced: topics on brokers whose logs were replaced. All of their partitions begin at the earliest
-            offset.
+    ``partitions`` were asked for after the ends of the stores that ``next_offsets`` was planned with.
+    ``new_were_there`` says that the user names each partition, or did so until now: what is new to the stream
+    then begins at its store's earliest offset, as do all partitions of logs that were ``replaced``.
     """
     positions: dict[TopicPartition, int] = {}
     losses = removals(next_offsets, partitions)

@@ -54,11 +54,7 @@ class OffsetLog:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a file.
-
-        Raises:
-            UnknownLogError: the text is not such a log.
-        """
+        """Read a file."""
         version, *lines = text.rstrip("\n").split("\n")
         if version.strip() not in _VERSIONS:
             raise UnknownLogError(f"which begins with {version[:20]!r}, not with {' or '.join(_VERSIONS)}")
@@ -86,11 +82,7 @@ class OffsetLog:
         return time if isinstance(time, int) and time > 0 else None
 
     def of_ours(self) -> dict[str, StreamOffset]:
-        """Return where it ends for the sources that read from TubeMQ.
-
-        Raises:
-            OffsetFormatError: an offset is damaged, or has a newer format version.
-        """
+        """Return where it ends for the sources that read from TubeMQ."""
         offsets = {name: _object(end) for name, end in self.ends.items()}
         return {
             name: read_stream_offset(data)
@@ -107,16 +99,7 @@ class OffsetLog:
 def progress(
     before: Mapping[str, StreamOffset], last: Mapping[str, StreamOffset], *, finished: bool
 ) -> dict[str, Progress]:
-    """Return how far each source has come.
-
-    Args:
-        before: the ends of the last micro-batch but one, as far as they are known.
-        last: the ends of the last micro-batch.
-        finished: whether that is finished.
-
-    Raises:
-        OffsetFormatError: the offsets do not say where a partition begins.
-    """
+    """Return how far each source has come."""
     return {source: _progress(before.get(source), end, finished=finished) for source, end in last.items()}
 
 

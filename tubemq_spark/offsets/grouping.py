@@ -27,11 +27,7 @@ def grouped(
 ) -> list[list[RangeRequest]]:
     """Return the ranges of each task, every range in exactly one task, in the given order.
 
-    Args:
-        requests: what is read.
-        most_ranges: the maximum of ranges per task, 1 or more; by default ``MOST_RANGES``.
-        most_rows: the maximum of rows per task, where the ranges allow it; ``MOST_ROWS`` or fewer.
-        fewest_tasks: how many tasks are wanted; so few ranges share one that there are as many.
+    Where there would be fewer tasks than ``fewest_tasks``, so few ranges share one that there are as many.
     """
     most_rows = min(most_rows or MOST_ROWS, MOST_ROWS)
     tasks = _shared(requests, most_ranges or MOST_RANGES, most_rows)

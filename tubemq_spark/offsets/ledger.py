@@ -82,11 +82,9 @@ def batch_read(consumer_group: str, read_id: str) -> Origin:
 
 
 def planning(consumer_group: str, start: object) -> Origin:
-    """Return the origin of what the driver passes over when it plans a micro-batch that starts at an offset.
+    """Return the origin of what the driver passes over when it plans from an offset, given as JSON.
 
-    Args:
-        consumer_group: the user's group.
-        start: the offset as JSON; a restarted query plans from the same one.
+    A restarted query plans from the same one.
     """
     return Origin(consumer_group, f"from {_digest(canonical(start))}")
 
@@ -114,15 +112,7 @@ def file_of(losses: Collection[LossRecord], origin: Origin, time: datetime.datet
 
 
 def observations_of(text: str, source: str) -> list[Observation]:
-    """Return what a file says.
-
-    Args:
-        text: the file's text.
-        source: its name, for errors.
-
-    Raises:
-        LedgerFormatError: the text is not that of a ledger, or of one of a later release.
-    """
+    """Return what a file says."""
     return [
         _observation(line, f"{source}, line {number}") for number, line in enumerate(text.splitlines(), 1)
     ]

@@ -90,11 +90,7 @@ LossPolicy = Callable[[LossRecord], None]
 
 
 def fail_on_loss(record: LossRecord) -> None:
-    """Raise: the policy of ``failOnDataLoss=true``.
-
-    Raises:
-        DataLossError: always; its condition is ``record.loss.condition``.
-    """
+    """Raise: the policy of ``failOnDataLoss=true``."""
     raise data_loss(record)
 
 

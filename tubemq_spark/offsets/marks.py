@@ -65,12 +65,7 @@ def passed(marks: Iterable[Mark], positions: Mapping[TopicPartition, int]) -> li
 
 
 def newest(marks: Iterable[Mark], *, most: int = MOST_MARKS) -> tuple[Mark, ...]:
-    """Return the last mark of each topic on each broker, in the order of their partitions.
-
-    Args:
-        marks: marks, the newest last.
-        most: how many there may be; the oldest are left out.
-    """
+    """Return the last mark of each topic on each broker, in the order of their partitions."""
     last: dict[Place, Mark] = {}
     for mark in marks:
         last.pop(mark.place, None)
@@ -84,11 +79,7 @@ def write_marks(marks: Collection[Mark]) -> dict[str, dict[str, str]]:
 
 
 def read_marks(data: object, reader: OffsetReader) -> tuple[Mark, ...]:
-    """Read what ``write_marks`` returned.
-
-    Raises:
-        OffsetFormatError: the data is something else.
-    """
+    """Read what ``write_marks`` returned."""
 
     def read(text: object, partition: TopicPartition) -> Mark:
         parts = text.split(".") if isinstance(text, str) else []

@@ -17,11 +17,7 @@ _MINUTE: Final = datetime.timedelta(minutes=1)
 
 
 def moment_ms(text: str) -> int:
-    """Return the milliseconds since 1970 of a time in ISO 8601, which is UTC unless it names another zone.
-
-    Raises:
-        ValueError: the text is something else.
-    """
+    """Return the milliseconds since 1970 of a time in ISO 8601, which is UTC unless it names another zone."""
     moment = datetime.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
@@ -58,8 +54,7 @@ def minutes_of(text: str | None, zone: zoneinfo.ZoneInfo) -> Minutes | None:
 def text_of(minute: int, zone: zoneinfo.ZoneInfo) -> str:
     """Return a minute since 1970, in UTC, as a message carries it; ``minutes_of`` tells how it is read.
 
-    Raises:
-        ValueError, OverflowError, OSError: it is outside of the years that the text has room for.
+    It raises where the text has no room for the year.
     """
     moment = datetime.datetime.fromtimestamp(minute * 60, zone)
     # Not strftime("%Y"): it writes the year 800 with three digits on some systems.

@@ -45,11 +45,7 @@ class OffsetReader:
     """What the user can do about wrong text."""
 
     def fail(self, problem: str) -> NoReturn:
-        """Refuse the text.
-
-        Raises:
-            OffsetFormatError: always.
-        """
+        """Refuse the text."""
         # Only made here: writing the text of ten thousand partitions takes longer than reading them.
         text = self.text if isinstance(self.text, str) else json.dumps(self.text)
         shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
@@ -59,11 +55,7 @@ class OffsetReader:
         )
 
     def load(self) -> dict[str, Any]:
-        """Return the object in the text.
-
-        Raises:
-            OffsetFormatError: the text is not JSON, not an object, or names something twice.
-        """
+        """Return the object in the text."""
         text = str(self.text)
         if not text.strip():
             self.fail("it is blank")
@@ -96,11 +88,7 @@ class OffsetReader:
             self.fail(f"the field {key!r} is not known")
 
     def check_version(self, data: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint of a format version that this release does not know.
-
-        Raises:
-            OffsetFormatError: the version is newer (``TUBEMQ_OFFSETS_VERSION``) or not a version.
-        """
+        """Refuse a checkpoint of a format version that this release does not know."""
         version = data[VERSION_KEY]
         if not _is_integer(version) or version < 1:
             self.fail(f"{json.dumps(version)} is not a format version")

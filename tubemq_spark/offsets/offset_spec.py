@@ -78,11 +78,7 @@ TIME: Final = f"a time such as {MOMENT}, or milliseconds since 1970 such as 1769
 
 
 def parse_offset_spec(text: str, option: str) -> OffsetSpec:
-    """Read the value of ``startingOffsets`` or ``endingOffsets``.
-
-    Raises:
-        OffsetFormatError: the text is not an offset spec; the error shows it and an example.
-    """
+    """Read the value of ``startingOffsets`` or ``endingOffsets``."""
     reader = OffsetReader(f"Option '{option}'", text.strip(), _ADVICE[option])
     if text.strip().lower() == Stored.GROUP.value:
         return Stored.GROUP
@@ -91,15 +87,7 @@ def parse_offset_spec(text: str, option: str) -> OffsetSpec:
 
 
 def parse_timestamp(text: str, what: str) -> Timestamp | None:
-    """Read a time: milliseconds since 1970, or as ``moment_ms`` does; None: it is neither.
-
-    Args:
-        text: the text.
-        what: the subject of an error's sentence, such as the option that has it.
-
-    Raises:
-        OptionError: the milliseconds lie before the year 2000, and are not 0.
-    """
+    """Read a time: milliseconds since 1970, or as ``moment_ms`` does; None: it is neither."""
     text = text.strip()
     try:
         is_number = text.isascii() and text.isdigit()
@@ -114,12 +102,7 @@ def parse_timestamp(text: str, what: str) -> Timestamp | None:
 
 
 def parse_timestamps(text: str, option: str) -> Specific:
-    """Read the value of an option such as ``startingOffsetsByTimestamp``: a time for each partition.
-
-    Raises:
-        OffsetFormatError: the text is not that; the error shows it and an example.
-        OptionError: a time lies before the year 2000.
-    """
+    """Read the value of an option such as ``startingOffsetsByTimestamp``: a time for each partition."""
     reader = OffsetReader(f"Option '{option}'", text.strip(), f"write for example {TIMESTAMPS_EXAMPLE}")
 
     def read(value: object, partition: TopicPartition) -> Timestamp:
@@ -204,11 +187,7 @@ def passed_marks(spec: OffsetSpec) -> list[Mark]:
 
 
 def begun_again(spec: OffsetSpec, replaced: Mapping[Place, Evidence], on_loss: LossPolicy) -> OffsetSpec:
-    """Return a spec that begins at the earliest offset where logs were replaced since it was written.
-
-    Raises:
-        DataLossError: by the policy.
-    """
+    """Return a spec that begins at the earliest offset where logs were replaced since it was written."""
     if not replaced or not isinstance(spec, Specific):
         return spec
     topics = dict(spec.topics)
@@ -225,11 +204,7 @@ def begun_again(spec: OffsetSpec, replaced: Mapping[Place, Evidence], on_loss: L
 
 
 def read_offset_spec(data: object, reader: OffsetReader) -> OffsetSpec:
-    """Read an offset spec from JSON data: a word, or an object.
-
-    Raises:
-        OffsetFormatError: the data is not an offset spec.
-    """
+    """Read an offset spec from JSON data: a word, or an object."""
     if data == Stored.GROUP.value:
         return Stored.GROUP
     if isinstance(data, str):
@@ -280,20 +255,6 @@ def resolve(
 
     An offset before the log's beginning is a loss (the user asks for records that retention removed): the
     policy raises, or reading begins at the log's beginning.
-
-    Args:
-        spec: what the user asks for.
-        partitions: all partitions of the topics that are read.
-        bounds: what their stores hold.
-        option: the option that the spec comes from, for errors.
-        on_loss: what to do about records that are gone.
-        ends: what ``latest`` means in some stores, in index bytes; by default the log's end.
-
-    Raises:
-        OptionError: the spec names partitions that do not exist, or not all that do, or an offset is beyond
-            the log's end.
-        TubeMQConnectionError: the bounds of a store are unknown because its broker did not answer.
-        DataLossError: by the policy.
     """
     ordered = sorted(partitions)
     unreachable = [partition for partition in ordered if partition.store_id not in bounds]
@@ -317,17 +278,7 @@ def resolve(
 def ends_of(
     spec: OffsetSpec, partitions: Collection[TopicPartition], ends: Mapping[StoreId, int], *, option: str
 ) -> dict[TopicPartition, int]:
-    """Return where reading ends in every partition: where a spec says, and no later than its store ends.
-
-    Args:
-        spec: what the user asks for; it has no times.
-        partitions: all partitions of the topics that are read.
-        ends: where their stores end, in index bytes.
-        option: the option that the spec comes from, for errors.
-
-    Raises:
-        OptionError: the spec names partitions that do not exist, or not all that do.
-    """
+    """Return where reading ends in every partition: where a spec says, and no later than its store ends."""
     values = _spread(spec, sorted(partitions), option)
     offsets = {partition: value for partition, value in values.items() if isinstance(value, int)}
     latest = {partition: ends[partition.store_id] for partition in values}
@@ -335,11 +286,7 @@ def ends_of(
 
 
 def refuse_other_partitions(spec: OffsetSpec, partitions: Collection[TopicPartition], option: str) -> None:
-    """Refuse a spec that names partitions that do not exist, or not all that do.
-
-    Raises:
-        OptionError: it does; the error names the option and these partitions.
-    """
+    """Refuse a spec that names partitions that do not exist, or not all that do."""
     _spread(spec, sorted(partitions), option)
 
 

@@ -16,10 +16,6 @@ def ranges_between(start: StreamOffset, end: SourceOffset, on_loss: LossPolicy) 
     ``start`` that ``end`` lacks was removed; one that ``end`` puts before ``start`` moved back; and of some
     ``end`` says that their logs were replaced. All were reported when ``end`` was made, and are reported
     again here, since this may be the replay of a batch that another run of the query planned.
-
-    Raises:
-        OffsetFormatError: ``end`` does not say where a new partition begins.
-        DataLossError: by the policy.
     """
     if start == end:
         return []
@@ -41,15 +37,7 @@ def ranges_between(start: StreamOffset, end: SourceOffset, on_loss: LossPolicy) 
 def batch_ranges(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> list[OffsetRange]:
-    """Return the ranges of a batch read, ordered by partition, without empty ones.
-
-    Args:
-        starts: the resolved ``startingOffsets``, in index bytes.
-        ends: the resolved ``endingOffsets`` of the same partitions.
-
-    Raises:
-        OptionError: a partition would end before it starts.
-    """
+    """Return the ranges of a batch read, ordered by partition, without empty ones."""
     ranges = [OffsetRange(partition, starts[partition], ends[partition]) for partition in sorted(starts)]
     for backward in ranges:
         if backward.end < backward.start:

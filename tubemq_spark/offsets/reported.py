@@ -39,11 +39,7 @@ class ReportedEnd:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what ``to_json`` returned.
-
-        Raises:
-            OffsetFormatError: the data is something else, such as the offset of another source.
-        """
+        """Read what ``to_json`` returned."""
         brokers = data.get(_BROKERS)
         if not isinstance(brokers, dict):
             return cls(SourceOffset.from_json(data).next_offsets)

@@ -69,8 +69,7 @@ class StartToken:
 class SourceOffset:
     """The offsets of all partitions.
 
-    Raises:
-        OffsetFormatError: an offset is not a multiple of 28 from 0 on; so none is ever written.
+    An offset that is not a multiple of 28 from 0 on is refused, so that none is ever written.
     """
 
     next_offsets: Mapping[TopicPartition, int]
@@ -105,11 +104,7 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "SourceOffset":
-        """Read the end of a planned batch, which is never a token.
-
-        Raises:
-            OffsetFormatError: the data is not such an offset, or has a newer format version.
-        """
+        """Read the end of a planned batch, which is never a token."""
         reader = _reader(data)
         _check_form(data, reader)
         return _source_offset(data, reader)
@@ -119,11 +114,7 @@ StreamOffset = StartToken | SourceOffset
 
 
 def read_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
-    """Read the start of a batch, which is a token before the first batch.
-
-    Raises:
-        OffsetFormatError: the data has neither form, or a newer format version.
-    """
+    """Read the start of a batch, which is a token before the first batch."""
     reader = _reader(data)
     _check_form(data, reader)
     if "start" in data:
@@ -133,11 +124,7 @@ def read_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
 
 
 def start_of(partition: TopicPartition, start: StreamOffset, end: SourceOffset) -> int:
-    """Return where a partition of ``end`` begins in the batch from ``start`` to ``end``, in index bytes.
-
-    Raises:
-        OffsetFormatError: neither offset says so; one of them was not written by this source.
-    """
+    """Return where a partition of ``end`` begins in the batch from ``start`` to ``end``, in index bytes."""
     known = start.next_offsets.get(partition, end.first_offsets.get(partition))
     beginning = end.replaced.get(partition, known)
     if beginning is None:

@@ -21,11 +21,7 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """Return ranges that hold the same records in the same order, none of them empty.
 
-    Args:
-        ranges: what is read.
-        min_partitions: how many ranges there should be at least; as many as that where there are enough
-            records and rounding allows. None for no wish.
-        max_records: the most records of a range, 1 or more; None for no limit.
+    There are ``min_partitions`` ranges or more where there are enough records and rounding allows.
     """
     whole = [range_ for range_ in ranges if _rows(range_)]
     if max_records is not None:

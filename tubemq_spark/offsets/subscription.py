@@ -51,11 +51,7 @@ class Subscription(abc.ABC):
         return layout
 
     def refuse_missing(self, layout: TopicsLayout) -> None:  # noqa: B027  by default the master refuses
-        """Refuse partitions that the user names and that do not exist.
-
-        Raises:
-            OptionError: there are some.
-        """
+        """Refuse partitions that the user names and that do not exist."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,11 +141,7 @@ class Assignment(Subscription):
 
 
 def parse_assignment(text: str) -> Assignment:
-    """Read the value of ``assign``: for each topic a list of ``brokerId:partitionId``.
-
-    Raises:
-        OffsetFormatError: the text is not that; the error shows it and an example.
-    """
+    """Read the value of ``assign``: for each topic a list of ``brokerId:partitionId``."""
     reader = OffsetReader(f"Option '{ASSIGN}'", text.strip(), f"write for example {ASSIGN_EXAMPLE}")
     partitions: list[TopicPartition] = []
     for topic, keys in reader.load().items():

@@ -79,11 +79,7 @@ class Looking(Protocol[Question_co, Answer_contra]):
     ) -> Generator[Question_co, Answer_contra, Look]:
         """Return what the first records say that have times.
 
-        Args:
-            begin: where to begin.
-            end: where to end.
-            until: up to where records without times are passed over.
-            most_fetches: how many fetches this may take.
+        Records without times are passed over up to ``until``.
         """
 
 
@@ -120,14 +116,7 @@ class PartitionTimes(Generic[Question, Answer]):
         spread: int = SPREAD,
         most_fetches: int = MOST_FETCHES,
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            bounds: what the store has.
-            look: looks at some records, for the search only.
-            spread: how many windows to spread over the partition.
-            most_fetches: how many fetches one answer may take.
-        """
+        """Begin with nothing."""
         self._bounds = bounds
         self._look = look
         self._spread = spread
@@ -162,8 +151,7 @@ class PartitionTimes(Generic[Question, Answer]):
     def first_of(self, minute: int) -> Generator[Question, Answer, int | None]:
         """Return an offset before which all records are earlier, as far as ``ahead`` tells.
 
-        Returns:
-            None when all records are earlier.
+        None: all records are earlier.
         """
         yield from self._begin()
         while True:
@@ -215,11 +203,7 @@ class PartitionTimes(Generic[Question, Answer]):
                 )
 
     def _see_between(self, low: int, high: int, which: int) -> Generator[Question, Answer, bool]:
-        """Look into the first (0) or last (-1) part between two offsets that was not seen.
-
-        Returns:
-            False if there is none, or if this was done often enough.
-        """
+        """Look into the first (0) or last (-1) part between two offsets that was not seen."""
         parts = self._unseen(low, high)
         if not parts or self._fetches_left <= 0:
             return False
@@ -276,10 +260,7 @@ class PartitionTimes(Generic[Question, Answer]):
     ) -> Generator[Question, Answer, int | None]:
         """Return where the first wanted record of a window is, if that is known or can be found.
 
-        Args:
-            window: where to look.
-            wanted: chooses records.
-            behind_all_others: whether it must be the first behind which all are wanted.
+        With ``behind_all_others`` it must be the first behind which all are wanted.
         """
         timed = (yield from self._records(window.begin, window.end, window.end)).timed
         chosen = [wanted(record) for record in timed]

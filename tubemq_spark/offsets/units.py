@@ -30,15 +30,7 @@ def is_aligned(offset: int) -> bool:
 
 
 def require_aligned(offset: int, what: object = "the position") -> int:
-    """Return a number that can be an offset, and refuse any other.
-
-    Args:
-        offset: the number, in index bytes.
-        what: whose number it is, for the error's text, such as a partition.
-
-    Raises:
-        OffsetFormatError: the number is negative, too high, or not a multiple of 28.
-    """
+    """Return a number that can be an offset, and refuse any other."""
     if not is_aligned(offset):
         raise OffsetFormatError(
             "TUBEMQ_OFFSET_UNALIGNED",

@@ -14,11 +14,7 @@ from tubemq_spark.protocol.pb import common_pb2
 def sign(user: str, password: str, timestamp_ms: int, nonce: int) -> str:
     """Return ``urlEncode(base64(HMAC-SHA1(password, user + timestamp + nonce)))``.
 
-    Args:
-        user: the user's name.
-        password: the key; it goes into the signature only.
-        timestamp_ms: milliseconds since 1970; masters refuse what is 20 s off their own clock.
-        nonce: a random number from 0 to 2**31 - 2.
+    The nonce is from 0 to 2**31 - 2. Masters refuse a timestamp that is 20 s off their own clock.
     """
     # SHA-1 is what TubeMQ's servers compare; as a keyed hash it is not broken.
     digest = hmac.new(password.encode(), f"{user}{timestamp_ms}{nonce}".encode(), hashlib.sha1).digest()

@@ -63,12 +63,7 @@ class RpcConnection:
         return self._decoder.frame_count
 
     def send_request(self, service: int, method: int, body: bytes, timeout_ms: int) -> int:
-        """Queue a request and return its serial number.
-
-        Raises:
-            LocalProtocolError: this is the server's side, the connection is closed, the time-out is
-                not positive, or the frame would be longer than 28 MiB.
-        """
+        """Queue a request and return its serial number."""
         self._check_can_send(Role.CLIENT)
         serial_no = self._next_serial_no
         stream = rpc.encode_request(rpc.Request(serial_no, service, method, timeout_ms, body))
@@ -83,22 +78,14 @@ class RpcConnection:
         self._in_flight.pop(serial_no, None)
 
     def send_response(self, request: rpc.Request, body: bytes) -> None:
-        """Queue the successful answer to a request.
-
-        Raises:
-            LocalProtocolError: the request has been answered, or the connection is closed.
-        """
+        """Queue the successful answer to a request."""
         self._answered(request)
         # RspResponseBody.method repeats the request's: the Java client picks the response class by it.
         head = rpc.answer_head(request.method, len(body))
         self._outgoing.append(framing.encode_frame(request.serial_no, body, head))
 
     def send_failure(self, request: rpc.Request, status: Status, exception_name: str, text: str) -> None:
-        """Queue an exception as the answer to a request.
-
-        Raises:
-            LocalProtocolError: the request has been answered, or the connection is closed.
-        """
+        """Queue an exception as the answer to a request."""
         self._answered(request)
         self._queue_failure(request.serial_no, status, exception_name, text)
 
@@ -107,9 +94,8 @@ class RpcConnection:
 
         Send what ``data_to_send`` returns afterwards: a server answers unreadable requests by itself.
 
-        Raises:
-            RemoteProtocolError: the bytes are no frames, or an answer does not parse; the connection
-                is then closed, and what the same bytes held before the fault is lost with it.
+        After a RemoteProtocolError the connection is closed, and what the same bytes held before the fault is
+        lost.
         """
         # TubeMQ has no message for the end of a connection; requests in flight have no answer then.
         if not data:

@@ -339,14 +339,8 @@ def refusals() -> dict[str, CodeEntry]:
 def rpc_error(code: int, text: str, *, peer: str, during: str) -> RpcError:
     """Make the error of an answer that is no success.
 
-    Args:
-        code: the result code the peer sent.
-        text: the peer's own words (errMsg); the table's meaning is taken when they are blank.
-        peer: who answered, for example ``broker 1 (10.1.2.3:8123)``.
-        during: what was asked, for example ``registering demo/1:0``.
-
-    Returns:
-        The error, with ``retriable`` as the table says.
+    The table's meaning stands for blank words (``text``). ``peer`` is for example ``broker 1
+    (10.1.2.3:8123)``, and ``during`` is ``registering demo/1:0``.
     """
     entry = lookup(code)
     words = text.strip().rstrip(".;!") or entry.meaning  # free text; errCode decides

@@ -52,11 +52,7 @@ class MessageColumns:
         return self.take(slice(start, end))
 
     def message(self, row: int) -> Message:
-        """Return one row as a value.
-
-        Raises:
-            IndexError: the row does not exist.
-        """
+        """Return one row as a value."""
         attributes = None
         if self.has_attributes[row]:
             text = bytes(self.data[self.attribute_start[row] : self.attribute_end[row]])

@@ -83,14 +83,9 @@ class EncodedMessages:
         return self._count
 
     def decode(self) -> tuple[MessageColumns, Int64s]:
-        """Decode the messages.
+        """Return the sound messages, and the ordinals of the damaged ones, ascending.
 
-        Returns:
-            The sound messages, and the ordinals of the damaged ones, ascending: their checksum is not that of
-            their payload, or their attributes do not fit into it.
-
-        Raises:
-            RemoteProtocolError: a message lacks a required field.
+        These have a checksum that is not that of their payload, or attributes that do not fit into it.
         """
         if self._parsed is None and speedups.compiled is not None:
             columns = speedups.compiled.scan_fetch(self._body, self._count)
@@ -106,9 +101,6 @@ def parse_fetch(body: bytes | memoryview) -> tuple[FetchHeader, EncodedMessages]
     """Parse the answer to a fetch without its messages (BrokerServiceServer.getMessagesC2B).
 
     This is the cheap part of decoding, and all that the next request depends on.
-
-    Raises:
-        RemoteProtocolError: the bytes are not such an answer.
     """
     if speedups.compiled is not None:
         outline = speedups.compiled.outline_fetch(body)
@@ -185,11 +177,7 @@ def decode_messages(messages: list[bytes]) -> tuple[MessageColumns, Int64s]:
 
 
 def _read_heads(data: bytes, starts: Int64s, ends: Int64s) -> tuple[_Heads, Bools]:
-    """Read the heads of all messages at once.
-
-    Returns:
-        The heads, and which of them are valid: those of messages that are laid out as brokers write them.
-    """
+    """Read the heads of all messages at once."""
     words = varints.Words(data)
     # TransferedMessage, all four required and written by number: messageId (1), checkSum (2), payLoadData
     # (3), flag (4).
@@ -208,11 +196,7 @@ def _read_heads(data: bytes, starts: Int64s, ends: Int64s) -> tuple[_Heads, Bool
 
 
 def _with_parsed(data: bytes, heads: _Heads, messages: list[bytes], rows: Int64s) -> tuple[bytes, _Heads]:
-    """Parse rows with protobuf; their payloads are appended to the data.
-
-    Raises:
-        RemoteProtocolError: a message does not parse or lacks a required field.
-    """
+    """Parse rows with protobuf; their payloads are appended to the data."""
     pieces = [data[: -len(varints.PADDING)]]
     end = len(pieces[0])
     for row in rows.tolist():

@@ -36,14 +36,8 @@ class Frame(NamedTuple):
 def encode_frame(serial_no: int, stream: bytes, head: bytes = b"") -> bytes:
     """Frame a stream as TubeMQ's Java encoder does: chunks of 8192 bytes, no empty one.
 
-    Args:
-        serial_no: the call's number.
-        stream: what to frame.
-        head: a few bytes that precede the stream in the frame: an answer may be long, and to put its
-            envelope in front of it first would copy it once more.
-
-    Raises:
-        LocalProtocolError: the stream is empty or longer than 28 MiB.
+    ``head`` precedes the stream in the frame: an answer may be long, and to put its envelope in front of it
+    first would copy it once more.
     """
     # An empty frame would be listSize 0: NettyProtocolDecoder then takes the next frame's token for a chunk
     # length, and the connection is lost for good.
@@ -86,12 +80,7 @@ class FrameDecoder:
         """How many whole frames have come."""
 
     def receive_data(self, data: bytes | memoryview) -> list[Frame]:
-        """Take bytes and return the frames they complete; nothing refers to a view afterwards.
-
-        Raises:
-            RemoteProtocolError: wrong token, chunk count outside 1..3584, negative chunk length,
-                or chunks of more than 28 MiB together.
-        """
+        """Take bytes and return the frames they complete; nothing refers to a view afterwards."""
         if self._broken is not None:
             raise self._broken
         frames: list[Frame] = []

@@ -89,11 +89,7 @@ class InLongMsg(NamedTuple):
 
 
 def unpack(body: Buffer, decompress: Decompress, start: int = 0, end: int | None = None) -> InLongMsg:
-    """Take ``body[start:end]`` apart; the sections of what is not compressed point into ``body`` itself.
-
-    Raises:
-        InLongMsgError: it is not an InLongMsg of version 0 to 4, or not a sound one.
-    """
+    """Take ``body[start:end]`` apart; the sections of what is not compressed point into ``body`` itself."""
     end = len(body) if end is None else end
     version = _version(body, start, end)
     reader = _Reader(body, start + _MAGIC_BYTES, end - _MAGIC_BYTES)
@@ -264,11 +260,8 @@ class _Unpacking:
     ) -> None:
         """Add messages that are followed by attributes of their own; of equal keys the last one wins.
 
-        Args:
-            reader: the pairs, or groups of them, each behind its length.
-            grouped: whether they are groups.
-            before: attributes that messages have in common, and that lose against their own.
-            behind: the same, but they win.
+        ``grouped`` says that there are groups of pairs, each behind its length. Attributes that messages have
+        in common lose against their own (``before``), or win (``behind``).
         """
         data, position, end, read = reader.data, reader.position, reader.end, _INT.unpack_from
         width, cost, room = _INT.size, _ROW_BYTES + len(before) + len(behind), self._room
@@ -310,11 +303,7 @@ class _Unpacking:
         return self.sections[-1]
 
     def take(self, size: int) -> None:
-        """Count what the body unpacks to.
-
-        Raises:
-            InLongMsgError: that is too much.
-        """
+        """Count what the body unpacks to."""
         self._room -= size
         if self._room < 0:
             raise _too_large()

@@ -23,16 +23,7 @@ Value = TypeVar("Value")
 
 
 def parse_packed(text: str, form: str, read: Callable[[str], Value]) -> Value:
-    """Return what ``read`` makes of a peer's text.
-
-    Args:
-        text: the text.
-        form: how it should look, for the error.
-        read: the reader, which raises ValueError when a part is wrong.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
+    """Return what ``read`` makes of a peer's text."""
     try:
         return read(text)
     except ValueError as error:
@@ -43,11 +34,7 @@ def parse_packed(text: str, form: str, read: Callable[[str], Value]) -> Value:
 
 
 def split(text: str, separator: str, least: int, most: int) -> list[str]:
-    """Return the parts of a text, which must be at least and at most so many.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Return the parts of a text, which must be at least and at most so many."""
     # Not trimmed before: Java's String.split drops empty items at the end, so peers write an empty port as
     # one blank.
     parts = text.split(separator)
@@ -57,11 +44,7 @@ def split(text: str, separator: str, least: int, most: int) -> list[str]:
 
 
 def read_name(text: str) -> str:
-    """Return a part that is a name.
-
-    Raises:
-        ValueError: it is blank or contains a separator.
-    """
+    """Return a part that is a name."""
     if not text or text.isspace():
         raise ValueError("a name is blank")
     # One separator more would move all that follows it: formats have no escaping.
@@ -72,11 +55,7 @@ def read_name(text: str) -> str:
 
 
 def read_number(text: str, limit: int = _INT32_MAX) -> int:
-    """Return a part that is a decimal number from 0 to ``limit``.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Return a part that is a decimal number from 0 to ``limit``."""
     # int() alone would accept blanks, signs, underscores and other scripts' digits.
     if not (text.isascii() and text.isdigit()) or int(text) > limit:
         raise ValueError(f"{text[:_SHOWN_CHARACTERS]!r} is not a number from 0 to {limit}")
@@ -84,11 +63,7 @@ def read_number(text: str, limit: int = _INT32_MAX) -> int:
 
 
 def read_port(text: str) -> int:
-    """Return a part that is a port.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Return a part that is a port."""
     port = read_number(text, 65535)
     if port == 0:
         raise ValueError("the port is 0")
@@ -101,22 +76,14 @@ def is_packable(name: str) -> bool:
 
 
 def checked(name: str) -> str:
-    """Return a name that can be written.
-
-    Raises:
-        LocalProtocolError: it would break the format.
-    """
+    """Return a name that can be written."""
     if not is_packable(name):
         raise misuse(f"the name {name!r} in a packed string")
     return name
 
 
 def nonempty(items: Sequence[Value]) -> Sequence[Value]:
-    """Return a list that can be written.
-
-    Raises:
-        LocalProtocolError: it has no items.
-    """
+    """Return a list that can be written."""
     if not items:
         raise misuse("a packed list without items")
     return items

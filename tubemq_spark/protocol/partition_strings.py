@@ -53,11 +53,7 @@ class FailureInfo:
 
 
 def parse_partition(text: str) -> PartitionInfo:
-    """Read ``brokerId:host:port#topic:partitionId`` of a broker heartbeat's partitionInfo.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
+    """Read ``brokerId:host:port#topic:partitionId`` of a broker heartbeat's partitionInfo."""
     return parse_packed(text, "brokerId:host:port#topic:partitionId", _partition)
 
 
@@ -67,11 +63,7 @@ def format_partition(broker_id: int, endpoint: Endpoint, topic: str, partition_i
 
 
 def parse_subscribe_info(text: str) -> SubscribeInfo:
-    """Read ``consumerId@group#brokerId:host:port#topic:partitionId``; blanks around the parts are ignored.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
+    """Read ``consumerId@group#brokerId:host:port#topic:partitionId``; blanks around the parts are ignored."""
 
     def read(text: str) -> SubscribeInfo:
         # A comment in TubeMQ's proto file shows `-` between the parts; the code (SubscribeInfo) writes # and
@@ -101,11 +93,7 @@ def format_required_partition(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def parse_failure_info(text: str) -> FailureInfo:
-    """Read ``errCode:brokerId:host:port#topic:partitionId`` of a broker's heartbeat answer.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
+    """Read ``errCode:brokerId:host:port#topic:partitionId`` of a broker's heartbeat answer."""
 
     def read(text: str) -> FailureInfo:
         # Cut at the first colon only: the partition has colons of its own.
@@ -116,11 +104,7 @@ def parse_failure_info(text: str) -> FailureInfo:
 
 
 def parse_part_sub_info(text: str) -> tuple[TopicPartition, ...]:
-    """Read ``topic#brokerId:partitionId,...``: what of one topic a self-balancing consumer holds.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
+    """Read ``topic#brokerId:partitionId,...``: what of one topic a self-balancing consumer holds."""
 
     def read(text: str) -> tuple[TopicPartition, ...]:
         topic, items = split(text, "#", 2, 2)  # ClientSubRepInfo.partSubInfo (5)
@@ -132,11 +116,7 @@ def parse_part_sub_info(text: str) -> tuple[TopicPartition, ...]:
 
 
 def format_part_sub_info(partitions: Sequence[TopicPartition]) -> str:
-    """Write ``topic#brokerId:partitionId,...``.
-
-    Raises:
-        LocalProtocolError: no partition, or partitions of several topics: one string holds one topic.
-    """
+    """Write ``topic#brokerId:partitionId,...``."""
     topics = {partition.topic for partition in nonempty(partitions)}
     if len(topics) != 1:
         raise misuse(f"one partSubInfo for the topics {sorted(topics)}")

@@ -78,14 +78,8 @@ def encode_payload(
 ) -> Payload:
     """Put a message's parts together; the system pairs stand first, as Java writes them.
 
-    Args:
-        value: the body, at least one byte.
-        attributes: the user's pairs; neither they nor their names may hold ``,``, ``=`` or a reserved name.
-        message_type: the filter item (``$msgType$``), without blanks around it.
-        message_time: the time (``$msgTime$``) as yyyyMMddHHmm.
-
-    Raises:
-        OptionError: the body is empty, or an attribute cannot be written.
+    Neither pairs nor their names may hold ``,``, ``=`` or a reserved name, which the format cannot escape.
+    The type has no blanks around it, the time is yyyyMMddHHmm.
     """
     if not value:
         raise empty_value()
@@ -103,15 +97,8 @@ def encode_prefix(
 ) -> bytes:
     """Return what precedes the body, as for ``encode_payload``: nothing when there is nothing to say.
 
-    Args:
-        attributes: the user's pairs.
-        message_type: the filter item.
-        message_time: the time.
-        foreign: whether another producer may have written all of it: blanks, and times of another form, are
-            written as they are then.
-
-    Raises:
-        OptionError: an attribute cannot be written.
+    ``foreign``: another producer may have written all of it, so blanks, and times of another form, are
+    written as they are.
     """
     if attributes or foreign:
         return _prefix(attribute_text(attributes, message_type, message_time, foreign=foreign))
@@ -119,11 +106,7 @@ def encode_prefix(
 
 
 def check_attribute(name: str, value: str) -> None:
-    """Refuse a pair that cannot be written.
-
-    Raises:
-        OptionError: its name or its value breaks the format, which knows no escaping.
-    """
+    """Refuse a pair that cannot be written."""
     for _ in _user_pairs([(name, value)]):
         pass
 
@@ -142,11 +125,7 @@ def empty_value() -> OptionError:
 
 
 def decode_payload(data: bytes, flag: int) -> DecodedPayload:
-    """Take a payload apart.
-
-    Raises:
-        RemoteProtocolError: the flag announces attributes that do not fit into the payload.
-    """
+    """Take a payload apart."""
     # DataConverterUtil.convertMessage looks at bit 0 alone; a broker keeps the other bits as they come.
     if not flag & FLAG_ATTRIBUTES:
         return DecodedPayload(data, None)
@@ -172,11 +151,7 @@ def attribute_text(
     *,
     foreign: bool = False,
 ) -> str:
-    """Return the pairs as TubeMQ writes them, ``""`` when there are none; for ``foreign``, see above.
-
-    Raises:
-        OptionError: a name, value, type or time breaks the format, which knows no escaping.
-    """
+    """Return the pairs as TubeMQ writes them, ``""`` when there are none; for ``foreign``, see above."""
     system = _system_text(message_type, message_time, foreign=foreign)
     if not attributes:
         return system

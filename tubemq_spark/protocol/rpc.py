@@ -73,20 +73,13 @@ def require_time(timeout_ms: int) -> None:
 
     RpcProtocol.handleRequest and NettyRequestContext.write drop an answer once `timeout` has passed; without
     one, or with 0, the request is carried out and its answer always dropped.
-
-    Raises:
-        LocalProtocolError: it is not positive.
     """
     if timeout_ms <= 0:
         raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a request with time-out {timeout_ms} ms")
 
 
 def encode_request(request: Request) -> bytes:
-    """Return the stream of a request.
-
-    Raises:
-        LocalProtocolError: the time-out is not positive (a server would never answer).
-    """
+    """Return the stream of a request."""
     require_time(request.timeout_ms)
     _, service, method, timeout_ms, body, version = request
     return _request_head(service, method, timeout_ms, len(body), version) + body
@@ -103,11 +96,7 @@ def encode_failure(failure: Failure) -> bytes:
 
 
 def decode_request(serial_no: int, stream: bytes) -> Request:
-    """Read a request's stream.
-
-    Raises:
-        RemoteProtocolError: a part is missing, does not parse, or lacks a required field.
-    """
+    """Read a request's stream."""
     # RpcConnHeader.flag is 0 in requests and 1 in answers, but no reader checks it: the Go client's commits
     # have 10.
     usual = usual_request(stream)
@@ -121,11 +110,7 @@ def decode_request(serial_no: int, stream: bytes) -> Request:
 
 
 def decode_answer(serial_no: int, stream: bytes) -> Response | Failure:
-    """Read the stream of an answer, whichever kind its status says.
-
-    Raises:
-        RemoteProtocolError: a part is missing, does not parse, or lacks a required field.
-    """
+    """Read the stream of an answer, whichever kind its status says."""
     usual = usual_answer(stream)
     if usual is not None:
         return Response(serial_no, *usual)
@@ -143,12 +128,7 @@ def decode_answer(serial_no: int, stream: bytes) -> Response | Failure:
 
 
 def parse_message(message_type: type[AnyMessage], data: bytes | memoryview) -> AnyMessage:
-    """Parse a message, and check what protobuf checks only on writing or not at all in proto2.
-
-    Raises:
-        RemoteProtocolError: the bytes are no such message, a required field is missing, or a text is not
-            UTF-8 (protobuf would hand it out as bytes).
-    """
+    """Parse a message, and check what protobuf checks only on writing or not at all in proto2."""
     message = message_type()
     name = message_type.DESCRIPTOR.name
     try:
@@ -164,11 +144,7 @@ def parse_message(message_type: type[AnyMessage], data: bytes | memoryview) -> A
 
 
 def serialize_message(message: ProtobufMessage) -> bytes:
-    """Serialise a message.
-
-    Raises:
-        LocalProtocolError: a required field was not set.
-    """
+    """Serialise a message."""
     try:
         return message.SerializeToString()
     except EncodeError as error:

@@ -83,12 +83,7 @@ class SendAnswerReader:
         self._decoder = framing.FrameDecoder()
 
     def receive_data(self, data: bytes) -> Answers:
-        """Take bytes from the broker and return the answers they complete.
-
-        Raises:
-            RemoteProtocolError: the bytes are not frames, an answer does not parse or is not one to a
-                SendMessage, or it says success without a sound append offset.
-        """
+        """Take bytes from the broker and return the answers they complete."""
         if self._decoder.mid_frame:
             return self._unusual(data)
         if self._rest:
@@ -186,14 +181,9 @@ def _violation(what: str) -> RemoteProtocolError:
 def read_send_answers(data: bytes, position: int, *columns: Int64s) -> tuple[int, int]:
     """Read answers that say where a message is stored, up to the first that is unusual or not all there.
 
-    Args:
-        data: bytes from the broker.
-        position: where the first answer begins.
-        *columns: those of ``columns_for``, which take the serial numbers; the append offsets, each a positive
-            multiple of 28; the message ids and the append times, as ``Details`` has them.
-
-    Returns:
-        The position behind the last answer read, and how many were read.
+    The columns are those of ``columns_for``: they take the serial numbers, the append offsets (each a
+    positive multiple of 28), the message ids and the append times. Returned are the position behind the last
+    answer read, and how many were read.
     """
     count = 0
     if speedups.compiled is not None:

@@ -79,13 +79,7 @@ class SendConnection(Generic[Owner]):
     """Numbers requests, remembers what is in flight and finds what an answer is about."""
 
     def __init__(self, timeout_ms: int, next_serial_no: int = 1, *, detailed: bool = False) -> None:
-        """Begin a connection.
-
-        Args:
-            timeout_ms: within which time brokers are told that an answer is wanted.
-            next_serial_no: the first serial number.
-            detailed: whether stored messages are told of with details.
-        """
+        """Begin a connection."""
         self._timeout_ms = timeout_ms
         self._reader = SendAnswerReader(detailed=detailed)
         self._next = next_serial_no
@@ -111,15 +105,7 @@ class SendConnection(Generic[Owner]):
     def send(self, run: Owner, payloads: Payloads, backs: BytesColumn, rows: Rows, places: Places) -> bytes:
         """Put the messages of a run in flight and return their frames; there is at least one.
 
-        Args:
-            run: what the outcomes are told of; position 0 is the message of ``rows[0]``.
-            payloads: the batch they belong to.
-            backs: what follows the payload of a row with each of the prefixes.
-            rows: which messages of the batch these are.
-            places: where they go, in the order of ``rows``.
-
-        Raises:
-            LocalProtocolError: the time-out is not positive, or a frame would be longer than 28 MiB.
+        Outcomes are told of ``run``, whose position 0 is the message of ``rows[0]``.
         """
         first, count = self._next, len(rows)
         # The frames of a flight are written with numbers that count up, so none of them may wrap: those that
@@ -134,11 +120,7 @@ class SendConnection(Generic[Owner]):
         return wire
 
     def receive_data(self, data: bytes) -> tuple[list[Stored[Owner]], list[NotStored[Owner]]]:
-        """Take bytes from the broker and return what they say about messages in flight.
-
-        Raises:
-            RemoteProtocolError: the bytes make no sense as answers; see ``SendAnswerReader``.
-        """
+        """Take bytes from the broker and return what they say about messages in flight."""
         serial_nos, offsets, failures, details = self._reader.receive_data(data)
         stored = []
         # Brokers answer in the order of requests today (the handler runs in the thread that reads), but

@@ -68,13 +68,7 @@ class SendCredentials:
     """What proves to brokers who sends; a new token needs a new one."""
 
     def __init__(self, sent_addr: int, visit_token: int = UNDEFINED, user_token: str = "") -> None:
-        """Remember what all messages carry.
-
-        Args:
-            sent_addr: our IPv4 address as ``payload.sent_address`` gives it.
-            visit_token: the master's latest token; -2 before there is one.
-            user_token: the master's latest proof of the user (``authAuthorizedToken``); blank without one.
-        """
+        """Remember what all messages carry."""
         self._sent_addr = sent_addr
         self._credentials = common_pb2.AuthorizedInfo(visitAuthorizedToken=visit_token)
         if user_token:
@@ -113,13 +107,7 @@ class SendCredentials:
 
 
 def encode_place(client_id: str, topic: str, partition_id: int) -> bytes:
-    """Return what every message of a producer to one partition carries.
-
-    Args:
-        client_id: the producer's id, as registered at the master.
-        topic: the topic's name.
-        partition_id: store * 10000 + index.
-    """
+    """Return what every message of a producer to one partition carries."""
     return broker_pb2.SendMessageRequestP2B(
         clientId=client_id, topicName=topic, partitionId=partition_id
     ).SerializePartialToString()
@@ -135,18 +123,7 @@ def encode_sends(
 ) -> bytes:
     """Return the frames that send rows of a batch to one place each, under consecutive serial numbers.
 
-    Args:
-        payloads: the batch.
-        backs: what follows the payload of a row with each of the prefixes.
-        timeout_ms: within how many milliseconds an answer is wanted.
-        first_serial_no: that of the first row; all must be int32.
-        rows: which rows of the batch, in any order.
-        places: where they go, in the order of ``rows``; the numbers must add up to theirs.
-
-    Raises:
-        LocalProtocolError: the time-out is not positive, or a frame would be longer than 28 MiB.
-        ValueError: there are not as many rows as the places are for.
-        IndexError: a row is not in the batch.
+    All serial numbers must be int32, and the numbers of ``places`` add up to those of ``rows``.
     """
     indices = _indices(rows)
     if len(indices) != sum([count for _, count in places]):

@@ -83,9 +83,6 @@ def parse_broker_info(text: str, default_port: int = DEFAULT_BROKER_PORT) -> Bro
     """Read ``brokerId:host:port`` of brokerInfos and brokerConfigList.
 
     A blank or missing port is the default: 8123, or 8124 for a client that uses TLS.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
     """
 
     def read(text: str) -> BrokerInfo:
@@ -113,9 +110,6 @@ def parse_topic_route(text: str) -> TopicRoute:
     """Read ``topic#brokerId:partitions:stores,...#maxMessageBytes`` of topicInfos.
 
     The limit may be missing, also with its ``#``.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
     """
 
     def read(text: str) -> TopicRoute:
@@ -141,9 +135,6 @@ def parse_topic_meta(text: str) -> TopicMeta:
     """Read ``topic#brokerId:stores:partitions:status,...`` of topicMetaInfoList.
 
     Stores come before partitions here; in topicInfos it is the other way round.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
     """
 
     def read(text: str) -> TopicMeta:
@@ -165,11 +156,7 @@ def format_topic_meta(meta: TopicMeta) -> str:
 
 
 def parse_topic_condition(text: str) -> TopicCondition:
-    """Read ``topic#type,type``; ``topic#``, which the Go client sends, is a topic without filter.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
+    """Read ``topic#type,type``; ``topic#``, which the Go client sends, is a topic without filter."""
 
     def read(text: str) -> TopicCondition:
         topic, types = split(text, "#", 2, 2)
@@ -183,8 +170,7 @@ def parse_topic_condition(text: str) -> TopicCondition:
 def format_topic_condition(condition: TopicCondition) -> str:
     """Write ``topic#type,type``.
 
-    Raises:
-        LocalProtocolError: there is no type: Java's master fails on ``topic#``, so leave such a topic out.
+    Without a type it is refused: Java's master fails on ``topic#``, so such a topic is left out.
     """
     types = ",".join(checked(item) for item in nonempty(condition.message_types))
     return f"{checked(condition.topic)}#{types}"
@@ -194,9 +180,6 @@ def topic_conditions(message_types: Mapping[str, Collection[str]]) -> list[str]:
     """Write the filters of a subscription, one text per topic that has any, with sorted types.
 
     All members of a group must send the same; a master compares sets, older ones compared the texts.
-
-    Raises:
-        LocalProtocolError: as ``format_topic_condition``.
     """
     return [
         format_topic_condition(TopicCondition(topic, tuple(sorted(types))))

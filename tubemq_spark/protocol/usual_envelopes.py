@@ -43,8 +43,7 @@ _CACHED_HEADS: Final = 4096
 def usual_request(stream: bytes) -> tuple[int, int, int, bytes, int] | None:
     """Return service, method, time-out in ms, the request's own bytes and the protocol version.
 
-    Returns:
-        None for a stream that is laid out in another way, or is damaged.
+    None: a stream that is laid out in another way, or damaged.
     """
     usual = _USUAL_REQUEST.match(stream)
     if usual is None:
@@ -59,8 +58,7 @@ def usual_request(stream: bytes) -> tuple[int, int, int, bytes, int] | None:
 def usual_answer(stream: bytes) -> tuple[int, bytes | memoryview] | None:
     """Return the method and the message's own bytes of a successful answer, long ones as a view.
 
-    Returns:
-        None for any other answer, and for one that is laid out in another way or is damaged.
+    None: any other answer, or one that is laid out in another way or damaged.
     """
     usual = _USUAL_ANSWER.match(stream)
     if usual is None:
@@ -75,11 +73,9 @@ def usual_answer(stream: bytes) -> tuple[int, bytes | memoryview] | None:
 
 @functools.lru_cache(_CACHED_HEADS)
 def _read_request_head(head: bytes) -> tuple[int, int, int, int, int]:
-    """Read what precedes the request itself in a stream that ``_USUAL_REQUEST`` matches.
+    """Return service, method, time-out, length of the request and version of a usual request.
 
-    Returns:
-        Service, method, time-out, length of the request, version; the length is -1 when the body does not
-        end with the request.
+    The length is -1 when the body does not end with the request.
     """
     body_size, body_at = _read_varint(head, _BODY_SIZE_AT)
     # Behind the tag and the value of `method`, and the tag of `timeout`.
@@ -93,10 +89,9 @@ def _read_request_head(head: bytes) -> tuple[int, int, int, int, int]:
 
 @functools.lru_cache(_CACHED_HEADS)
 def _read_answer_head(head: bytes) -> tuple[int, int]:
-    """Read what precedes the message of a successful answer in a stream that ``_USUAL_ANSWER`` matches.
+    """Return the method of a usual answer, and the length of its message.
 
-    Returns:
-        Method and length of the message; the length is -1 when the body does not end with the message.
+    The length is -1 when the body does not end with the message.
     """
     body_size, body_at = _read_varint(head, _BODY_SIZE_AT)
     # Behind the tag and the value of `method`, and the tag of `data`.

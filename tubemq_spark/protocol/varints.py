@@ -55,11 +55,9 @@ class Words:
         self._words: _Words = np.ndarray((len(data) - _WORD_BYTES + 1,), "<u8", data, strides=(1,))
 
     def read_field(self, tag: int, position: Int64s) -> tuple[Int64s, Int64s, Bools]:
-        """Read a one-byte tag and the varint behind it.
+        """Return the varints behind a one-byte tag, where each ends, and where both were as expected.
 
-        Returns:
-            The values, the positions behind the varints, and where tag and varint were as expected; the
-            other values mean nothing.
+        The other values mean nothing.
         """
         start = np.minimum(position, self._end)
         valid = (self._words[start] & _BYTE) == tag
@@ -106,14 +104,9 @@ def sizes(values: Int64s) -> Int64s:
 
 
 def encode_rows(tags: bytes, values: Int64s) -> tuple[bytes, Int64s]:
-    """Write fields as tag and varint, all rows one behind the other.
+    """Write fields as tag and varint, all rows one behind the other; return them, and where each row ends.
 
-    Args:
-        tags: the one-byte tag of each column.
-        values: the numbers; a row for each message, a column for each tag.
-
-    Returns:
-        The bytes, and where each row ends in them.
+    ``values`` has a row for each message, and a column for each tag.
     """
     size = sizes(values)
     number = values.view(np.uint64)
