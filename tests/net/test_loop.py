@@ -286,7 +286,9 @@ atexit.register(call)
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("before", "words"), [("", []), (CALLS_AT_THE_END, ["refused"])])
+@pytest.mark.parametrize(
+    ("before", "words"), [("", []), (CALLS_AT_THE_END, ["refused"])], ids=["alone", "with calls at the end"]
+)
 def test_a_process_that_exits_ends_what_is_under_way_and_refuses_what_comes_later(before, words):
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", LEAVES.format(before=before)],
