@@ -12,10 +12,7 @@ _SILENT_MS: Final = 1_000
 def bounds_after(cluster: Cluster, layout: TopicsLayout, silent: Collection[int]) -> StoreBounds:
     """Ask all brokers of a layout for the bounds of their stores.
 
-    Args:
-        cluster: the cluster.
-        layout: where the stores are.
-        silent: the ids of brokers that did not answer a question before; they are waited for a second.
+    Brokers that are ``silent``, since they did not answer a question before, are waited for a second.
     """
     late = [store for store in layout.stores if store.broker_id in silent]
     bounds = cluster.bounds(layout, [store for store in layout.stores if store.broker_id not in silent])

@@ -33,11 +33,7 @@ class ClusterConfig:
         return self.web or usual_web_servers(self.client.masters)
 
     def validate(self) -> "ClusterConfig":
-        """Return the configuration when it makes sense.
-
-        Raises:
-            OptionError: a setting does not; or masters and gateways are named, or neither.
-        """
+        """Return the configuration when it makes sense."""
         if self.gateways and self.client.masters:
             raise OptionError("TUBEMQ_MASTERS_AND_GATEWAYS")
         if self.gateways:

@@ -16,15 +16,6 @@ def open_cluster(config: ClusterConfig, *, for_task: bool = False) -> Cluster:
     """Return the cluster a configuration names; cheap, since a process shares its channels.
 
     Spark reuses its Python workers for many tasks, so channels and producers outlive a task.
-
-    Args:
-        config: the configuration.
-        for_task: whether ranges are read for a task: one after the other, ahead of Spark, and over
-            connections of its own. A driver looks into many at the same time; they share one per broker.
-
-    Raises:
-        OptionError: the configuration names gateways, and gRPC is not installed, or a file of TLS cannot be
-            used.
     """
     if config.gateways:
         # gRPC is needed for gateways only.

@@ -26,15 +26,7 @@ def peek(
 ) -> Iterator[Iterator[FetchedBatch]]:
     """Read a range within the ``with`` block, and pass over records that are gone.
 
-    Args:
-        cluster: the cluster.
-        layout: where the partition is.
-        range_: what to look at.
-        patience_ms: how long this may take, for any cause: a broker that limits its readers asks for
-            pauses without end. None for no limit but that of the cluster.
-
-    Raises:
-        TubeMQError: a broker does not answer, or refuses; ``TUBEMQ_NO_PROGRESS``: the patience is over.
+    ``patience_ms`` bounds it, for any cause: a broker that limits its readers asks for pauses without end.
     """
     wait = waiting_at_most(patience_ms, range_)
     alone = range_.partition.store_id in layout.alone_in_store
@@ -52,15 +44,8 @@ def record_at(
 ) -> Mark | None:
     """Return which record a store has at an offset; None if none is there that can be read.
 
-    Args:
-        cluster: the cluster, which passes over no types of messages.
-        layout: where the partitions are.
-        offset: the offset, in index bytes.
-        partitions: partitions of the store, of any of which the record may be; the likeliest first.
-        patience_ms: how long this may take for each of them.
-
-    Raises:
-        TubeMQError: a broker does not answer, or refuses.
+    It may be of any of these partitions of the store; the likeliest comes first. The cluster must not pass
+    over types of messages.
     """
     for partition in partitions:
         range_ = OffsetRange(partition, offset, offset + INDEX_ENTRY_BYTES)

@@ -33,15 +33,7 @@ class TimeSearch:
         *,
         advice: str,
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            cluster: the cluster.
-            layout: where the partitions are.
-            bounds: what their stores hold.
-            time_zone: in which messages carry their times.
-            advice: what users can do where records may be missed, for the warning.
-        """
+        """Begin with nothing."""
         self._advice = advice
         self._cluster = cluster
         self._layout = layout
@@ -55,18 +47,9 @@ class TimeSearch:
     ) -> OffsetSpec:
         """Return the spec with the offset where records of a time begin in place of each time.
 
-        Partitions are searched side by side. A warning says where times are so far out of order, or missing,
-        that records may be missed.
-
-        Args:
-            spec: what the user asks for.
-            option: where it comes from, for errors.
-            if_none: what to do where no record is of that time or later; None is an error.
-            if_untimed: what to do where no record has a time; None is an error.
-
-        Raises:
-            OptionError: a partition has no such record, or its messages carry no time.
-            TubeMQError: a broker does not answer, or refuses.
+        ``if_none`` counts where no record is of that time or later, ``if_untimed`` where none has a time;
+        None is an error. Partitions are searched side by side. A warning says where times are so far out of
+        order, or missing, that records may be missed.
         """
 
         def place(partition: TopicPartition, ms: int) -> int | Edge:

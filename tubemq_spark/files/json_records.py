@@ -24,19 +24,7 @@ def read_record(
     make: Callable[[dict[str, Any]], Record],
     malformed: Callable[[str], TubeMQError],
 ) -> Record:
-    """Return what an object in a file stands for.
-
-    Args:
-        text: the object as JSON.
-        source: where it is, for errors.
-        version: the latest version that is understood.
-        make: takes the object apart; what it raises means that the object is malformed.
-        malformed: makes the error of a problem.
-
-    Raises:
-        TubeMQError: the text is not such an object, or of a later version; of the class that ``malformed``
-            makes.
-    """
+    """Return what ``make`` makes of an object in a file; what it raises means that that is malformed."""
     try:
         data = json.loads(text)
         data_version = int(data["v"])
@@ -56,11 +44,7 @@ def optional_int(value: str | int | None) -> int | None:
 
 
 def optional_text(value: object) -> str | None:
-    """Return a text that may be absent.
-
-    Raises:
-        TypeError: it is something else.
-    """
+    """Return a text that may be absent."""
     if value is None or isinstance(value, str):
         return value
     raise TypeError(f"{value!r} is not a text")

@@ -111,15 +111,7 @@ class Manifest:
 
 
 def manifest_of(text: str, source: str) -> Manifest:
-    """Return what a file says.
-
-    Args:
-        text: the file's text.
-        source: its name, for errors.
-
-    Raises:
-        ManifestFormatError: the text is not a manifest, or one of a later release.
-    """
+    """Return what a file says."""
 
     def malformed(problem: str) -> ManifestFormatError:
         return ManifestFormatError("TUBEMQ_MANIFEST_MALFORMED", source=source, problem=problem)

@@ -60,14 +60,7 @@ class TextFiles:
     def __init__(
         self, folder: FolderUri, option: str, suffix: str, wait: Callable[[float], object] = time.sleep
     ) -> None:
-        """Create it; the file system is opened at the first call.
-
-        Args:
-            folder: where the files are.
-            option: the user's option that names the folder.
-            suffix: how the names of the files end; others are passed over.
-            wait: how to wait between two attempts.
-        """
+        """Create it; the file system is opened at the first call."""
         self._folder = folder
         self._option = option
         self._suffix = suffix
@@ -75,36 +68,19 @@ class TextFiles:
         self._opened: tuple[fs.FileSystem, str] | None = None
 
     def prepare(self) -> None:
-        """Make the folder, and write to it for a try: a query should not learn in the night that it cannot.
-
-        Raises:
-            FolderError: the folder cannot be written to.
-        """
+        """Make the folder and write to it for a try: a query must not learn in the night that it cannot."""
         self._insist("written to", self._try_out)
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, if it is not there.
-
-        Raises:
-            FolderError: it could not be written in several attempts.
-        """
+        """Write a file, if it is not there."""
         self._insist("written to", lambda: self._write(name, text))
 
     def get(self, name: str) -> str | None:
-        """Return the text of a file; None when it is not there.
-
-        Raises:
-            FolderError: the folder is not there or cannot be read.
-        """
+        """Return the text of a file; None when it is not there."""
         return self._insist("read", lambda: self._get(name))
 
     def read(self) -> Iterator[tuple[str, str]]:
-        """Yield the names and texts of all files, ordered by name.
-
-        Raises:
-            FolderError: the folder is not there or cannot be read.
-            OptionError: there is none of them, but something else: it is another folder that is meant.
-        """
+        """Yield the names and texts of all files, ordered by name; refuse a folder with other files only."""
         names = self._insist("read", self._names)
         with concurrent.futures.ThreadPoolExecutor(_READERS, "tubemq-files") as pool:
             yield from zip(names, pool.map(self._text, names), strict=True)

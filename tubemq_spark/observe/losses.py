@@ -38,11 +38,7 @@ class LedgerLosses:
     """Counts what is in a ledger; both counts only grow, although gaps that touch become one."""
 
     def __init__(self, folder: str, clock: Callable[[], float] = time.time) -> None:
-        """Take the folder of ``lossLedger``.
-
-        Raises:
-            OptionError: the text names no folder.
-        """
+        """Take the folder of ``lossLedger``."""
         place = FolderUri.parse(folder)
         if place is None:
             shown = redacted(folder)

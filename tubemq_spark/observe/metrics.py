@@ -192,12 +192,7 @@ class Metrics:
         return prometheus_client.generate_latest(self._registry).decode()
 
     def serve(self, port: int, host: str = "127.0.0.1") -> int:
-        """Serve the metrics over HTTP until ``close``; return the port, which is a free one for 0.
-
-        Raises:
-            TubeMQConnectionError: the port is in use.
-            OptionError: the host is not this machine.
-        """
+        """Serve the metrics over HTTP until ``close``; return the port, which is a free one for 0."""
         self.close()
         try:
             self._server, self._thread = prometheus_client.start_http_server(port, host, self._registry)

@@ -47,12 +47,7 @@ class SourceOffsets:
 
 
 def source_offsets(source: SourceProgress) -> SourceOffsets | None:
-    """Return the offsets of a source.
-
-    Returns:
-        None for a source of another kind, and for one of which nothing was read yet: its offset is null, or
-        the beginning that is not resolved.
-    """
+    """Return the offsets of a source; None for one of another kind, or of which nothing was read yet."""
     try:
         end = SourceOffset.from_json(_object(source.endOffset))
         reported = ReportedEnd.from_json(_object(source.latestOffset))
@@ -86,11 +81,7 @@ def observed_bytes(observed: Mapping[str, Row] | None) -> int | None:
 
 
 def _object(text: object) -> dict[str, Any]:
-    """Return the JSON object in a text.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Return the JSON object in a text."""
     data = json.loads(text) if isinstance(text, str) else None
     if not isinstance(data, dict):
         raise ValueError(f"not an object: {text!r}")

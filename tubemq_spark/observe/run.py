@@ -93,14 +93,7 @@ class QueryRun:
         sources: Mapping[int, tuple[SourceOffsets, int]],
         observed_bytes: int | None,
     ) -> None:
-        """Learn of a micro-batch.
-
-        Args:
-            at: when it began.
-            seconds: how long it took.
-            sources: the offsets of each source, and how many rows Spark got of it.
-            observed_bytes: how many bytes they had; None where that was not observed.
-        """
+        """Learn of a micro-batch."""
         self._idle = False
         self._batches += 1
         self._batch_seconds += seconds

@@ -48,10 +48,6 @@ class TubeMQWriter(DataSourceArrowWriter):
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:
-    """Refuse the mode ``overwrite``.
-
-    Raises:
-        OptionError: ``overwrite`` is true.
-    """
+    """Refuse the mode ``overwrite``."""
     if overwrite:
         raise OptionError("TUBEMQ_SINK_OVERWRITE")

@@ -43,10 +43,6 @@ class SinkColumns:
 
         A frame with a column of ``ORIGIN`` was read from TubeMQ. Its ``brokerId`` and ``partition``
         say where a row came from, and the target has other partitions, so they are no route.
-
-        Raises:
-            OptionError: ``value`` is missing, a column is unknown, there twice or has a wrong type, no topic
-                is given, or only one of ``brokerId`` and ``partition`` is there.
         """
         names = frozenset(schema.fieldNames())
         if "value" not in names:

@@ -51,17 +51,9 @@ class RefusedRow:
 
 
 class DeadLetters:
-    """The dead letters of one task."""
+    """The dead letters of one task, whose other rows go through the same sender: one flush is enough."""
 
     def __init__(self, sender: Sender, topic: str, write: str, task: int) -> None:
-        """Create it for one task.
-
-        Args:
-            sender: what the other rows go through as well, so that one flush is enough.
-            topic: where dead letters go.
-            write: names the micro-batch or the run.
-            task: the number of the task.
-        """
         self._sender = sender
         self._topic = topic
         self._write = write
@@ -85,11 +77,7 @@ class DeadLetters:
         self._headers.append(MessageHeader(dict(self._attributes(row, error))))
 
     def send(self) -> None:
-        """Send the rows that were added to the dead letters.
-
-        Raises:
-            ProduceError: that is not possible either.
-        """
+        """Send the rows that were added to the dead letters."""
         rows, headers = self._rows, self._headers
         if not rows:
             return

@@ -50,34 +50,16 @@ class Manifests:
         self._files = None if folder is None else TextFiles(folder, "receiptsPath", SUFFIX)
 
     def prepare(self) -> None:
-        """Make the folder, and see that it can be written to.
-
-        Raises:
-            FolderError: it cannot.
-        """
+        """Make the folder, and see that it can be written to."""
         if self._files is not None:
             self._files.prepare()
 
     def has(self, micro_batch: MicroBatch) -> bool:
-        """Tell whether a micro-batch was written before.
-
-        Raises:
-            FolderError: the folder is not there or cannot be read.
-            ManifestFormatError: the file is something else, or of a later release.
-        """
+        """Tell whether a micro-batch was written before."""
         return self._find(WriteId(micro_batch)) is not None
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], run_id: str | None = None) -> bool:
-        """Write the manifest of a complete write, unless it was written before; return whether it was.
-
-        Args:
-            messages: what all tasks wrote.
-            run_id: names a run of a batch write; None for a micro-batch.
-
-        Raises:
-            FolderError: the manifest cannot be written.
-            ReplayError: the micro-batch was written before, and had other rows.
-        """
+        """Write the manifest of a complete write, unless it was written before; return whether it was."""
         if self._files is None:
             return False
         manifest = self._manifest(Outcome.WRITTEN, messages, run_id)
@@ -102,11 +84,7 @@ class Manifests:
             logger.warning("there is no manifest of what the failed write has stored: %s", error)
 
     def _keep(self, earlier: Manifest, messages: Sequence[TubeMQCommitMessage]) -> None:
-        """Say what became of a micro-batch that was written before.
-
-        Raises:
-            ReplayError: it had other rows, and tasks have sent nothing now.
-        """
+        """Say what became of a micro-batch that was written before."""
         before = f"{earlier.write} was written before, at {earlier.time:%Y-%m-%d %H:%M:%S} UTC"
         repeats = receipts_of(messages)
         if repeats:

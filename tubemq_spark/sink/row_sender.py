@@ -41,11 +41,7 @@ class RowSender:
         return 0 if self._dead_letters is None else self._dead_letters.count
 
     def send(self, batch: pa.RecordBatch) -> None:
-        """Send the rows of a record batch.
-
-        Raises:
-            TubeMQError: a row could not be sent, nor its dead letter; nothing is sent after it.
-        """
+        """Send the rows of a record batch."""
         rows = self._columns.rows(batch, self.count + 1, stamp=self._stamp)
         messages, start = rows.messages, 0
         for stop in [*np.flatnonzero(rows.refused).tolist(), len(messages)]:

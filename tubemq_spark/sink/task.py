@@ -21,15 +21,6 @@ def write_rows(
     """Send every row, wait until brokers acknowledged all of them, and return the receipts.
 
     Delivery is at least once: a repeated task, or a send repeated after a lost answer, stores again.
-
-    Args:
-        batches: the rows.
-        columns: what their columns mean.
-        options: where and how to write.
-        run_id: names the run of a batch write; rows of a micro-batch have ids that name this instead.
-
-    Raises:
-        ProduceError: a row could not be sent; nothing is sent after the first error.
     """
     spare_collector()
     task, number = task_name(), task_number()

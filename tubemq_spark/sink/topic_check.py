@@ -5,15 +5,9 @@ from tubemq_spark.options import WriteOptions
 
 
 def check_topics(options: WriteOptions, *, patient: bool) -> None:
-    """Refuse topics of options that do not exist; the topics of a column are looked at by the tasks.
+    """Refuse topics of options that do not exist, or wait until they can be published to, if ``patient``.
 
-    Args:
-        options: the topics, and how long to wait.
-        patient: whether to wait until they can be published to, and to refuse them if they cannot.
-
-    Raises:
-        ProduceError: a topic does not exist, or could not be published to in time.
-        TubeMQConnectionError: no master answered.
+    The topics of a column are looked at by the tasks.
     """
     cluster = open_cluster(options.cluster)
     for topic in (options.topic, options.dead_letter_topic):

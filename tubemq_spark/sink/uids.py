@@ -47,12 +47,7 @@ class TaskUids:
     """The ids of the rows of one task."""
 
     def __init__(self, write: str, task: int) -> None:
-        """Begin a task.
-
-        Args:
-            write: names the micro-batch, or the run of a batch write, among all others.
-            task: the task's number, which its repetitions have as well.
-        """
+        """Begin a task."""
         self._prefix = write_prefix(write)
         self._hash = hashlib.blake2b(f"{write}/{task}".encode(), digest_size=_ROW_BYTES)
         self._occurrences = Occurrences()
@@ -81,16 +76,7 @@ def row_uids(
     values: BytesColumn,
     stamp: TaskUids | None,
 ) -> BytesColumn | None:
-    """Return the ids that rows have or get; None when the frame has none and none are stamped.
-
-    Args:
-        column: the frame's own column of ids, nulls where a row has none.
-        described: what else the rows carry; an id among their attributes is left where it is.
-        topics: where they go.
-        keys: by which they are routed.
-        values: their bodies.
-        stamp: makes ids for rows without one.
-    """
+    """Return the ids that rows have or get; None when the frame has none and none are stamped."""
     if stamp is None:
         return column
     uids = stamp.of(_contents(described, topics, keys, values))

@@ -62,12 +62,7 @@ class BatchBuilder:
     """Turn fetched batches into record batches of the asked columns."""
 
     def __init__(self, schema: pa.Schema, time_zone: zoneinfo.ZoneInfo) -> None:
-        """Begin with nothing.
-
-        Args:
-            schema: the columns to build.
-            time_zone: in which message times are written.
-        """
+        """Begin with nothing."""
         self._schema = schema
         self._attributes = _AttributeParser(time_zone)
         self._constants = _Constants()
@@ -84,11 +79,9 @@ class BatchBuilder:
     def add(self, fetched: FetchedBatch, *, exact_offsets: bool) -> Iterator[pa.RecordBatch]:
         """Take a fetched batch; yield what is worth handing to Spark now.
 
-        Args:
-            fetched: records of one partition.
-            exact_offsets: whether rows of dense batches get their offsets. In a store that partitions
-                share, it depends on the borders of fetches which batches are dense, and a task that is
-                tried again must give the same rows: then no row gets one.
+        ``exact_offsets``: whether rows of dense batches get their offsets. In a store that partitions share,
+        it depends on the borders of fetches which batches are dense, and a task that is tried again must give
+        the same rows: then no row gets one.
         """
         columns = fetched.columns
         if not len(columns):

@@ -32,20 +32,7 @@ def plan_batch(
     policy: LossPolicy,
     cluster: Cluster | None = None,
 ) -> list[Work]:
-    """Return the tasks of a frame, of which ``latest`` is where the topics end now.
-
-    Args:
-        options: how to read.
-        columns: those of the frame.
-        origin: who reads, for the ledger of losses.
-        policy: what to do about a loss besides writing it there.
-        cluster: what answers; None: the one that the options name.
-
-    Raises:
-        TubeMQError: a store had no answer, a start or an end cannot be resolved, or records are gone (by the
-            policy).
-        FolderError: a loss could not be written to the ledger.
-    """
+    """Return the tasks of a frame, of which ``latest`` is where the topics end now."""
     ledger = LossLedger(options)
     on_loss = LossesOfDriver(policy, ledger, lambda: origin)
     ledger.prepare()

@@ -24,12 +24,7 @@ class Begun(Generic[Answer]):
     """A question that is being asked; for use by one thread."""
 
     def __init__(self, ask: Callable[[], Answer], name: str) -> None:
-        """Ask it, in a thread of this name.
-
-        Args:
-            ask: the question; all that it uses may be used by another thread at the same time.
-            name: the thread's name, for those who look at a process.
-        """
+        """Ask it, in a thread of this name; all that it uses may be used by others at the same time."""
         self._ask = ask
         self._begun_at = time.monotonic()
         self._ended = threading.Event()

@@ -45,13 +45,7 @@ class GroupProgress:
     def show(
         self, layout: TopicsLayout, positions: Mapping[TopicPartition, int], away: Collection[int]
     ) -> None:
-        """Move the group in the partitions whose positions have changed; return at once.
-
-        Args:
-            layout: where the partitions are.
-            positions: where a micro-batch ended.
-            away: the ids of brokers that do not answer; their partitions are moved later.
-        """
+        """Move the group in the partitions whose positions have changed; return at once."""
         asked = {place: offset for place, offset in positions.items() if place.broker_id not in away}
         with self._lock:
             self._wanted = _Wanted(layout, asked, len(asked) < len(positions))

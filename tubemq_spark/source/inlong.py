@@ -26,13 +26,7 @@ class InLongBuilder:
     """Turn fetched batches into record batches of the asked columns; as ``BatchBuilder``, with more rows."""
 
     def __init__(self, schema: pa.Schema, time_zone: zoneinfo.ZoneInfo, mode: ParseMode) -> None:
-        """Begin with nothing.
-
-        Args:
-            schema: the columns to build.
-            time_zone: in which message times are written.
-            mode: what becomes of a malformed body.
-        """
+        """Begin with nothing."""
         self._schema = schema
         self._mode = mode
         names = dict.fromkeys(["value", *_OF_NAMES, *schema.names])

@@ -68,11 +68,7 @@ class LayoutCache:
         """Whether a broker's answer says that the layout may be wrong."""
 
     def recent(self) -> TopicsLayout:
-        """Return the layout, without topics that do not exist; asked for again only when it is due.
-
-        Raises:
-            TubeMQError: as ``newest``.
-        """
+        """Return the layout, without topics that do not exist; asked for again only when it is due."""
         last = self._last_if_useful()
         if last is None:
             return self.ask(missing_ok=True)
@@ -87,9 +83,6 @@ class LayoutCache:
         """Return the layout, without topics that do not exist, and whether it was asked for now.
 
         It was not if the masters are away or late.
-
-        Raises:
-            TubeMQError: the master refuses, or there is no layout and no master answers.
         """
         last = self._last_if_useful()
         if last is None:
@@ -99,14 +92,7 @@ class LayoutCache:
         return self.last or last, asked_now
 
     def ask(self, *, missing_ok: bool) -> TopicsLayout:
-        """Ask for the layout; while no master answers, return the last one.
-
-        Args:
-            missing_ok: see ``Cluster.layout``.
-
-        Raises:
-            TubeMQError: the master refuses, or no master answers and the last layout is too old.
-        """
+        """Ask for the layout; while no master answers, return the last one."""
         if self._masters_away and self.last is not None and time.monotonic() < self._due_at:
             return self.last
         self._refreshes.forget()  # what it brings would be older
@@ -129,11 +115,7 @@ class LayoutCache:
         return refresh is not None and self._take(refresh.answer)[1]
 
     def _take(self, answer: Callable[[], TopicsLayout]) -> tuple[TopicsLayout, bool]:
-        """Return what is answered, or the last layout while no master answers, and whether it is the first.
-
-        Raises:
-            TubeMQError: the master refuses, or no master answers and the last layout is too old.
-        """
+        """Return the answer, or the last layout while no master answers, and whether it is the answer."""
         last = self._last_if_useful()
         try:
             layout = answer()
@@ -185,9 +167,6 @@ class LayoutCache:
 
         Without one, masters are asked again for some seconds, as they are for a layout: one that restarts
         answers here as late as there.
-
-        Raises:
-            TubeMQError: there has been no answer yet.
         """
         if self._existing is None:
             deadline = Deadline.after_ms(_FIRST_LIST_ATTEMPTS * _FIRST_LIST_PAUSE_MS, time.monotonic)

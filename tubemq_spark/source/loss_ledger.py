@@ -66,20 +66,12 @@ class LossLedger:
         return self._files is not None
 
     def prepare(self) -> None:
-        """Make the folder, and see that it can be written to.
-
-        Raises:
-            FolderError: it cannot.
-        """
+        """Make the folder, and see that it can be written to."""
         if self._files is not None:
             self._files.prepare()
 
     def write(self, losses: Collection[LossRecord], origin: Origin) -> None:
-        """Write down some losses; what was written before costs nothing.
-
-        Raises:
-            FolderError: they could not be written.
-        """
+        """Write down some losses; what was written before costs nothing."""
         if self._files is None or not losses:
             return
         name, text = file_of(losses, origin, datetime.datetime.now(datetime.UTC))
@@ -92,7 +84,10 @@ class LossLedger:
 
 
 class LossesOfDriver:
-    """The policy of one question to the driver, whose losses are written when the question is answered."""
+    """The policy of one question to the driver, whose losses are written when the question is answered.
+
+    Their origin is made only then: the driver is asked often, and losses are rare.
+    """
 
     def __init__(
         self,
@@ -100,13 +95,6 @@ class LossesOfDriver:
         ledger: LossLedger,
         origin: Callable[[], Origin],
     ) -> None:
-        """Take what is the same for all questions.
-
-        Args:
-            policy: what to do about a loss besides writing it.
-            ledger: where to write it.
-            origin: makes the origin: the driver is asked often, and losses are rare.
-        """
         self._policy = policy
         self._ledger = ledger
         self._origin = origin
@@ -123,12 +111,8 @@ class LossesOfDriver:
     ) -> None:
         """Write down what was passed over.
 
-        Args:
-            alone: stores of one partition, in which offsets tell how many records are lost.
-            reached: where the stream stands. What expired behind that is in a range that a task reads.
-
-        Raises:
-            FolderError: it could not be written.
+        Offsets tell how many records are lost in stores of one partition (``alone``). What expired behind
+        where the stream stands (``reached``) is in a range that a task reads.
         """
         losses = [
             _counted(loss, alone)
@@ -162,11 +146,7 @@ class LossesOfTask:
             self._losses.append(dataclasses.replace(record, start=start, end=end))
 
     def recorded(self, batches: Iterator[FetchedBatch], range_: OffsetRange) -> Iterator[FetchedBatch]:
-        """Pass on the batches of a range, each when the losses before it are written down.
-
-        Raises:
-            FolderError: they could not be written.
-        """
+        """Pass on the batches of a range, each when the losses before it are written down."""
         self._reached, self._end = range_.start, range_.end
         for batch in batches:
             self._write()

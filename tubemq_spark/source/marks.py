@@ -68,12 +68,7 @@ class Marks:
     """The marks of one query; lives in the driver."""
 
     def __init__(self, cluster: Callable[[], Cluster], patience_ms: int) -> None:
-        """Create the marks of a query, of which there are none so far.
-
-        Args:
-            cluster: returns what reads records, of all types.
-            patience_ms: how long a record may take of which all else has to wait.
-        """
+        """Create the marks of a query, of which there are none so far."""
         self._cluster = cluster
         self._patience_ms = patience_ms
         self._seen: dict[int, tuple[Endpoint, float]] = {}
@@ -98,13 +93,7 @@ class Marks:
         self._turn = 0
 
     def notice(self, snapshot: Snapshot, asked_at: float, away: Collection[int]) -> None:
-        """Learn which brokers have answered; the marks of others are sound no longer.
-
-        Args:
-            snapshot: what they answered.
-            asked_at: when they were asked, see ``time.monotonic``.
-            away: the ids of brokers that did not answer, or not in time.
-        """
+        """Learn which brokers have answered; the marks of others are sound no longer."""
         if asked_at == self._asked_at:
             return
         self._asked_at = asked_at
@@ -127,16 +116,7 @@ class Marks:
             self._forget_turn()
 
     def look(self, marks: Iterable[Mark], layout: TopicsLayout, *, patient: bool = False) -> Looked:
-        """Return what is known of the logs of some marks, after a look at those that are not sound.
-
-        Args:
-            marks: the newest ones, of brokers that answer.
-            layout: where their partitions are.
-            patient: whether to wait for the look for as long as any answer may take.
-
-        Raises:
-            TubeMQError: a broker does not answer, or refuses, and this is ``patient``.
-        """
+        """Return what is known of the logs of some marks, after a look at those that are not sound."""
         marks = tuple(marks)
         waiting = [mark for mark in marks if mark not in self._sound and mark not in self._replaced]
         if waiting and patient:
@@ -156,13 +136,7 @@ class Marks:
         )
 
     def take(self, snapshot: Snapshot, end: SourceOffset, *, last: bool) -> None:
-        """Begin a turn if one is due.
-
-        Args:
-            snapshot: the cluster.
-            end: where a micro-batch ends.
-            last: whether it is the last one of a run.
-        """
+        """Begin a turn if one is due."""
         self._take_over(0)
         now = time.monotonic()
         if self._taking is not None or (now < self._look_for_due_at and not last):
@@ -184,13 +158,7 @@ class Marks:
     def newest_for(
         self, end: SourceOffset, before: Collection[Mark], *, wait: bool = False
     ) -> tuple[Mark, ...]:
-        """Return the marks that go with an offset.
-
-        Args:
-            end: the offset.
-            before: the marks of the offset before.
-            wait: whether to wait for the turn under way, for ``PATIENCE_S``.
-        """
+        """Return the marks that go with an offset."""
         replaced = {place_of(partition) for partition in end.replaced}
         self._take_over(PATIENCE_S if wait else 0)
         # Of a log that moved back, and may come to the same offset again, older marks say nothing.
@@ -274,14 +242,7 @@ class Marks:
 def records_of(
     cluster: Cluster, layout: TopicsLayout, marks: Collection[Mark], patience_ms: int
 ) -> tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]:
-    """Return which record is at the offset of each mark, and the errors of others.
-
-    Args:
-        cluster: the cluster, which passes over no types of messages.
-        layout: where the partitions are.
-        marks: the marks.
-        patience_ms: how long each may take.
-    """
+    """Return which record is at the offset of each mark, and the errors of others."""
     of_store = _partitions_of({mark.partition.store_id for mark in marks}, layout)
 
     def ask(mark: Mark) -> Mark | None:

@@ -119,12 +119,8 @@ class Outages:
     ) -> None:
         """Take over what brokers have answered; tell the user what has changed.
 
-        Args:
-            answer: the answer.
-            layout: where the stores are.
-            positions: the stream's next offsets, to count the rows that waited.
-            now: the time in seconds, of any clock that never goes back.
-            late: brokers that did not answer in time, although they may answer; or that did so too late.
+        ``late`` are those that did not answer in time, although they may answer, or that did so too late. The
+        ``positions`` of the stream tell how many rows waited; ``now`` is in seconds of any steady clock.
         """
         self._forget_unlisted(layout)
         failures: dict[int, list[StoreId]] = collections.defaultdict(list)

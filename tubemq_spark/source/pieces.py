@@ -52,11 +52,7 @@ class BinaryColumn:
         """Without the compiled twin, the pieces of each ``add``."""
 
     def add(self, pieces: Pieces) -> None:
-        """Put pieces behind those that are here; 2 GiB in all at most.
-
-        Raises:
-            ValueError: a piece lies outside its data.
-        """
+        """Put pieces behind those that are here; 2 GiB in all at most."""
         data = pieces.data
         starts = np.ascontiguousarray(pieces.starts, np.int64)
         ends = np.ascontiguousarray(pieces.ends, np.int64)
@@ -99,14 +95,10 @@ def gather(pieces: Iterable[Pieces]) -> pa.Array:
 
 
 def runs(texts: pa.Array, most: int) -> list[int] | None:
-    """Return the rows of a binary array that differ from the one before, the first row among them.
+    """Return the rows that differ from the one before, the first row among them; at most so many.
 
-    Args:
-        texts: without nulls, from the beginning of its buffers on.
-        most: how many such rows there may be.
-
-    Returns:
-        None when there are more than ``most``, or without the compiled twin: counting takes too long then.
+    The texts have no nulls and begin where their buffers do. None when there are more such rows, or without
+    the compiled twin: counting takes too long then.
     """
     if speedups.compiled is None:
         return None
@@ -125,14 +117,7 @@ class Split(NamedTuple):
 
 
 def split_uids(texts: pa.Array) -> Split | None:
-    """Return texts of attributes and the ids at their ends.
-
-    Args:
-        texts: a binary array without nulls.
-
-    Returns:
-        None when the first text has no id, or when ids stand elsewhere.
-    """
+    """Return texts of attributes and the ids at their ends; None when ids stand elsewhere, or none do."""
     if not len(texts) or _UID_PREFIX not in texts[0].as_py():
         return None
     # Takes longer to load than all of this package, and few messages have ids: imported where they are.

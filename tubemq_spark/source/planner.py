@@ -143,15 +143,7 @@ class Planner:
         return self._latest
 
     def snapshot(self, positions: Mapping[TopicPartition, int], *, patient: bool = False) -> Snapshot:
-        """Return layout and bounds as far as brokers answer, at most a moment old.
-
-        Args:
-            positions: the next offsets of a running stream. A topic that no longer exists is not an error.
-            patient: whether brokers may take as long as any answer may, as they may at the first time.
-
-        Raises:
-            TubeMQError: the master refuses, or no master has answered for ten minutes.
-        """
+        """Return layout and bounds as far as brokers answer, at most a moment old."""
         last = self.last_snapshot
         if last is None or time.monotonic() - self.asked_at > self._max_age(last):
             patient = patient or last is None
@@ -162,17 +154,8 @@ class Planner:
     def complete_snapshot(self, *, resumed: bool = False) -> Snapshot:
         """Return layout and bounds of all stores, asked now.
 
-        Args:
-            resumed: whether this may be a query with a checkpoint. Then masters that never answered are asked
-                again too (by default they are not, since the address may be wrong), and a topic that does not
-                exist is left out instead of being an error, and so is a partition.
-
-        Raises:
-            RpcError: a topic does not exist, or the group may not read it.
-            OptionError: a partition of ``assign`` does not exist.
-            TubeMQConnectionError: ``TUBEMQ_BROKERS_AWAY``: a store had no answer for
-                ``fetchOffset.numRetries`` attempts.
-            TubeMQError: a broker refuses permanently, or no master answers.
+        A query that has ``resumed`` may have a checkpoint. Then masters that never answered are asked again
+        too (otherwise the address may be wrong), and what does not exist is left out, not refused.
         """
         missing_ok = resumed or self._options.wait_for_topics
         if not resumed:
@@ -190,16 +173,8 @@ class Planner:
         """Return bounds in which these stores begin at the first record that can still be read.
 
         Stores that several partitions share are left as they are: there it cannot be known what is missing.
-
-        Args:
-            snapshot: the bounds.
-            stores: some of its stores.
-            patient: whether brokers are asked again, up to ``fetchOffset.numRetries`` attempts. Otherwise
-                these stores are left out when brokers do not answer in time; their answers belong to the next
-                look.
-
-        Raises:
-            TubeMQError: a broker did not answer, and this is ``patient``.
+        ``patient``: brokers are asked up to ``fetchOffset.numRetries`` times. Otherwise these stores are left
+        out when brokers do not answer in time; their answers belong to the next look.
         """
         alone = snapshot.layout.alone_in_store
         begins = {
@@ -222,18 +197,7 @@ class Planner:
     def with_offsets(
         self, spec: OffsetSpec, snapshot: Snapshot, *, edge: str, option: str | None = None
     ) -> OffsetSpec:
-        """Return a spec with offsets in place of times, and of the group's positions; brokers are asked.
-
-        Args:
-            spec: what the user asks for.
-            snapshot: all partitions.
-            edge: ``starting`` or ``ending``; the options that say where to do so are named after it.
-            option: the option that the spec comes from, if it is none of these.
-
-        Raises:
-            OptionError: the spec has times for other partitions than these, or see ``TimeSearch.begin``.
-            TubeMQError: a broker does not answer, or refuses.
-        """
+        """Return a spec with offsets in place of times, and of the group's positions; brokers are asked."""
         if spec is Stored.GROUP:
             positions = self.with_retries(lambda: self.cluster.group_positions(snapshot.layout))
             return specific_offsets(positions)
@@ -266,17 +230,9 @@ class Planner:
     ) -> list[Work]:
         """Return the tasks of some ranges, with the addresses of their brokers; brokers are not asked.
 
-        Args:
-            ranges: what to read.
-            planned: all partitions that existed when the ranges were planned. Not those of now: the replay of
-                a micro-batch must return the same rows after a partition was added.
-            on_loss: called for partitions that no longer exist. With a ledger, a task writes them to it:
-                another attempt of the micro-batch may have met the same in its tasks.
-            partial: whether there may have been others.
-
-        Raises:
-            DataLossError: by the policy.
-            TubeMQError: as ``snapshot``.
+        ``planned`` are all partitions that existed when the ranges were planned, and not those of now: the
+        replay of a micro-batch must return the same rows after a partition was added. What is gone goes to
+        the ledger by a task: another attempt of the micro-batch may have met the same in its tasks.
         """
         options, listed, gone = self._options, [], []
         layout = self.with_retries(self.layouts.recent)
@@ -368,11 +324,6 @@ class Planner:
 
         A broker deletes a topic before the master does, and creates an empty store if it is asked in between.
         The master then drops the topic's partitions, one broker after the other, and the topic last.
-
-        Args:
-            layout: the newest layout.
-            partitions: those that existed before.
-            emptied: the topics whose stores are empty although they were read from.
         """
         missing = set(partitions) - layout.partitions.keys()
         missing.difference_update(self._options.subscription.others(missing))
@@ -449,11 +400,7 @@ class Planner:
         return Snapshot(layout, bounds, ends, partial)
 
     def with_retries(self, ask: Callable[[], Result]) -> Result:
-        """Return the answer to a question, asked again for up to ``fetchOffset.numRetries`` attempts.
-
-        Raises:
-            TubeMQError: the last attempt failed.
-        """
+        """Return the answer to a question, asked again for up to ``fetchOffset.numRetries`` attempts."""
         options = self._options
         # Attempts and time-outs must not multiply.
         deadline = Deadline.after_ms(self._patience_ms, time.monotonic)

@@ -82,12 +82,7 @@ class RowSizes:
     ) -> dict[StoreId, int]:
         """Return how many bytes the next rows of stores have on average, at least 1; brokers are asked.
 
-        Stores are left out whose brokers do not answer now and did not before.
-
-        Args:
-            layout: where the partitions are.
-            unread: what is not read yet, of each store; not empty.
-            assume: assume a size for these stores instead.
+        Stores whose brokers never answered are left out, unless a size is to be assumed for them.
         """
         self._take_over()
         now = time.monotonic()

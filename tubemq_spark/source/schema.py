@@ -34,15 +34,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def check_schema(schema: StructType, columns: Mapping[str, Column] = READ) -> None:
-    """Refuse a user's schema that names unknown columns, or known ones with another type.
-
-    Args:
-        schema: what the user wants.
-        columns: the columns that there are; by default those of messages.
-
-    Raises:
-        OptionError: the column and what it may be.
-    """
+    """Refuse a user's schema that names unknown columns, or known ones with another type."""
     if not schema.fields:
         raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(columns))
     for field in schema.fields:

@@ -50,10 +50,6 @@ class StartTimes:
         """Begin to look where a micro-batch begins, and return at once.
 
         One partition of each store is looked at, or of each topic where there are many stores.
-
-        Args:
-            layout: where the partitions are.
-            ranges: from where to where each is read, in index bytes.
         """
         of_stores: dict[StoreId, OffsetRange] = {}
         for partition, (begin, end) in sorted(ranges.items()):

@@ -128,15 +128,7 @@ class StreamDriver:
     def latest_offset(self, start: dict[str, Any], max_rows: int | None) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` itself when there is nothing new.
 
-        Args:
-            start: where it begins.
-            max_rows: the most rows it may have; None also overrides ``minOffsetsPerTrigger`` and
-                ``maxBytesPerTrigger``.
-
-        Raises:
-            TubeMQError: a start cannot be resolved, records are gone (by the policy), or the checkpoint
-                belongs to a query that read other topics.
-            FolderError: a loss could not be written to the ledger.
+        Without ``max_rows``, ``minOffsetsPerTrigger`` and ``maxBytesPerTrigger`` do not count either.
         """
         if self._options.until is not None and self._target is None:
             raise OptionError("TUBEMQ_UNTIL_WITHOUT_AVAILABLE_NOW", option="availableNowUntil")
@@ -213,10 +205,6 @@ class StreamDriver:
         """Fix where ``Trigger.AvailableNow`` stops: where what may be read of every store ends now.
 
         With ``availableNowUntil`` it stops there, where that is before.
-
-        Raises:
-            OptionError: the end that the user asks for does not fit the partitions, or their messages.
-            TubeMQError: a store had no answer in ``fetchOffset.numRetries`` attempts.
         """
         # A restart is likely: this trigger is for runs that stop and start again. The topics of a new query
         # must exist when its start is resolved.
@@ -226,12 +214,7 @@ class StreamDriver:
         self._target = ends_of(spec, snapshot.layout.partitions, snapshot.ends, option=option)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Work]:
-        """Plan a micro-batch: a function of its two offsets, except for where the brokers are now.
-
-        Raises:
-            TubeMQError: no master answers, or partitions are gone (by the policy).
-            FolderError: a loss could not be written to the ledger.
-        """
+        """Plan a micro-batch: a function of its two offsets, except for where the brokers are now."""
         on_loss = self._losses_from(start)
         begin, stop = self._subscribed(self._parsed(start)), self._subscribed(self._parsed(end))
         if not isinstance(stop, SourceOffset):
@@ -299,11 +282,7 @@ class StreamDriver:
         return self._planner.snapshot(start.next_offsets, patient=self._target is not None)
 
     def _look(self, start: StreamOffset, snapshot: Snapshot) -> Looked:
-        """Look at the marks of where a micro-batch begins, as far as their brokers answer.
-
-        Raises:
-            TubeMQError: one did not, and what it does not tell must be known.
-        """
+        """Look at the marks of where a micro-batch begins, as far as their brokers answer."""
         if isinstance(start, StartToken):
             marks = passed_marks(self._options.starting)  # a token has none
         else:
@@ -336,11 +315,7 @@ class StreamDriver:
         end: SourceOffset,
         on_loss: LossPolicy,
     ) -> list[OffsetRange]:
-        """Return the ranges whose logs are still those that they were planned of, as marks tell.
-
-        Raises:
-            DataLossError: by the policy.
-        """
+        """Return the ranges whose logs are still those that they were planned of, as marks tell."""
         marks = [*end.marks]
         if isinstance(start, SourceOffset):
             again = {place_of(partition) for partition in end.replaced}
@@ -393,11 +368,7 @@ class StreamDriver:
         return self._planner.readable_bounds(snapshot, stores, patient=False)
 
     def _subscribed(self, offset: StreamOffset) -> StreamOffset:
-        """Leave out what the query no longer reads; none of its records is lost.
-
-        Raises:
-            OptionError: there are some, and ``failOnDataLoss`` is on.
-        """
+        """Leave out what the query no longer reads; none of its records is lost."""
         subscription = self._options.subscription
         others = subscription.others(offset.next_offsets.keys())
         if not others or isinstance(offset, StartToken):

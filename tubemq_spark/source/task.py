@@ -50,19 +50,7 @@ def run_task(work: Work, options: ReadOptions, schema: pa.Schema, origin: Origin
 def read_rows(
     requests: Sequence[RangeRequest], options: ReadOptions, schema: pa.Schema, origin: Origin
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some ranges, one after the other, as record batches of the asked columns.
-
-    Args:
-        requests: the ranges.
-        options: how to read.
-        schema: the columns.
-        origin: who reads, for the ledger of losses.
-
-    Raises:
-        DataLossError: records of a range are gone or damaged and ``failOnDataLoss`` is on.
-        FolderError: a loss could not be written to the ledger.
-        TubeMQTimeoutError: the broker made no progress for ``tubemq.fetchTimeoutMs``.
-    """
+    """Yield the rows of some ranges, one after the other, as record batches of the asked columns."""
     spare_collector()
     keep_freed_memory(_LARGEST_PIECE_BYTES)
     account = _Account(requests, time.monotonic) if logger.isEnabledFor(logging.INFO) else None

@@ -85,16 +85,7 @@ def parse_inlong(body: bytes) -> list[InLongMessage]:
 
 
 def unpack_bodies(bodies: pa.Array, mode: ParseMode, on_malformed: OnMalformed) -> Iterator[Unpacked]:
-    """Yield the rows of some bodies; no rows for a null.
-
-    Args:
-        bodies: a binary array.
-        mode: what becomes of a malformed body.
-        on_malformed: is told of each of them, in every mode.
-
-    Raises:
-        InLongMsgError: a body is malformed, and the mode is ``FAILFAST``.
-    """
+    """Yield the rows of some bodies; no rows for a null."""
     rows = _Rows(bodies)
     for number, start, end in _places(bodies):
         try:

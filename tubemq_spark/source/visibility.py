@@ -72,13 +72,7 @@ def ask_bounds(
 ) -> VisibleBounds:
     """Ask the brokers where stores begin and end; by default all stores of the layout.
 
-    Args:
-        cluster: whom to ask.
-        visibility: how far the query may read.
-        layout: where the partitions are.
-        stores: some of its stores.
-        positions: where the query stands; None if that is not known yet.
-        timeout_ms: how long the answers may take.
+    Without ``positions`` the query may stand anywhere.
     """
     if visibility is Visibility.MEMORY:
         bounds = cluster.bounds(layout, stores, timeout_ms=timeout_ms)

@@ -14,11 +14,7 @@ def too_old(version: str) -> bool:
 
 
 def check_spark_version(version: str) -> None:
-    """Refuse a PySpark that would fail later, in the middle of a task.
-
-    Raises:
-        TubeMQError: the release precedes ``OLDEST``.
-    """
+    """Refuse a PySpark that would fail later, in the middle of a task."""
     if too_old(version):
         raise TubeMQError("TUBEMQ_SPARK_TOO_OLD", found=version, oldest=OLDEST)
 

@@ -38,12 +38,7 @@ class Checkpoint:
 
 
 def read_checkpoint(location: FolderUri) -> Checkpoint:
-    """Read what a query has written to its checkpoint, its ``checkpointLocation``; it may be running.
-
-    Raises:
-        OptionError: there is no such checkpoint, it cannot be read, or its query does not read from TubeMQ.
-        OffsetFormatError: an offset in it is damaged, or has a newer format version.
-    """
+    """Read what a query has written to its checkpoint, its ``checkpointLocation``; it may be running."""
     return CheckpointFiles(location).progress()
 
 
@@ -51,11 +46,7 @@ class CheckpointFiles:
     """The files of one checkpoint, as they were when this was made."""
 
     def __init__(self, location: FolderUri) -> None:
-        """List them.
-
-        Raises:
-            OptionError: there is no such checkpoint, it cannot be read, or it has no micro-batch.
-        """
+        """List them."""
         self.location = location
         with self._reading():
             self._system, path = fs.FileSystem.from_uri(location.text)
@@ -87,21 +78,12 @@ class CheckpointFiles:
         return self._finished_at.get(number)
 
     def log(self, number: int) -> OffsetLog:
-        """Read what was planned for one of the micro-batches.
-
-        Raises:
-            OptionError: the file cannot be read, or is something else.
-        """
+        """Read what was planned for one of the micro-batches."""
         with self._reading():
             return OffsetLog.parse(self._text(f"{OFFSETS}/{number}"))
 
     def progress(self) -> Checkpoint:
-        """Read how far the sources of ours have come.
-
-        Raises:
-            OptionError: a file cannot be read, or the query does not read from TubeMQ.
-            OffsetFormatError: an offset is damaged, or has a newer format version.
-        """
+        """Read how far the sources of ours have come."""
         ends = self.log(self.last).of_ours()
         if not ends:
             raise self._unreadable("its query does not read from TubeMQ")
@@ -112,11 +94,7 @@ class CheckpointFiles:
         return Checkpoint(self.finished, progress(before, ends, finished=finished))
 
     def query_id(self) -> str | None:
-        """Return Spark's id of the query, if the checkpoint says it.
-
-        Raises:
-            OptionError: the file cannot be read.
-        """
+        """Return Spark's id of the query, if the checkpoint says it."""
         with self._reading():
             if self._system.get_file_info(f"{self._root}/{METADATA}").type is not fs.FileType.File:
                 return None
@@ -127,20 +105,12 @@ class CheckpointFiles:
             return None
 
     def keeps_state(self) -> bool:
-        """Tell whether the query keeps state, as aggregations, joins and ``dropDuplicates`` do.
-
-        Raises:
-            OptionError: the folder cannot be read.
-        """
+        """Tell whether the query keeps state, as aggregations, joins and ``dropDuplicates`` do."""
         with self._reading():
             return bool(self._listed(STATE))
 
     def files_of_sources(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the path in the checkpoint, and the content, of each file that Spark's sources keep.
-
-        Raises:
-            OptionError: one cannot be read.
-        """
+        """Yield the path in the checkpoint, and the content, of each file that Spark's sources keep."""
         with self._reading():
             infos = self._listed(SOURCES, recursive=True)
             for path in sorted(info.path for info in infos if info.type is fs.FileType.File):

@@ -53,22 +53,12 @@ class Stand:
     def elsewhere(
         self, offsets: Mapping[TopicPartition, int], new: Mapping[TopicPartition, int]
     ) -> SourceOffset:
-        """Return where the source stands at other offsets, with the marks of records before them.
-
-        Args:
-            offsets: the offsets.
-            new: those of partitions that are new to it.
-        """
+        """Return where the source stands at other offsets, with the marks of records before them."""
         return SourceOffset(offsets, new, self.partial, tuple(passed(self.marks, offsets)))
 
 
 def stand_of(files: CheckpointFiles, named: str | None) -> Stand:
-    """Return where the source stands that is named, or the only one.
-
-    Raises:
-        OptionError: there is no such source, there are several and none is named, or the query keeps state.
-        OffsetFormatError: an offset is damaged, or has a newer format version.
-    """
+    """Return where the source stands that is named, or the only one."""
     checkpoint = files.progress()
     last = files.log(files.last)
     ours = list(checkpoint.sources)
@@ -91,12 +81,7 @@ def stand_of(files: CheckpointFiles, named: str | None) -> Stand:
 
 
 def stand_after(files: CheckpointFiles, source: str, number: int) -> Stand:
-    """Return where a source stood when a micro-batch had finished.
-
-    Raises:
-        OptionError: the checkpoint has no such micro-batch, or that has not finished, or not the source.
-        OffsetFormatError: an offset is damaged, or has a newer format version.
-    """
+    """Return where a source stood when a micro-batch had finished."""
     finished = [planned for planned in files.planned if files.is_finished(planned)]
     end = _end_of(source, files, number) if number in finished else None
     if end is None:
@@ -122,18 +107,7 @@ class NewCheckpoint:
     """A checkpoint that is about to be written."""
 
     def __init__(self, old: CheckpointFiles, target: FolderUri, *, drop_state: bool) -> None:
-        """See that it can be written.
-
-        Args:
-            old: the checkpoint that it stands for from now on.
-            target: where it will be.
-            drop_state: whether the query's state may be left out.
-
-        Raises:
-            OptionError: the query keeps state, and may not lose it, or has other sources besides; or the
-                target is not empty, or in the old checkpoint.
-            FolderError: the target cannot be read.
-        """
+        """See that it can be written."""
         self._old = old
         self._target = target
         self.query_id = str(uuid.uuid4())
@@ -148,17 +122,7 @@ class NewCheckpoint:
         self._refuse_other_than_empty()
 
     def write(self, stand: Stand, offsets: SourceOffset, time_ms: int) -> None:
-        """Write it.
-
-        Args:
-            stand: where the sources stand.
-            offsets: where one of them stands from now on, instead.
-            time_ms: the time, in ms since 1970 in UTC.
-
-        Raises:
-            FolderError: a file cannot be written. What was written until then stays.
-            OptionError: a file of the old one cannot be read.
-        """
+        """Write it."""
         system, root = self._opened()
         for place, content in self._files(stand, offsets, time_ms):
             try:

@@ -42,12 +42,7 @@ COLUMNS: Final = (
 
 
 def rows(options: ViewOptions) -> Iterator[Row]:
-    """Ask a master where the brokers are, and these for their groups.
-
-    Raises:
-        TubeMQConnectionError: no master's administration API answered.
-        AdminError: a master refuses.
-    """
+    """Ask a master where the brokers are, and these for their groups."""
     stored = open_cluster(options.cluster).stored_offsets(options.group, _topics(options))
     is_wanted = _filter(options, [offset.partition for offset in stored.offsets])
     for offset in sorted(stored.offsets, key=lambda offset: (offset.group, offset.partition)):

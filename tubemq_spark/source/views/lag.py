@@ -114,13 +114,7 @@ class _Reader:
 
 
 def rows(options: ViewOptions) -> Iterator[Row]:
-    """Read the checkpoint, or ask for the group, and then ask the brokers.
-
-    Raises:
-        OptionError: the checkpoint cannot be read, or no broker knows the group.
-        OffsetFormatError: an offset in the checkpoint is damaged, or has a newer format version.
-        TubeMQError: no master answers, or it refuses.
-    """
+    """Read the checkpoint, or ask for the group, and then ask the brokers."""
     return _of_checkpoint(options, options.checkpoint) if options.checkpoint else _of_group(options)
 
 

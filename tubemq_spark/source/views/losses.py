@@ -46,13 +46,7 @@ COLUMNS: Final = (
 
 
 def rows(options: LossesOptions) -> Iterator[Row]:
-    """Read the ledger.
-
-    Raises:
-        FolderError: it is not there, or cannot be read.
-        OptionError: it holds other files only.
-        LedgerFormatError: a file in it is something else, or of a later release.
-    """
+    """Read the ledger."""
     files = TextFiles(options.ledger, "lossLedger", SUFFIX)
     observations = [
         observation

@@ -40,15 +40,7 @@ def next_messages(
     zone: zoneinfo.ZoneInfo,
     patience_ms: int,
 ) -> dict[TopicPartition, Next]:
-    """Read the first messages of several partitions at once; an error is part of the answer.
-
-    Args:
-        cluster: the cluster.
-        layout: where the partitions are.
-        unread: offsets from which on and up to which they were not read; not empty.
-        zone: the time zone of message times.
-        patience_ms: how long a message may take, for any cause.
-    """
+    """Read the first messages of several partitions at once; an error is part of the answer."""
 
     def look(partition: TopicPartition) -> Next:
         range_ = OffsetRange(partition, *unread[partition])

@@ -34,12 +34,7 @@ COLUMNS: Final = (
 
 
 def rows(options: ViewOptions) -> Iterator[Row]:
-    """Ask a master and the brokers.
-
-    Raises:
-        OptionError: a partition of ``assign`` does not exist.
-        TubeMQError: no master answers, or it refuses.
-    """
+    """Ask a master and the brokers."""
     if options.subscription is None:
         raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what="a view of no topics")
     cluster = open_cluster(options.cluster)

@@ -82,16 +82,7 @@ def look(
 ) -> Places:
     """Ask a master and all brokers, once; a broker that does not answer is part of the answer.
 
-    Args:
-        cluster: the cluster.
-        subscription: what to ask for.
-        missing_ok: whether topics and partitions that do not exist are left out instead of being an error.
-        silent: the ids of brokers that did not answer a question before; they are waited for a moment only.
-
-    Raises:
-        RpcError: a topic does not exist, or the group may not read it.
-        OptionError: a partition of ``assign`` does not exist.
-        TubeMQConnectionError: no master answers.
+    Brokers that are ``silent``, since they did not answer a question before, are waited for a moment only.
     """
     layout = LayoutCache(cluster, subscription).ask(missing_ok=missing_ok)
     if not missing_ok:

@@ -51,11 +51,7 @@ class ViewReader(DataSourceReader):
     def __init__(
         self, schema: StructType, view: View, options: ViewOptions | LossesOptions | ReceiptsOptions
     ) -> None:
-        """Take the user's schema, which may name any of the view's columns in any order.
-
-        Raises:
-            OptionError: it names others, or gives them other types.
-        """
+        """Take the user's schema, which may name any of the view's columns in any order."""
         check_schema(schema, VIEWS[view].by_name)
         self._schema = schema
         self._view = view

@@ -51,13 +51,7 @@ COLUMNS: Final = (
 
 
 def rows(options: ReceiptsOptions) -> Iterator[Row]:
-    """Read the manifests.
-
-    Raises:
-        FolderError: the folder is not there, or cannot be read.
-        OptionError: it holds other files only.
-        ManifestFormatError: a file in it is something else, or of a later release.
-    """
+    """Read the manifests."""
     for name, text in TextFiles(options.folder, "receiptsPath", SUFFIX).read():
         manifest = manifest_of(text, f"{options.folder}/{name}")
         batch = manifest.write.micro_batch
