@@ -208,7 +208,7 @@ bench: bench-throughput ## rows a second of every reader and sink; ARGS="--serve
 bench-kafka: java $(STAMP42) ## beside Spark's own Kafka source, in turns (needs Maven); ARGS="--only read,live --rounds 3"
 	$(VENV42)/bin/python benchmarks/against_kafka.py $(ARGS)
 
-bench-%: java $(STAMP) ## any other program of benchmarks/: make bench-send-path, make bench-growth ARGS=--quick
+bench-%: java $(STAMP) ## any other program of benchmarks/: make bench-send-path, make bench-produce
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 ##@ Release

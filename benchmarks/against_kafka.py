@@ -34,21 +34,17 @@ from benchmarks.kafka import (
     any_source,
     bound,
     live,
-    python_twin,
     reading,
-    ready_batches,
     starting,
     steady,
     systems,
 )
-from benchmarks.kafka.jars import KAFKA_VERSION, SPARK_VERSION, connector_jars
-from benchmarks.kafka.senders import datagram_sender, free_datagram_port, kafka_sender, tubemq_sender
-from benchmarks.kafka.server import kafka_server
+from benchmarks.kafka.flow import datagram_sender, free_datagram_port, kafka_sender, tubemq_sender
+from benchmarks.kafka.server import KAFKA_VERSION, SPARK_VERSION, connector_jars, kafka_server
 from benchmarks.kafka.systems import System
 from benchmarks.meter import child_with, cpu_of
-from benchmarks.report import Section
 from benchmarks.spark import session
-from benchmarks.turns import Figures, Key, in_turns, screen
+from benchmarks.turns import Figures, Key, Section, in_turns, screen
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.config_files import AS_SHIPPED
 from integration_tests.real.java_server import BROKER_CLASS
@@ -116,8 +112,6 @@ class Bench:
         broker = functools.partial(cpu_of, child_with(BROKER_CLASS))
         servers = {
             systems.OURS: broker,
-            reading.PYTHON_TWIN: broker,
-            reading.READY: broker,
             **dict.fromkeys(
                 (systems.KAFKA, systems.LARGE), functools.partial(cpu_of, child_with("kafka.Kafka"))
             ),
@@ -125,13 +119,7 @@ class Bench:
         compared = [self.ours, self.kafka]
         ways: dict[Key, Callable[[], Figures]] = {}
         if "read" in self.parts:
-            python_twin.register(self.spark)
-            ready_batches.register(self.spark)
-            variants = [
-                self.ours.variant(reading.PYTHON_TWIN, python_twin.FORMAT),
-                self.ours.variant(reading.READY, ready_batches.FORMAT),
-            ]
-            systems_read = [*compared, self.kafka_large, *variants]
+            systems_read = [*compared, self.kafka_large]
             ways |= reading.batch_ways(self.spark, systems_read, self.rows, servers)
         if "stream" in self.parts:
             ways |= reading.stream_ways(self.spark, compared, self.rows, servers)

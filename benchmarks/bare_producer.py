@@ -5,12 +5,10 @@ It prints one line of JSON: how many messages were stored, and how many may be s
 
 import argparse
 import contextlib
-import functools
 import json
 import random
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -104,7 +102,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, help="of each message; without it mixed sizes")
     parser.add_argument("--full", action="store_true", help="with key, attributes, type and time")
-    parser.add_argument("--threads", type=int, default=1, help="how many call the same producer")
     arguments = parser.parse_args()
     bodies = values(arguments.size, min(BATCH_ROWS, arguments.count))
     with contextlib.ExitStack() as stack:
@@ -116,12 +113,7 @@ def main() -> None:
         else:
             client = stack.enter_context(TubeMQClient.connect(arguments.master))
             producer = stack.enter_context(client.producer())
-        way = functools.partial(WAYS[arguments.way], producer, arguments.topic, bodies, full=arguments.full)
-        if arguments.threads == 1:
-            way(arguments.count)
-        else:
-            with ThreadPoolExecutor(arguments.threads) as threads:
-                list(threads.map(way, [arguments.count // arguments.threads] * arguments.threads))
+        WAYS[arguments.way](producer, arguments.topic, bodies, arguments.count, full=arguments.full)
         receipts = producer.receipts()
     told = {
         "accepted": sum(one.count for one in receipts),

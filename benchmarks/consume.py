@@ -33,9 +33,8 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.bare_consumer import COROUTINES, WAYS
-from benchmarks.looks import cpu_of_child, steady, watched
-from benchmarks.report import Line, Section
-from benchmarks.turns import Figures, Key, in_turns, screen
+from benchmarks.meter import cpu_of_child, steady, watched
+from benchmarks.turns import Figures, Key, Line, Section, in_turns, screen
 from integration_tests.real import config_files, load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from tubemq_spark.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE

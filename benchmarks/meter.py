@@ -1,14 +1,18 @@
 """Time, and CPU of Spark's whole process tree and of a server, that some work takes."""
 
-import re
+import atexit
+import contextlib
+import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 
-from benchmarks.control_group import ControlGroup
 from benchmarks.turns import screen
 
 SECONDS: Final = "s"
@@ -33,10 +37,6 @@ class SparkMeter:
         if self._group is not None:
             return own + self._group.cpu_s()
         return own + sum(map(_with_ended_children, self._tree()))
-
-    def python_workers(self) -> list[int]:
-        """Return the process ids of the JVM's Python processes."""
-        return [process.pid for process in self._jvm.children(recursive=True)]
 
     def _tree(self) -> list[psutil.Process]:
         return [self._jvm, *self._jvm.children(recursive=True)]
@@ -70,16 +70,125 @@ def child_with(text: str) -> psutil.Process:
 
 
 def cpu_of(process: psutil.Process) -> float:
-    """Return the CPU time of one process so far, user and system."""
-    spent = process.cpu_times()
+    """Return the CPU time of one process so far, user and system; 0 if it has ended."""
+    try:
+        spent = process.cpu_times()
+    except psutil.Error:
+        return 0.0
     return float(spent.user + spent.system)
 
 
-def peak_mb(pid: int) -> float:
-    """Return the most memory that a process has had resident so far, in MB; 0 if it has ended."""
+_US_PER_S: Final = 1e6
+
+
+class ControlGroup:
+    """Some processes and all that they start, as a control group of Linux (version 2), which root can make.
+
+    It counts the CPU time of all of them exactly. The daemon of Spark's Python workers leaves ended ones to
+    the kernel (it ignores ``SIGCHLD``), so no process counts theirs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Take over a group that exists; it ends with this process."""
+        self._path = path
+        atexit.register(self._remove)
+
+    @classmethod
+    def of(cls, processes: Iterable[int]) -> Self | None:
+        """Put processes into the group of what this process measures; None where that is not possible."""
+        parent = _own_group()
+        if parent is None:
+            return None
+        path = parent / f"benchmark-{os.getpid()}"
+        try:
+            path.mkdir(exist_ok=True)
+            made = cls(path)
+            for process in processes:
+                (path / "cgroup.procs").write_text(str(process), encoding="ascii")
+            made.cpu_s()
+        except OSError:
+            return None
+        return made
+
+    def cpu_s(self) -> float:
+        """Return the CPU seconds of the group so far, user and system, those of ended processes included."""
+        lines = (self._path / "cpu.stat").read_text(encoding="ascii").splitlines()
+        return float(dict(line.split() for line in lines)["usage_usec"]) / _US_PER_S
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            for process in (self._path / "cgroup.procs").read_text(encoding="ascii").split():
+                (self._path.parent / "cgroup.procs").write_text(process, encoding="ascii")
+            self._path.rmdir()
+
+
+def _own_group() -> Path | None:
+    """Return the directory of this process's group; None without control groups of version 2."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        mounts = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+        groups = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
-        return 0.0
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 / 1e6 if found else 0.0
+        return None
+    found = [fields[1] for fields in map(str.split, mounts) if fields[2] == "cgroup2"]
+    own = [line.removeprefix("0::") for line in groups if line.startswith("0::")]
+    return Path(found[0] + own[0]) if found and own else None
+
+
+LOOK_EVERY_S: Final = 0.2
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one moment of a run."""
+
+    at: float
+    count: int
+    """How many messages the servers had stored, or a group had confirmed."""
+    cpu_s: Mapping[str, float]
+    """The client's processor time so far, by part; nothing before it has started."""
+
+
+def watched(
+    work: Callable[[], Result], count: Callable[[], int], cpu_s: Callable[[], Mapping[str, float]]
+) -> tuple[Result, list[Look]]:
+    """Do some work in this thread; look at it from another one until it is done, at least once."""
+    done = threading.Event()
+
+    def look_on() -> list[Look]:
+        looks: list[Look] = []
+        while not looks or not done.wait(LOOK_EVERY_S):
+            looks.append(Look(time.perf_counter(), count(), cpu_s()))
+        return looks
+
+    with ThreadPoolExecutor(1) as executor:
+        looking = executor.submit(look_on)
+        try:
+            result = work()
+        finally:
+            done.set()
+        return result, looking.result()
+
+
+def steady(looks: Sequence[Look], before: int) -> tuple[Look, Look]:
+    """Return the first look after the beginning of a run and the last one before its end.
+
+    Args:
+        looks: the looks.
+        before: the count before the run.
+    """
+    under_way = [look for look in looks if before < look.count < looks[-1].count and look.cpu_s]
+    if len(under_way) < 2:  # too short a run for figures
+        return looks[0], looks[-1]
+    return under_way[0], under_way[-1]
+
+
+def cpu_of_child(program: str) -> dict[str, float]:
+    """Return the processor time of the child whose command line has a text in it, if there is one."""
+    for process in psutil.Process().children():
+        try:
+            if program in " ".join(process.cmdline()):
+                return {"client": cpu_of(process)}
+        except psutil.Error:
+            continue
+    return {}

@@ -12,8 +12,6 @@ has the memory cache that brokers give it as shipped, so some of the generator's
   and its end. Processor time is that of the client's process tree, and of the broker, between the same looks.
 - *Ready frames* is a program that sends frames it has encoded before over one connection and only counts the
   answers: how fast the broker takes messages.
-- *Any sink* is ``df.write`` to a Python data source that only counts rows: what Spark takes by itself.
-- *Four threads* call ``send`` of one producer.
 - After each run the broker must have stored what was accepted; more only where a client says that a message
   may be stored twice.
 
@@ -36,13 +34,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import nothing_sink
 from benchmarks.bare_producer import KEYS, KINDS, MIXED_BYTES
-from benchmarks.looks import cpu_of_child, of_process, steady, watched
-from benchmarks.meter import child_with, cpu_of
-from benchmarks.report import Line, Section
+from benchmarks.meter import child_with, cpu_of, cpu_of_child, steady, watched
 from benchmarks.spark import session
-from benchmarks.turns import Figures, Key, in_turns, screen
+from benchmarks.turns import Figures, Key, Line, Section, in_turns, screen
 from integration_tests.real import config_files, load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.java_server import BROKER_CLASS
@@ -57,22 +52,18 @@ TOPICS: Final = {
 }
 JAVA: Final = "CliProducer"
 SPARK: Final = "df.write"
-NOTHING: Final = "any sink"
 BARE: Final = {
     "send": ("bare_producer.py", "--way", "send"),
     "send_batch": ("bare_producer.py", "--way", "send_batch"),
-    "four threads": ("bare_producer.py", "--way", "send", "--threads", "4"),
     "ready frames": ("bare_frames.py",),
 }
 """The programs of ways that are a process of their own."""
-SEND, BATCH, THREADS, READY = BARE
+SEND, BATCH, READY = BARE
 OURS: Final = (SEND, BATCH, SPARK)
 RATE: Final = "messages/s"
 CPU: Final = "client's CPU us per message"
 BROKER: Final = "broker's CPU us per message"
 REFUSED: Final = "refused"
-OF_NOTHING: Final = 8
-"""How many times as many rows a sink gets that does nothing: so that there is something to look at."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +83,7 @@ class Case:
         return of_100_bytes if self.size == SMALL.size else of_100_bytes // 4
 
 
-SMALL: Final = Case("100 B", 100, ways=(*OURS, READY, NOTHING, THREADS, JAVA))
+SMALL: Final = Case("100 B", 100, ways=(*OURS, READY, JAVA))
 LONG: Final = Case("1 KiB", 1024, ways=SMALL.ways)
 MEAN: Final = Case(f"{MEAN_OF_MIXED} B", MEAN_OF_MIXED)
 MIXED: Final = Case("mixed sizes, 100 partitions", None, topic="hundred")
@@ -115,29 +106,26 @@ class Told:
 class Bench:
     """The servers and the Spark session that all runs share."""
 
-    def __init__(self, java: RealTubeMQ, spark: SparkSession, counter: Path) -> None:
+    def __init__(self, java: RealTubeMQ, spark: SparkSession) -> None:
         self._java = java
         self._spark = spark
         self._broker = child_with(BROKER_CLASS)
-        self._counter = counter
-        counter.write_text("0", encoding="utf-8")
 
     def run(self, case: Case, way: str, messages: int) -> Figures:
         """Send messages and check that none is lost."""
         works: dict[str, Callable[[], Told]] = {
-            SPARK: lambda: self._write(case, count, "tubemq", **self._options(case)),
-            NOTHING: lambda: self._write(case, count, nothing_sink.FORMAT, counter=str(self._counter)),
+            SPARK: lambda: self._write(case, count),
             JAVA: lambda: self._java_produce(case, count),
         }
-        count = case.messages(messages) * (OF_NOTHING if way == NOTHING else 1)
-        before = self._stored(case, way)
+        count = case.messages(messages)
+        before = self._java.message_count(case.topic)
         # The work in this thread: Spark finds Python data sources only in the one that made the session.
         told, looks = watched(
             works.get(way, lambda: self._bare(case, count, *BARE[way])),
-            lambda: self._stored(case, way),
+            lambda: self._java.message_count(case.topic),
             lambda: self._processor_seconds(way),
         )
-        check(told, count, self._stored(case, way) - before)
+        check(told, count, self._java.message_count(case.topic) - before)
         first, last = steady(looks, before)
         stored = max(1, last.count - first.count)
         spent = {name: (last.cpu_s[name] - first.cpu_s.get(name, 0.0)) / stored * 1e6 for name in last.cpu_s}
@@ -148,22 +136,14 @@ class Bench:
             REFUSED: told.refused / count,
         }
 
-    def _stored(self, case: Case, way: str) -> int:
-        if way == NOTHING:
-            return int(self._counter.read_text(encoding="utf-8"))
-        return self._java.message_count(case.topic)
-
     def _processor_seconds(self, way: str) -> dict[str, float]:
         """Return the processor time so far of a client, by part, and the broker's; {} without a client."""
-        if way in (SPARK, NOTHING):
+        if way == SPARK:
             jvm = child_with("SparkSubmit")
-            client = {"JVM": cpu_of(jvm), "Python": sum(map(of_process, jvm.children(recursive=True)))}
+            client = {"JVM": cpu_of(jvm), "Python": sum(map(cpu_of, jvm.children(recursive=True)))}
         else:
             client = cpu_of_child(load.PRODUCER_CLASS if way == JAVA else BARE[way][0])
         return client and client | {BROKER: cpu_of(self._broker)}
-
-    def _options(self, case: Case) -> dict[str, str]:
-        return {"tubemq.master.servers": self._java.master, "topic": case.topic}
 
     def _bare(self, case: Case, count: int, program: str, *arguments: str) -> Told:
         path = Path(__file__).with_name(program)
@@ -174,8 +154,9 @@ class Bench:
         found = json.loads(done.stdout)
         return Told(found["accepted"], found.get("refused", 0), found["unanswered"])
 
-    def _write(self, case: Case, count: int, name: str, **options: str) -> Told:
-        rows(self._spark, case, count).write.format(name).options(**options).mode("append").save()
+    def _write(self, case: Case, count: int) -> Told:
+        options = {"tubemq.master.servers": self._java.master, "topic": case.topic}
+        rows(self._spark, case, count).write.format("tubemq").options(**options).mode("append").save()
         return Told(count)
 
     def _java_produce(self, case: Case, count: int) -> Told:
@@ -230,7 +211,6 @@ def tables(results: Results) -> list[Section]:
         if found:
             sections.append(Section(label, list(found), lines))
     pairs = [((label, way), (label, READY)) for label in (SMALL.label, LONG.label) for way in OURS]
-    pairs += [((label, THREADS), (label, SEND)) for label in (SMALL.label, LONG.label)]
     pairs += [((label, SPARK), (label, BATCH)) for label in CASES]
     pairs += [
         ((one.label, way), (usual.label, way))
@@ -268,8 +248,7 @@ def main() -> None:
         RealTubeMQ(TOPICS, settings=config_files.AS_SHIPPED) as java,
         session(Path(name), "local[1]") as spark,
     ):
-        nothing_sink.register(spark)
-        bench = Bench(java, spark, Path(name, "counter"))
+        bench = Bench(java, spark)
         ways: dict[Key, Callable[[], Figures]] = {
             (label, way): partial(bench.run, CASES[label], way, arguments.messages)
             for label in arguments.cases

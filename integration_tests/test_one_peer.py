@@ -11,7 +11,7 @@ CHOSEN = (
     pytest.param("The masters swallow packets", marks=pytest.mark.nightly),
 )
 USES_ON_JAVA = [use for use in USES if use != "Heartbeats"]
-"""Heartbeats cannot be counted at a Java server; ``benchmarks/isolation.py`` measures them."""
+"""Heartbeats cannot be counted at a Java server."""
 ROUNDS = 2
 STORES = 2
 

@@ -12,11 +12,10 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.kafka.senders import Send
+from benchmarks.kafka.flow import Send
 from benchmarks.kafka.systems import ANY, KAFKA, LIVE_TOPIC, OURS, System, started
 from benchmarks.meter import SPARK_CPU, SparkMeter
-from benchmarks.report import Line, Section
-from benchmarks.turns import Figures, Key
+from benchmarks.turns import Figures, Key, Line, Section
 
 MESSAGES_PER_SECOND: Final = 20
 _START_S: Final = 60.0

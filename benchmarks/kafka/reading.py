@@ -1,4 +1,4 @@
-"""Reading all rows of a topic: in a batch and as a stream, by both systems and both of our twins.
+"""Reading all rows of a topic: in a batch and as a stream, by both systems.
 
 Each default read is measured at two sizes. The difference, divided by the difference in rows, is what a row
 costs without what a query costs once, and, of a stream with as many micro-batches at both sizes, without
@@ -14,17 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.kafka.systems import KAFKA, LARGE, OURS, SIZES, SMALL, System, started, topic_of
 from benchmarks.meter import SECONDS, SERVER_CPU, SPARK_CPU, SparkMeter
-from benchmarks.report import Line, Section
-from benchmarks.turns import Figures, Key
+from benchmarks.turns import Figures, Key, Line, Section
 
 MICRO_BATCHES: Final = 20
-PYTHON_TWIN: Final = "ours, Python twin"
-"""The name of our system with ``TUBEMQ_SPARK_PURE=1`` in the workers."""
-READY: Final = "ready batches"
-"""The name of our system without its work: what Spark takes for such rows from any Python source."""
-_VARIANTS: Final = (PYTHON_TWIN, READY)
-"""Only their default batches are measured."""
-
 BATCH: Final = "batch"
 ATTRIBUTES: Final = "batch, attributes"
 VALUE_ONLY: Final = "batch, value only"
@@ -40,7 +32,7 @@ ServerCpu = Mapping[str, Callable[[], float]]
 def batch_ways(
     spark: SparkSession, systems: Sequence[System], rows: Mapping[str, int], servers: ServerCpu
 ) -> dict[Key, Callable[[], Figures]]:
-    """Return the batch reads, by message size, way and system; of variants only the default one."""
+    """Return the batch reads, by message size, way and system."""
     measure = SparkMeter().measure
     found: dict[Key, Callable[[], Figures]] = {}
     for label, count in rows.items():
@@ -50,7 +42,7 @@ def batch_ways(
             last_row = functools.partial(system.batch, spark, topic, first=count - 1)
             if system.name == LARGE:
                 ways[VALUE_ONLY] = functools.partial(system.batch, spark, topic, value_only=True)
-            elif system.name not in _VARIANTS:
+            else:
                 with_attributes = topic_of(label, attributes=True) + system.suffix
                 ways |= {
                     ATTRIBUTES: functools.partial(system.batch, spark, with_attributes, attributes=True),
@@ -113,12 +105,9 @@ def reading_sections(found: Mapping[Key, Sequence[Figures]], rows: Mapping[str, 
     for label, count in rows.items():
         for way in (BATCH, ATTRIBUTES, VALUE_ONLY, STREAM):
             if (label, way, OURS) in found:
-                lines += _lines(found, label, way, OURS, count)
-            for variant in _VARIANTS:
-                if (label, way, variant) in found:
-                    lines += _lines(found, label, way, variant, count)
+                lines += _lines(found, label, way, count)
             if (label, way, LARGE) in found:
-                lines += _lines(found, label, way, OURS, count, LARGE)
+                lines += _lines(found, label, way, count, LARGE)
     beside = [_stream_beside_batch(found, label, name, rows) for label in rows for name in (OURS, KAFKA)]
     sections = [Section("reading", (OURS, KAFKA), lines)]
     known = [line for line in beside if line]
@@ -128,14 +117,14 @@ def reading_sections(found: Mapping[Key, Sequence[Figures]], rows: Mapping[str, 
 
 
 def _lines(
-    found: Mapping[Key, Sequence[Figures]], label: str, way: str, mine: str, rows: int, theirs: str = KAFKA
+    found: Mapping[Key, Sequence[Figures]], label: str, way: str, rows: int, theirs: str = KAFKA
 ) -> list[Line]:
-    what = f"{way}, {label}" + (f", {mine}" if mine in _VARIANTS else "") + ", 256 KiB" * (theirs == LARGE)
+    what = f"{way}, {label}" + ", 256 KiB" * (theirs == LARGE)
 
     def of(unit: Callable[[Figures], float]) -> dict[str, list[float]]:
         return {
             column: [unit(figures) for figures in found[label, way, system]]
-            for column, system in ((OURS, mine), (KAFKA, theirs))
+            for column, system in ((OURS, OURS), (KAFKA, theirs))
         }
 
     return [

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.kafka.systems import ANY, KAFKA, ONE_TOPIC, OURS, System, started
 from benchmarks.meter import SECONDS, SPARK_CPU, SparkMeter
-from benchmarks.report import Line, Section
 from benchmarks.spark import ROOT
-from benchmarks.turns import Figures, Key
+from benchmarks.turns import Figures, Key, Line, Section
 
 LOAD: Final = "load()"
 ACTION: Final = "a batch action to its row"

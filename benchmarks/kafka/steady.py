@@ -20,8 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.kafka.flow import steady_flow
 from benchmarks.kafka.systems import ANY, KAFKA, OURS, STEADY_TOPIC, System, started
 from benchmarks.meter import SPARK_CPU, SparkMeter
-from benchmarks.report import Line, Section
-from benchmarks.turns import Figures, Key
+from benchmarks.turns import Figures, Key, Line, Section
 
 MESSAGES_PER_SECOND: Final = 2_000
 TRIGGER_S: Final = 1.0

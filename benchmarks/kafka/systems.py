@@ -82,10 +82,6 @@ class System:
         )
         writer.mode("append").save()
 
-    def variant(self, name: str, format_name: str) -> "System":
-        """Return the same system, read by another data source."""
-        return replace(self, name=name, format=format_name)
-
     def _from(self, topic: str, first: int, *, attributes: bool = False) -> dict[str, str]:
         starting = json.dumps({topic: {self.partition: first * self.offset_step}})
         extra = self.attributes if attributes else {}

@@ -1,6 +1,6 @@
 """Ratios of a benchmark's rounds."""
 
-from benchmarks.report import Line, Section
+from benchmarks.turns import Line, Section
 
 
 def test_ratios_are_taken_round_by_round_and_not_of_the_medians():

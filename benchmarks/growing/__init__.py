@@ -1,1 +1,0 @@
-"""Cost against work: what is measured, what its slopes say, and the picture."""
