@@ -55,6 +55,11 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # PyAr
 
     PyArrow's own reader of an iterator cannot be closed, and one that goes through Arrow's C interface
     loses the types of errors. A stream of messages has neither fault, and costs one copy of each batch.
+
+        with client.read_arrow("clicks", columns=["value", "timestamp"]) as reader:
+            for batch in reader:
+                print(batch.num_rows)
+        reader.close()  # what the end of the block has done
     """
 
     def __init__(

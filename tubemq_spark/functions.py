@@ -40,6 +40,8 @@ _LARGEST_ARRAY: Final = 2**31 - 1
 def parse_inlong_msg(value: "ColumnOrName", mode: str = ParseMode.PERMISSIVE.value) -> Column:
     """Unpack bodies that are InLongMsgs, versions 0 to 4: ``select(inline(parse_inlong_msg("value")))``.
 
+        frame.select("topic", inline(parse_inlong_msg("value", "DROPMALFORMED")))
+
     Args:
         value: a binary column, such as ``value`` of a read from TubeMQ.
         mode: what becomes of a malformed body, in Spark's words. ``PERMISSIVE``: one message of nulls, with
@@ -61,6 +63,9 @@ def register_functions(spark: SparkSession) -> None:
 
     The mode of ``parse_inlong_msg(value)`` is ``PERMISSIVE``; ``parse_inlong_msg(value, 'FAILFAST')`` names
     another.
+
+        register_functions(spark)
+        spark.sql("SELECT topic, inline(parse_inlong_msg(value)) FROM clicks")
     """
     spark.udf.register("parse_inlong_msg", _arrow_udf(_parse_in_sql))
 

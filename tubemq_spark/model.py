@@ -80,7 +80,12 @@ class StoreId(NamedTuple):
 
 
 class TopicPartition(NamedTuple):
-    """One partition; ``partition_id`` as TubeMQ numbers it (store * 10000 + index)."""
+    """One partition; ``partition_id`` as TubeMQ numbers it (store * 10000 + index).
+
+    For example:
+
+        consumer.seek(TopicPartition("clicks", broker_id=1, partition_id=10000), 2800)
+    """
 
     topic: str
     broker_id: int
@@ -102,7 +107,13 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetBounds(NamedTuple):
-    """What a store holds: offsets ``earliest <= x < latest``, in index bytes."""
+    """What a store holds: offsets ``earliest <= x < latest``, in index bytes.
+
+    For example:
+
+        bounds = client.offsets("clicks")[partition]
+        print((bounds.latest - bounds.earliest) // 28, "messages")
+    """
 
     earliest: int
     latest: int

@@ -22,6 +22,9 @@ class Receipt:
     """What brokers acknowledged for one partition.
 
     Other producers' messages, and copies made by a retry, may lie between the first and the last offset.
+
+        for receipt in producer.receipts():
+            print(receipt.partition, receipt.count, receipt.last_offset)
     """
 
     partition: TopicPartition

@@ -18,6 +18,7 @@ from tubemq_spark.client import (
     ConsumerConfig,
     GroupConsumer,
     MasterAdmin,
+    Producer,
     Record,
     SendFuture,
     SendResult,
@@ -119,6 +120,26 @@ def test_a_guessed_attribute_has_its_answer(place, name, row, things):
         assert str(refused.value) == f"'{kind}' object has no attribute '{name}'. {answered(row)}"
         assert not hasattr(thing, name)
         assert getattr(thing, name, "default") == "default"
+
+
+ANSWERING_CLASSES = {"TubeMQClient", "Producer", "GroupConsumer", "AssignedConsumer", "MasterAdmin"}
+
+
+@in_one_test(("place", "name", "row"), [row for row in GUESSED_ATTRIBUTES if row[0] in ANSWERING_CLASSES])
+def test_a_class_has_the_same_answers(place, name, row):
+    for cls in forms(place):
+        with pytest.raises(AttributeError) as refused:
+            getattr(cls, name)
+        assert (
+            str(refused.value) == f"type object '{cls.__name__}' has no attribute '{name}'. {answered(row)}"
+        )
+        assert pickle.loads(pickle.dumps(cls)) is cls
+
+
+def test_a_misspelt_attribute_of_a_class_is_left_to_python():
+    with pytest.raises(AttributeError, match=r"^type object 'Producer' has no attribute 'sedn'$") as refused:
+        Producer.sedn  # noqa: B018
+    assert (refused.value.name, refused.value.obj) == ("sedn", Producer)
 
 
 @in_one_test(("place", "name", "row"), GUESSED_ARGUMENTS)

@@ -37,7 +37,13 @@ DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000
 @answers_guesses
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out passwords."""
+    """How to reach TubeMQ, and the limits of time and memory. Picklable; ``repr`` leaves out passwords.
+
+    For example:
+
+        masters = (Endpoint.parse("10.1.2.3:8715"),)
+        client = TubeMQClient(ClientConfig(masters, group="etl", linger_ms=5).validate())
+    """
 
     masters: tuple[Endpoint, ...] = setting(
         MASTERS, "the masters of the TubeMQ cluster, the active one of which is found automatically"

@@ -22,6 +22,8 @@ class ConsumePosition(enum.Enum):
 
     The value is what users write. A partition that comes back to the consumer resumes at the group's
     position.
+
+        client.group_consumer("clicks", consume_position=ConsumePosition.LATEST)
     """
 
     FIRST = "first"
@@ -77,7 +79,13 @@ class ConsumerSettings(TypedDict, total=False):
 @answers_guesses
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConsumerConfig:
-    """How a consumer waits, confirms and gives partitions up. The defaults are those of TubeMQ's clients."""
+    """How a consumer waits, confirms and gives partitions up. The defaults are those of TubeMQ's clients.
+
+    For example:
+
+        settings = ConsumerConfig(confirm_timeout_ms=300_000).validate()
+        client.group_consumer("clicks", settings=settings)
+    """
 
     consume_position: ConsumePosition = setting(
         choice(ConsumePosition),

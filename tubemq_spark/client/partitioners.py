@@ -13,6 +13,8 @@ class BuiltInPartitioner(enum.Enum):
     """How messages without key and partition are spread; the value is what users write.
 
     In both ways a message with a key goes to the partition of its key.
+
+        client.producer(partitioner=BuiltInPartitioner.STICKY)
     """
 
     ROUND_ROBIN = "roundRobin"
@@ -29,6 +31,12 @@ class CustomPartitioner(Protocol):
     a threaded producer may call it at the same time, and so may the producer's own. It must not use the
     producer. What it raises for a new message is raised by ``send``, and the message is not accepted; what it
     raises for an accepted message ends the producer.
+
+        class First:
+            def choose(self, topic, key, value, partitions, available):
+                return available[0]
+
+        client.producer(partitioner=First()).send("clicks", b"home")
     """
 
     def choose(

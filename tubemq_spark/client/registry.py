@@ -35,7 +35,13 @@ class Client(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenClient:
-    """A producer or a consumer that is open."""
+    """A producer or a consumer that is open.
+
+    For example:
+
+        for each in open_clients():
+            print(each.number, each.kind, each.client_id)
+    """
 
     number: int
     """The first of a process has 1."""
@@ -100,7 +106,10 @@ def process_registry() -> Registry:
 
 
 def open_clients() -> tuple[OpenClient, ...]:
-    """Return the producers and consumers of this process that are open, in the order of their opening."""
+    """Return the producers and consumers of this process that are open, in the order of their opening.
+
+    For an example see ``OpenClient``.
+    """
     return _process_registry.open_clients()
 
 

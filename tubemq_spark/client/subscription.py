@@ -27,6 +27,9 @@ class BoundStart:
     """Where a *bound* group starts: its members name offsets, and the master waits until all are there.
 
     All members must give the same session key, member count and choice between offsets.
+
+        start = BoundStart("run-7", source_count=2, offsets={partition: 2800}).validate(["clicks"])
+        client.group_consumer("clicks", start=start)
     """
 
     session_key: str = setting(VERBATIM, "distinguishes this start of the group from others")
@@ -66,6 +69,8 @@ class Node:
 
     All give the same count and each a number of its own, which the master checks; what a number means for the
     partitions that a consumer takes is the user's choice.
+
+        TubeMQClient(config, node=Node(source_count=2, node_id=0).validate())
     """
 
     source_count: int = setting(_MEMBERS, "how many consumers the group has")
@@ -85,7 +90,13 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Subscription:
-    """The topics of a consumer, each with the message types it wants; ``of`` checks them."""
+    """The topics of a consumer, each with the message types it wants; ``of`` checks them.
+
+    For example:
+
+        subscription = Subscription.of(["clicks", "orders"], {"orders": ["paid"]})
+        TubeMQClient(config, subscription=subscription)
+    """
 
     message_types: Mapping[str, frozenset[str]]
     """By topic; a topic without types is read whole."""

@@ -54,6 +54,32 @@ class TubeMQClient(ClientBase[Producer, GroupConsumer, AssignedConsumer]):
 
     Making one reaches no server. As a context manager it closes its producers, its consumers and its
     connections at the end.
+
+        client = TubeMQClient.connect("10.1.2.3:8715", group="etl")
+        same = TubeMQClient.from_url("tubemq://10.1.2.3:8715?group=etl")
+        with client.producer() as producer:
+            producer.send("clicks", b"home", key=b"anna")
+        with client.group_consumer("clicks") as consumer:  # or client.assigned_consumer("clicks")
+            batch = consumer.fetch(timeout_ms=1000)
+        for record in client.read("clicks", last=10):
+            print(record.offset, record.text())
+
+        client.topics()
+        client.partitions("clicks")
+        client.publishable("clicks")
+        client.offsets("clicks")
+        client.offsets_at("clicks", datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+        client.lag("etl", "clicks")
+        client.admin(token="abc").add_topic("clicks", broker_ids=[1, 2])
+
+        layout = client.layout("clicks")
+        for store, bounds in client.bounds(layout).by_store.items():
+            print(store, bounds.latest)
+        for partition in layout.partitions:
+            first = list(client.read_range(layout, OffsetRange(partition, 0, 280)))
+        client.close()
+
+    See docs/client/which-consumer.md for the ways to read.
     """
 
     def __init__(

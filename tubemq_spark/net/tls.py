@@ -24,7 +24,14 @@ class TlsVersion(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """How a client speaks TLS. Picklable; files are read where a connection is made; safe to log."""
+    """How a client speaks TLS. Picklable; files are read where a connection is made; safe to log.
+
+    For example:
+
+        tls = TlsConfig(ca_file="ca.pem", cert_file="client.pem", key_file="client.key").validate()
+        client = TubeMQClient.connect("10.1.2.3:8716", tls=tls)
+        tls.context().wrap_socket(sock)  # what a connection does
+    """
 
     ca_file: str | None = setting(
         PATH,

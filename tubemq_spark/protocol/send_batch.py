@@ -80,7 +80,13 @@ class BytesColumn(NamedTuple):
 
 
 class MessageHeader(NamedTuple):
-    """What a message carries beside its value."""
+    """What a message carries beside its value.
+
+    For example:
+
+        header = MessageHeader(attributes={"source": "web"}, message_type="click")
+        producer.send_batch(SendBatch.of("clicks", [b"home", b"cart"], header=header))
+    """
 
     attributes: Mapping[str, str] | None = None  # the head of `data` (4); bit 0 of `flag` (5)
     message_type: str | None = None  # SendMessageRequestP2B.msgType (8), and $msgType$
@@ -103,7 +109,14 @@ class Message(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class SendBatch:
-    """The messages of one record batch, in order; all columns have the same number of rows."""
+    """The messages of one record batch, in order; all columns have the same number of rows.
+
+    For example:
+
+        batch = SendBatch.of("clicks", [b"home", b"cart"], keys=[b"anna", b"ben"])
+        producer.send_batch(batch.part(0, 1))
+        print(batch.message(0).value)
+    """
 
     topics: Coded[str]  # SendMessageRequestP2B.topicName (2)
     values: BytesColumn  # the rest of `data` (4); brokers refuse empty ones with 400

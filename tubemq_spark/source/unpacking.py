@@ -31,7 +31,10 @@ TIME: Final = pa.timestamp("us", "UTC")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InLongMessage:
-    """A message that InLong packed into the body of a TubeMQ message."""
+    """A message that InLong packed into the body of a TubeMQ message.
+
+    For an example see ``parse_inlong``.
+    """
 
     value: bytes
     """The message."""
@@ -63,6 +66,9 @@ def parse_inlong(body: bytes) -> list[InLongMessage]:
     """Return the messages in a body that is an InLongMsg of version 0 to 4, as InLong's data proxies send it.
 
     A body is taken whole or not at all. It may unpack to 128 MiB at most.
+
+        for message in parse_inlong(record.value):
+            print(message.index, message.time_ms, message.attributes, message.value)
 
     Args:
         body: the value of a TubeMQ message.

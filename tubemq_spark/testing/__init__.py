@@ -2,7 +2,7 @@
 
 pytest finds them if this package is installed (entry point ``pytest11``), as users expect of a package with
 fixtures. This module imports only pytest, so that it does not slow down pytest; the fixtures import what they
-need. ``-p no:tubemq_spark.testing`` disables them.
+need. ``-p no:tubemq_spark.testing`` disables them. See docs/testing/testing.md for tests that use them.
 """
 
 import inspect
@@ -33,7 +33,13 @@ _topic_numbers: Final = itertools.count(1)
 
 
 class TopicFactory(Protocol):
-    """Creates topics; the type of the fixture ``tubemq_topic_factory``."""
+    """Creates topics; the type of the fixture ``tubemq_topic_factory``.
+
+    For example:
+
+        def test_clicks(tubemq_topic_factory: TopicFactory):
+            topic = tubemq_topic_factory(stores=3)
+    """
 
     def __call__(self, stores: int = 1, partitions: int = 1, brokers: Iterable[int] | None = None) -> str:
         """Create a topic with some stores, and partitions per store; return its name.

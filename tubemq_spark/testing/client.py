@@ -24,7 +24,15 @@ class MessageFields(TypedDict, total=False):
 
 
 class TopicClient:
-    """Sends and reads whole topics; a context manager, for use by one thread."""
+    """Sends and reads whole topics; a context manager, for use by one thread.
+
+    For example:
+
+        def test_clicks(tubemq_client, tubemq_topic):
+            tubemq_client.send(tubemq_topic, "home", "cart")
+            assert tubemq_client.values(tubemq_topic) == [b"home", b"cart"]
+            assert tubemq_client.messages(tubemq_topic)[0].text() == "home"
+    """
 
     def __init__(
         self,

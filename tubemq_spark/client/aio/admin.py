@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tubemq_spark.client.metadata.admin import MasterAdmin
-from tubemq_spark.client.names.guesses import answers_guesses
+from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses
 from tubemq_spark.net.loop import in_thread
 
 Arguments = ParamSpec("Arguments")
@@ -26,10 +26,12 @@ def _awaited(
 
 
 @answers_guesses
-class AsyncMasterAdmin:
+class AsyncMasterAdmin(metaclass=AnsweringType):
     """Administers a cluster through the web address of its active master, as ``MasterAdmin`` does.
 
     Every call is awaited. One that is cancelled is carried out all the same.
+
+        await client.admin(token="abc").add_topic("clicks", broker_ids=[1, 2])
     """
 
     def __init__(self, admin: MasterAdmin, check_open: Callable[[], object]) -> None:

@@ -36,6 +36,17 @@ class AsyncTubeMQClient(ClientBase[AsyncProducer, AsyncGroupConsumer, AsyncAssig
 
     Making one reaches no server. As a context manager it closes its producers, its consumers and its
     connections at the end.
+
+        async with AsyncTubeMQClient.connect("10.1.2.3:8715", group="etl") as client:
+            async with client.producer() as producer:
+                await producer.send("clicks", b"home")
+            async with client.group_consumer("clicks") as consumer:
+                batch = await consumer.fetch(timeout_ms=1000)
+            async for record in client.read("clicks", last=10):
+                print(record.text())
+            await client.offsets("clicks")
+
+    The other calls are those of ``TubeMQClient``, awaited: see ``TubeMQClient``.
     """
 
     def __init__(self, client: TubeMQClient) -> None:

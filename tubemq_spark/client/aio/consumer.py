@@ -281,6 +281,10 @@ class AsyncGroupConsumer(AsyncConsumer):
 
     It differs from ``GroupConsumer`` only in what is awaited. As a context manager it opens and closes
     itself.
+
+        async with client.group_consumer("clicks") as consumer:
+            while (batch := await consumer.fetch(timeout_ms=1000)) is not None:
+                await consumer.confirm(batch)
     """
 
     _kind = "group consumer"
@@ -292,6 +296,10 @@ class AsyncAssignedConsumer(AsyncConsumer):
 
     It differs from ``AssignedConsumer`` only in what is awaited. As a context manager it opens and closes
     itself. ``connect`` and ``disconnect`` are carried out also when they are cancelled.
+
+        async with client.assigned_consumer("clicks") as consumer:
+            for partition in await consumer.share():
+                await consumer.connect(partition)
     """
 
     _kind = "assigned consumer"

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
+from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.producer.futures import AsyncSendFuture, SharedByFutures
 from tubemq_spark.client.producer.messages import MessageFields, OutgoingMessage
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
@@ -41,7 +41,7 @@ _NOT_ACCEPTED: Final = "The message was not accepted: it was not sent, and will 
 
 
 @answers_guesses
-class AsyncProducer:
+class AsyncProducer(metaclass=AnsweringType):
     """Sends messages to any number of topics; any number of coroutines of one event loop may use it.
 
     ``await send(...)`` returns when the message is accepted, with the future of its outcome: where it is
@@ -53,6 +53,10 @@ class AsyncProducer:
     calls it back. A note on the ``CancelledError`` says which of both it was.
 
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
+
+        async with client.producer() as producer:
+            future = await producer.send("clicks", b"home")
+            result = await future
     """
 
     def __init__(self, make: Callable[[RunUserCode], Pipeline]) -> None:

@@ -22,7 +22,7 @@ from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.parts import Part, UnfinishedParts, checked_limit
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
-from tubemq_spark.client.names.guesses import answers_guesses
+from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.subscription import Subscription
@@ -39,7 +39,7 @@ Value = TypeVar("Value")
 
 
 @answers_guesses
-class ConsumerBase:
+class ConsumerBase(metaclass=AnsweringType):
     """What consumers of all forms show at once, from anywhere."""
 
     _core: ConsumerCore

@@ -84,7 +84,14 @@ class ConsumedPosition:
 @answers_attributes
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages of one partition, at least one, to be confirmed as a whole; iterating yields its records."""
+    """Messages of one partition, at least one, to be confirmed as a whole; iterating yields its records.
+
+    For example:
+
+        for record in batch:
+            print(batch.topic, batch.lag, record.text())
+        consumer.confirm(batch)
+    """
 
     partition: TopicPartition
     offset: int
@@ -129,7 +136,13 @@ class ColumnBatch(Batch):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Confirmed:
-    """What became of a batch that was confirmed, or rolled back."""
+    """What became of a batch that was confirmed, or rolled back.
+
+    For example:
+
+        confirmed = consumer.confirm(batch)
+        print(confirmed.partition, confirmed.offset)
+    """
 
     partition: TopicPartition
     context: str
@@ -143,7 +156,12 @@ class Confirmed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """What is known about one partition; offsets in index bytes."""
+    """What is known about one partition; offsets in index bytes.
+
+    For example:
+
+        print(consumer.status()[partition].trouble)
+    """
 
     subscribable: bool
     """Whether the master says that it can be read now."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
-from tubemq_spark.client.names.guesses import answers_guesses
+from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses
 from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError
 from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, OffsetBounds
 from tubemq_spark.net import http_client
@@ -58,7 +58,7 @@ class BrokerRunStatus:
 
 
 @answers_guesses
-class _WebApi:
+class _WebApi(metaclass=AnsweringType):
     """One server's ``/webapi.htm``."""
 
     def __init__(self, address: str, timeout_s: float) -> None:
@@ -113,7 +113,34 @@ class _WebApi:
 
 @answers_guesses
 class MasterAdmin(_WebApi):
-    """Administers a cluster through the web address of its active master."""
+    """Administers a cluster through the web address of its active master.
+
+    For example:
+
+        master = MasterAdmin("10.1.2.3:8080", token="abc")  # or client.admin(token="abc")
+        master.add_broker(1, "10.1.2.5", 8123, 8081)
+        master.online_broker(1)
+        master.add_topic("clicks", broker_ids=[1], stores=1, partitions=3)
+        master.modify_topic("clicks", [1], numPartitions=4)
+        master.delete_topic("clicks", [1])
+        master.remove_topic("clicks", [1])
+
+        master.is_active()
+        master.group_nodes()
+        master.broker_run_status()
+        master.broker_web_servers()
+        master.topics()
+        master.topic_info("clicks")
+        master.topic_brokers("clicks")
+        master.published_topics()
+        master.accepts_publish("clicks")
+        master.online_groups("clicks")
+        master.consumer_group("etl")
+        master.group_control("etl")
+        master.consume_controls("etl")
+        master.call("admin_query_topic_info", topicName="clicks")
+        master.ask(method="admin_query_topic_info")  # as call, which raises what this returns of a refusal
+    """
 
     def __init__(
         self, address: str, *, token: str | None = None, user: str = "tubemq_spark", timeout_s: float = 10.0
@@ -345,7 +372,24 @@ class MasterAdmin(_WebApi):
 
 @answers_guesses
 class BrokerAdmin(_WebApi):
-    """Ask one broker, through its web address, about what it stores."""
+    """Ask one broker, through its web address, about what it stores.
+
+    For example:
+
+        broker = BrokerAdmin("10.1.2.5:8081")
+        broker.is_up()
+        broker.knows_topic("clicks")
+        broker.message_count("clicks")
+        broker.pubinfo(["clicks"])
+        broker.whole_stores(["clicks"])
+        broker.booked_groups()
+        broker.committed_offsets("etl")
+        broker.group_offset("clicks", "etl", 0)
+        list(broker.group_places(["etl"], ["clicks"]))
+        broker.holders()
+        broker.call("admin_query_pubinfo", topicName="clicks")
+        broker.ask(method="admin_query_pubinfo")
+    """
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         """Ask no server; see ``MasterAdmin``. Brokers listen for it on port 8081 as shipped."""

@@ -1,14 +1,16 @@
 """Answers to wrong guesses of attributes and of arguments, by the table of ``others``, read at the first one.
 
-An attribute that is not there ends in ``__getattr__``, which Python asks last. An argument that is not there
-is seen by a function around the method, which has its signature; a method that takes fields by ``**`` looks
-at them itself, when they were refused, with ``refuse_unknown_fields``.
+An attribute that is not there ends in ``__getattr__``, which Python asks last: of the class, or of the
+class's type if the class itself was asked. An argument that is not there is seen by a function around the
+method, which has its signature; a method that takes fields by ``**`` looks at them itself, when they were
+refused, with ``refuse_unknown_fields``.
 """
 
+import abc
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tubemq_spark.client.names.others import OtherName
 from tubemq_spark.settings.suggest import did_you_mean
@@ -36,10 +38,26 @@ def answers_attributes(cls: Class) -> Class:
     return cls
 
 
+class AnsweringType(type):
+    """The type of classes that answer wrong guesses of their own attributes: ``TubeMQClient.subscribe``."""
+
+    if not TYPE_CHECKING:  # which would take every attribute for one that is there
+
+        def __getattr__(cls, name: str) -> object:
+            raise missing_attribute(cls, name)
+
+
+class AbstractAnsweringType(AnsweringType, abc.ABCMeta):
+    """The same for classes with abstract methods."""
+
+
 def missing_attribute(thing: object, name: str) -> AttributeError:
-    """Return the error about an attribute that an object does not have."""
-    text = f"{type(thing).__name__!r} object has no attribute {name!r}"
-    answer = _answer(_by_attribute(), [kind.__name__ for kind in type(thing).__mro__], name)
+    """Return the error about an attribute that an object or a class does not have."""
+    cls = thing if isinstance(thing, type) else type(thing)
+    text = f"{cls.__name__!r} object has no attribute {name!r}"
+    if cls is thing:
+        text = f"type object {cls.__name__!r} has no attribute {name!r}"
+    answer = _answer(_by_attribute(), [kind.__name__ for kind in cls.__mro__], name)
     if answer is None:
         return AttributeError(text, name=name, obj=thing)  # Python looks for a similar name itself
     return AttributeError(f"{text}. {answer}", obj=thing)

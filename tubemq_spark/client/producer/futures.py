@@ -38,7 +38,13 @@ _ACCEPTED: Final = "The message was accepted: it is sent all the same, and may b
 
 @answers_attributes
 class SendResult(NamedTuple):
-    """What a broker told of a message that it has stored (SendMessageResponseB2P)."""
+    """What a broker told of a message that it has stored (SendMessageResponseB2P).
+
+    For example:
+
+        result = producer.send("clicks", b"home").result()
+        print(result.partition, result.offset, result.may_be_repeated)
+    """
 
     partition: TopicPartition
     """Where it is."""
@@ -132,6 +138,11 @@ class SendFuture(concurrent.futures.Future[SendResult]):
 
     They are in a dict of their own. The first two threads that ask Python 3.11 for an object's ``__dict__``
     at the same time may both make it, if garbage is collected just then, and free its values twice.
+
+        future = producer.send("clicks", b"home")
+        future.add_done_callback(lambda future: print(future.exception()))
+        result = future.result(timeout=10)
+        assert future.done()
     """
 
     _batch: BatchOutcome | None = None
@@ -251,7 +262,13 @@ class SendFuture(concurrent.futures.Future[SendResult]):
 
 @answers_attributes
 class AsyncSendFuture(asyncio.Future[SendResult]):
-    """Where a message is stored, once a broker has said so; belongs to the event loop that runs."""
+    """Where a message is stored, once a broker has said so; belongs to the event loop that runs.
+
+        future = await producer.send("clicks", b"home")
+        result = await future
+
+    It has the same calls as ``SendFuture``.
+    """
 
     _batch: BatchOutcome
     _row: int

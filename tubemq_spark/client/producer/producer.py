@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from tubemq_spark.client.callback_thread import CallbackThread
-from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
+from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.client.producer.futures import SendFuture, SharedByFutures, Tell
 from tubemq_spark.client.producer.messages import MessageFields
@@ -35,7 +35,7 @@ _EXIT_S: Final = 5.0
 
 
 @answers_guesses
-class Producer:
+class Producer(metaclass=AnsweringType):
     """Sends messages to any number of topics; any number of threads may use it.
 
     ``send`` accepts a message and returns its future; the event loop of the process sends it, together with
@@ -63,6 +63,14 @@ class Producer:
     **A forked child** cannot use the producer of its parent; nothing is told of there.
 
     As a context manager it flushes until nothing is left and closes; when the block fails, it closes at once.
+
+        with client.producer(linger_ms=5) as producer:
+            future = producer.send("clicks", b"home", key=b"anna")
+            print(future.result(timeout=10).partition)
+            futures = producer.send_batch(SendBatch.of("clicks", [b"home", b"cart"]))
+            producer.flush(timeout=60)
+            print(producer.statistics(), producer.receipts(), producer.publishable("clicks"))
+            producer.close(timeout=5)  # what the end of the block does, if it was not done
     """
 
     def __init__(self, make: Callable[[RunUserCode], Pipeline]) -> None:

@@ -22,7 +22,12 @@ _STEPS_BITS: Final = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Latency:
-    """How long something took, in seconds. All numbers are 0 when it never happened."""
+    """How long something took, in seconds. All numbers are 0 when it never happened.
+
+    For example:
+
+        print(producer.statistics().latency.percentile_s(99))
+    """
 
     count: int = 0
     """How often it happened."""
@@ -117,7 +122,13 @@ def _bound_s(bucket: int) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokerStatistics:
-    """What a producer and one broker have told each other."""
+    """What a producer and one broker have told each other.
+
+    For example:
+
+        for broker in producer.statistics().brokers:
+            print(broker.endpoint, broker.stored, broker.latency.mean_s)
+    """
 
     broker_id: int
     endpoint: Endpoint
@@ -151,7 +162,13 @@ class BrokerStatistics:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProducerStatistics:
-    """What a producer has done since the beginning of its present piece of work."""
+    """What a producer has done since the beginning of its present piece of work.
+
+    For example:
+
+        statistics = producer.statistics()
+        print(statistics.stored, statistics.retries, statistics.slowest)
+    """
 
     brokers: tuple[BrokerStatistics, ...]
     """Each broker that it sent to, by id."""

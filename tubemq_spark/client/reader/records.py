@@ -29,7 +29,13 @@ class _RecordFields(NamedTuple):
 
 @answers_attributes
 class Record(_RecordFields, ReadMessage):
-    """A message, and where it was read; a tuple, because that is made five times as fast as a dataclass."""
+    """A message, and where it was read; a tuple, because that is made five times as fast as a dataclass.
+
+    For example:
+
+        for record in client.read("clicks"):
+            print(record.partition, record.offset, record.value, record.text(), record.json())
+    """
 
     __slots__ = ()
 

@@ -18,7 +18,7 @@ from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer_config import ConsumerConfig, ConsumerSettings, with_settings
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ActiveMasterAdmin
-from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
+from tubemq_spark.client.names.guesses import AbstractAnsweringType, answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.reader.topic_questions import TopicQuestions
@@ -38,7 +38,9 @@ AssignedConsumerKind = TypeVar("AssignedConsumerKind")
 
 
 @answers_guesses
-class ClientBase(abc.ABC, Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind]):
+class ClientBase(
+    Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind], metaclass=AbstractAnsweringType
+):
     """A client of one cluster of either kind."""
 
     def __init__(self, settings: UrlSettings, transport: Transport) -> None:

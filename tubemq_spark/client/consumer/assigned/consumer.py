@@ -26,6 +26,16 @@ class AssignedConsumer(Consumer):
     is given up, and ``status`` says why.
 
     As a context manager it opens and closes itself.
+
+        with client.assigned_consumer("clicks", source_count=2, node_id=0) as consumer:
+            print(consumer.partitions())
+            for partition in consumer.share():
+                consumer.connect(partition, offset=2800)
+            batch = consumer.fetch(timeout_ms=1000)
+            print(consumer.status()[batch.partition].trouble)
+            consumer.disconnect(batch.partition)
+
+    The other calls are as ``GroupConsumer`` shows them.
     """
 
     _kind = "assigned consumer"

@@ -17,6 +17,32 @@ class GroupConsumer(Consumer):
     back; one that another member has taken is given up, and the master is told.
 
     As a context manager it opens and closes itself.
+
+        with client.group_consumer("clicks") as consumer:  # or consumer.open() and consumer.close()
+            consumer.wait_until_ready(timeout_ms=60_000)
+            while (batch := consumer.fetch(timeout_ms=1000)) is not None:
+                consumer.confirm(batch)
+
+    With less code, of which the first confirms when the function returns, and the second as it goes on:
+
+        consumer.run(handle_batch)
+        for record in consumer.messages(limit=100):
+            print(record.text())
+
+    The other calls:
+
+        consumer.positions()
+        consumer.committed(partition)
+        consumer.lag(partition)
+        consumer.seek(partition, 2800)
+        consumer.seek_to_beginning(partition)
+        consumer.seek_to_end()
+        consumer.seek_to_time(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC))
+        consumer.pause(partition)
+        consumer.resume()
+        consumer.is_filtered("clicks")
+        consumer.missed_heartbeats()
+        consumer.stop()
     """
 
     _kind = "group consumer"
