@@ -18,7 +18,7 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.loss import LossRecorder
+from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
 from tubemq_spark.protocol.constants import Method
 
 
@@ -259,6 +259,28 @@ def test_a_policy_hears_of_losses_that_a_gateway_has_passed_over(gateways):
         consumer.connect(where, 400 * ROW)
         wait_until(lambda: recorder.records)
         assert consumer.connected == (where,)
+
+
+def test_a_loss_that_a_member_refuses_gives_the_partition_back_to_its_group(gateways):
+    losses = []
+
+    def refuse_the_first(loss):
+        losses.append(loss)
+        if len(losses) == 1:
+            fail_on_loss(loss)
+
+    values = [b"message %d" % number for number in range(40)]
+    gateways.server.faults.corrupt(Method.GET_MESSAGE, values[7])
+    produce(gateways.server, values)
+    with (
+        client_of_members(gateways.server) as client,
+        client.group_consumer(TOPIC, on_loss=refuse_the_first) as consumer,
+    ):
+        assert consumer.wait_until_ready(30_000)
+        wait_until(lambda: len(consumer.connected) == 12, seconds=20)
+        with pytest.raises(DataLossError, match="CORRUPT"):
+            consumer.run(lambda _: None)
+        wait_until(lambda: losses[0].partition in consumer.connected, seconds=20)
 
 
 def test_consumers_have_no_threads(gateways):

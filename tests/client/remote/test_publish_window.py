@@ -284,7 +284,9 @@ def test_a_gateway_that_has_a_batch_is_given_a_moment_more_and_then_it_may_be_st
 
 
 def test_an_error_that_concerns_all_ends_the_pipeline_and_what_is_under_way_is_abandoned(run):
-    _, sent = run(Publishing([GatewayError("TUBEMQ_GATEWAY_FAILED", cause="a mistake")]), Publishing())
+    _, sent = run(
+        Publishing([NOTHING, GatewayError("TUBEMQ_GATEWAY_FAILED", cause="a mistake")]), Publishing()
+    )
     sent.add(b"a", b"b")
     with pytest.raises(GatewayError, match="a mistake") as first:
         sent.flush()

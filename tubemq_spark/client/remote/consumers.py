@@ -37,6 +37,7 @@ from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.membership import Membership
 from tubemq_spark.client.remote.partitions import RemoteState
 from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.client.tasks import is_cancelled
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
@@ -177,12 +178,15 @@ class RemoteCore(ConsumerCore):
             await self._take_loss(wire.loss_from_proto(event.offset_corrected.loss, partition), stay)
 
     async def _take_loss(self, loss: LossRecord, stay: int) -> None:
-        """Ask the policy about a loss that was passed over; give the partition up if it raises."""
+        """Ask the policy about a loss that was passed over; what it raises, a fetch raises."""
         try:
             await self.tell_loss(loss)
-        except TubeMQError as error:
-            self.state.remove(loss.partition, error)
-            with contextlib.suppress(TubeMQError):  # a member cannot, and gets nothing of it
+        except BaseException as error:  # also sys.exit(), which the next fetch raises
+            if is_cancelled():
+                raise
+            self.state.remove(loss.partition, error if isinstance(error, TubeMQError) else None)
+            self.state.tell(error)
+            with contextlib.suppress(TubeMQError, AwayError):  # the stay is over, and so is what it held
                 await self._detach(loss.partition, stay)
 
     def _note_failure(self, error: TubeMQError) -> None:

@@ -118,7 +118,7 @@ class RemoteFetching:
         is_idle = any(state.state_of(partition) is PartitionState.IDLE for partition in state.connected)
         return state.asking > 0 and is_idle and self._ended - ended < len(state.connected)
 
-    def _tell(self, error: TubeMQError) -> None:
+    def _tell(self, error: BaseException) -> None:
         self._errors.append(error)
         self._state.changes.note()
 

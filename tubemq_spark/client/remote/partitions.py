@@ -73,7 +73,7 @@ class RemoteState(ConsumerLife):
         self.connected: dict[TopicPartition, RemotePartition] = {}
         self.asking = 0
         """How many calls wait for messages at the gateway."""
-        self.tell: Callable[[TubeMQError], object] = lambda _: None
+        self.tell: Callable[[BaseException], object] = lambda _: None
         """Makes a fetch raise an error; ``RemoteFetching`` sets this."""
         self._is_member = is_member
         self._paused: set[TopicPartition] = set()

@@ -245,18 +245,19 @@ class SessionConsumer:
         return position.offset
 
     async def detach(self, partition: TopicPartition) -> bool:
-        """Give a partition up, and take its batch back; return whether it was attached.
+        """Give a partition up, and take its batch back; return whether it was held.
 
-        That is carried out also when its caller waits no more.
+        That is carried out also when its caller waits no more. The master plans a member's partition again.
         """
-        core = self._assigned()
+        core = self.core
         self._attached.discard(partition)
         # First: what is taken back must not be handed out again.
-        giving_up = self._tasks.start(core.disconnect(partition), f"giving {partition} up")
+        ends = core.give_up(partition) if isinstance(core, GroupCore) else core.disconnect(partition)
+        giving_up = self._tasks.start(ends, f"giving {partition} up")
         if (context := self.uncommitted.get(partition)) is not None:
             await self._take_back([context])
         given_up = await asyncio.shield(giving_up)
-        if all(other.topic != partition.topic for other in self._attached):
+        if isinstance(core, AssignedCore) and all(other.topic != partition.topic for other in self._attached):
             self.session.attached.discard(partition.topic)
         return given_up
 

@@ -97,6 +97,15 @@ class GroupCore(EngineCore):
     async def _end(self) -> None:
         await self._session.close()
 
+    async def give_up(self, partition: TopicPartition) -> bool:
+        """Give a partition up, which the master plans again; return whether it was held."""
+        self.state.check_open()
+        if partition not in self.state.connected:
+            return False
+        await self.carry_out(self.state.release_all([partition]), f"giving {partition} up")
+        self._tell_of_loss(partition)
+        return True
+
     def _tell_of_loss(self, partition: TopicPartition) -> None:
         self._session.report()
         self._callbacks.revoked([partition])
