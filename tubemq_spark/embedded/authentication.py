@@ -36,10 +36,8 @@ class Authentication:
     def at_master(self, shown: common_pb2.MasterCertificateInfo, *, producer: bool) -> str:
         """Check a request to the master; return what the client can show from now on, "" if nothing.
 
-        A client shows a proof, or what it got from an earlier answer.
-
-        Raises:
-            RefusedError: it shows neither, or a proof that is wrong or too old (415).
+        A client shows a proof, or what it got from an earlier answer. Neither, or a proof that is wrong or
+        too old, is refused (415).
         """
         if not self._required[producer]:
             return ""
@@ -54,8 +52,7 @@ class Authentication:
     def at_broker(self, shown: common_pb2.AuthorizedInfo, *, producer: bool) -> None:
         """Check a request to a broker.
 
-        Raises:
-            RefusedError: the client shows nothing, or a wrong proof (415).
+        One that shows nothing, or a wrong proof, is refused (415).
         """
         if self._required[producer]:
             token = trimmed("authAuthorizedToken", shown.authAuthorizedToken)

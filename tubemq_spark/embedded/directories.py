@@ -5,11 +5,7 @@ from pathlib import Path
 
 
 def make_directory(directory: Path) -> None:
-    """Create a directory and its missing parents so that they survive a power failure.
-
-    Raises:
-        OSError: it cannot be created, or is not a directory.
-    """
+    """Create a directory and its missing parents so that they survive a power failure."""
     if not directory.is_dir():
         make_directory(directory.parent)
         directory.mkdir(exist_ok=True)

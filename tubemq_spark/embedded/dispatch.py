@@ -51,8 +51,7 @@ class StandbyError(Exception):
 def trimmed(name: str, value: str | bytes) -> str:
     """Return a parameter without the blanks around it, as Java defines them; "" if it is all white space.
 
-    Raises:
-        RemoteProtocolError: it is not UTF-8, in which case protobuf leaves it as bytes.
+    Protobuf leaves a text that is not UTF-8 as bytes: that is a RemoteProtocolError.
     """
     if isinstance(value, bytes):
         raise RemoteProtocolError("TUBEMQ_PROTOCOL_VIOLATION", what=f"the text {name} is not UTF-8")
@@ -60,12 +59,7 @@ def trimmed(name: str, value: str | bytes) -> str:
 
 
 def required(name: str, value: str | bytes, max_characters: int) -> str:
-    """Return a parameter that must be there (PBParameterUtils.getStringParameter).
-
-    Raises:
-        RefusedError: it is blank or too long (400).
-        RemoteProtocolError: it is not UTF-8.
-    """
+    """Return a parameter that must be there (PBParameterUtils.getStringParameter)."""
     text = trimmed(name, value)
     if not text:
         raise RefusedError(ErrCode.BAD_REQUEST, f"Request miss necessary {name} data!")

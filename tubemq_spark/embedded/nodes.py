@@ -38,12 +38,7 @@ class BrokerNode:
     """
 
     def __init__(self, location: BrokerLocation, cluster: ClusterState) -> None:
-        """Open the broker; ports that were not specified are chosen now, and kept from then on.
-
-        Raises:
-            DataLossError: the directory is damaged in a way that recovery must not repair.
-            TubeMQConnectionError: a port cannot be opened.
-        """
+        """Open the broker; ports that were not specified are chosen now, and kept from then on."""
         make_directory(location.directory)
         settings = cluster.settings
         self._cluster = cluster
@@ -89,11 +84,7 @@ class BrokerNode:
 
     @property
     def state(self) -> BrokerState:
-        """What the handlers of the running broker share.
-
-        Raises:
-            OptionError: the broker is stopped.
-        """
+        """What the handlers of the running broker share."""
         if (running := self._running) is None:
             raise OptionError("TUBEMQ_BROKER_STOPPED", broker_id=self.id)
         return running.state
@@ -116,11 +107,7 @@ class BrokerNode:
                 self._reserve_ports()
 
     def freeze(self) -> None:
-        """Read and answer nothing, but keep the connections.
-
-        Raises:
-            OptionError: the broker is stopped.
-        """
+        """Read and answer nothing, but keep the connections."""
         with self._lock:
             if self._running is None:
                 raise OptionError("TUBEMQ_BROKER_STOPPED", broker_id=self.id)
@@ -129,12 +116,7 @@ class BrokerNode:
             self.known.presence.mark_silent()
 
     def start(self) -> None:
-        """Run again on the same ports; a frozen broker resumes, a running one keeps running.
-
-        Raises:
-            DataLossError: the directory is damaged in a way that recovery must not repair.
-            TubeMQConnectionError: a port cannot be opened.
-        """
+        """Run again on the same ports; a frozen broker resumes, a running one keeps running."""
         with self._lock:
             if self._running is None:
                 self._reserved.close()
@@ -151,12 +133,7 @@ class BrokerNode:
         self._apply_interceptor()
 
     def set_topic(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
-        """Add or change a topic, like ``BrokerState.set_topic``; a stopped broker applies it when it starts.
-
-        Raises:
-            OptionError: the catalog refuses it, or the broker is stopped and still has to remove the old
-            topic.
-        """
+        """Add or change a topic, as ``BrokerState`` does; a stopped broker applies it when it starts."""
         with self._lock:
             if self._running is not None:
                 self._running.state.set_topic(topic, spec, by, date)
@@ -228,24 +205,14 @@ class BrokerNodes:
         return iter(self._by_id.values())
 
     def get(self, broker_id: int) -> BrokerNode:
-        """Return a broker.
-
-        Raises:
-            OptionError: there is no such broker.
-        """
+        """Return a broker."""
         if (node := self._by_id.get(broker_id)) is None:
             broker_ids = ", ".join(map(str, self._by_id))
             raise OptionError("TUBEMQ_NO_SUCH_BROKER", broker_id=broker_id, known=broker_ids)
         return node
 
     def open_next(self) -> BrokerNode:
-        """Open one more broker.
-
-        Raises:
-            OptionError: there is no address for it.
-            DataLossError: its directory is damaged in a way that recovery must not repair.
-            TubeMQConnectionError: a port cannot be opened.
-        """
+        """Open one more broker."""
         with self._adding:
             location = self._location_of(len(self._by_id) + 1)
             try:
@@ -265,11 +232,7 @@ class BrokerNodes:
         return next(number for number in range(1, 256) if not _directory(directory, number + 1).is_dir())
 
     def select(self, topic: str, brokers: Iterable[int] | None) -> list[BrokerNode]:
-        """Return the brokers with these ids; without ids, those that have a topic, or all if none has it.
-
-        Raises:
-            OptionError: there is no such broker.
-        """
+        """Return the brokers with these ids; without ids, those that have a topic, or all if none has it."""
         if brokers is not None:
             return [self.get(broker_id) for broker_id in brokers]
         specs = {node: node.known.catalog.get(topic) for node in self}
@@ -281,11 +244,7 @@ class BrokerNodes:
         return having or list(specs)
 
     def set_topic(self, broker_id: int, topic: str, spec: TopicSpec, by: str, date: str | None) -> None:
-        """Add a topic to a broker, or change it there, in the name of a user.
-
-        Raises:
-            OptionError: there is no such broker, or the topic is refused.
-        """
+        """Add a topic to a broker, or change it there, in the name of a user."""
         self.get(broker_id).set_topic(topic, spec, by, date)
 
     def traffic(self) -> Traffic:
@@ -315,10 +274,8 @@ class BrokerNodes:
 def nth_host(host: str, advertised: str, number: int) -> str:
     """Return the address of a broker, counted up from that of the first: 127.0.0.1, 127.0.0.2 and so on.
 
-    Each broker has its own address, because TubeMQ's master refuses a second broker on the same one.
-
-    Raises:
-        OptionError: the first address is not a loopback address, or clients use another name for it.
+    Each broker has its own address, because TubeMQ's master refuses a second broker on the same one. The
+    first must be a loopback address that clients use by the same name.
     """
     if host == advertised:
         with contextlib.suppress(ValueError):

@@ -13,12 +13,7 @@ class RpcServer(abc.ABC):
     """Serves a port from its construction until ``close``."""
 
     def __init__(self, name: str, host: str, port: int, tls: ServerTls | None = None) -> None:
-        """Open the port (0: any free one); ``serve`` is called from then on.
-
-        Raises:
-            TubeMQConnectionError: the port cannot be opened.
-            OptionError: a file of ``tls`` cannot be used.
-        """
+        """Open the port (0: any free one); ``serve`` is called from then on."""
         self._listener = Listener(name, host, port, self.serve, tls, setting=f"{name}_port")
         self._tasks: list[Task] = []
 

@@ -79,12 +79,7 @@ class RunningBroker:
 
     @classmethod
     def open(cls, location: BrokerLocation, catalog: Catalog, cluster: ClusterState) -> Self:
-        """Open the stores and then the ports.
-
-        Raises:
-            DataLossError: the directory is damaged in a way that recovery must not repair.
-            TubeMQConnectionError: a port cannot be opened.
-        """
+        """Open the stores and then the ports."""
         with contextlib.ExitStack() as undo:
             state = _open_state(location, catalog, cluster)
             undo.callback(state.stores.close)
@@ -168,11 +163,7 @@ class RunningMaster:
         settings: EmbeddedSettings,
         calls: Mapping[str, Call],
     ) -> Self:
-        """Open the ports: the one for clients and the web port (0: any free one).
-
-        Raises:
-            TubeMQConnectionError: a port cannot be opened.
-        """
+        """Open the ports: the one for clients and the web port (0: any free one)."""
         port, web_port = ports
         with contextlib.ExitStack() as undo:
             scheduler = Scheduler()
@@ -205,13 +196,7 @@ class RunningMaster:
 
 
 def master_calls(state: MasterState, token: str, set_topic: SetTopic) -> Mapping[str, Call]:
-    """Return the web calls of a master; those that change something need ``token``.
-
-    Args:
-        state: what the master's handlers share.
-        token: TubeMQ's ``confModAuthToken``.
-        set_topic: adds or changes a topic on a broker.
-    """
+    """Return the web calls of a master; those that change something need ``token``."""
     groups: tuple[Mapping[str, Call], ...] = (
         ClusterCalls(state, token, wall_ms()).calls,
         BrokerSetup(state, token).calls,

@@ -44,9 +44,6 @@ class Scheduler:
         """Call ``function`` every ``period_ms``, first after one period; its exceptions are logged.
 
         The next call is a period after the function returned.
-
-        Raises:
-            RuntimeError: no thread is left.
         """
         task = Task(function, period_ms / 1000, name)
         with self._changed:

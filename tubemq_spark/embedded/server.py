@@ -304,11 +304,7 @@ class EmbeddedTubeMQ:
 
 
 def _locked(data: Path) -> DirectoryLock:
-    """Create the directory if necessary, and take its lock.
-
-    Raises:
-        OptionError: it cannot be created or written to, or another process uses it.
-    """
+    """Create the directory if necessary, and take its lock."""
     try:
         make_directory(data)
         return DirectoryLock(data)
@@ -318,11 +314,7 @@ def _locked(data: Path) -> DirectoryLock:
 
 
 def _require_guarded(host: str, settings: EmbeddedSettings) -> None:
-    """Refuse to let other machines in with the public default of the administration token.
-
-    Raises:
-        OptionError: they would be let in, or the host is not this machine.
-    """
+    """Refuse to let other machines in with the public default of the administration token."""
     try:
         address = ipaddress.ip_address(socket.gethostbyname(host))
     except (OSError, UnicodeError) as error:
@@ -332,11 +324,7 @@ def _require_guarded(host: str, settings: EmbeddedSettings) -> None:
 
 
 def _cluster_state(data: Path, settings: EmbeddedSettings) -> ClusterState:
-    """Open what all servers share.
-
-    Raises:
-        DataLossError: a file cannot be understood; it is left as it is.
-    """
+    """Open what all servers share."""
     setting = ClusterSetting(query_priority=settings.query_priority)
     return ClusterState(
         settings,

@@ -137,11 +137,7 @@ class BrokerSetup:
         return next((broker for broker in everyone if broker.endpoint.host == address), everyone[0])
 
     def _refuse_second(self, addressed: KnownBroker | None, address: str) -> None:
-        """Refuse to add a broker that an operator has already added (getBrokerIpAndIdParamValue).
-
-        Raises:
-            RefusedError: an operator has added it.
-        """
+        """Refuse to add a broker that an operator has already added (getBrokerIpAndIdParamValue)."""
         for broker in self._brokers:
             if broker.config.record.stamp.create_user == SYSTEM_USER:
                 continue
@@ -186,11 +182,7 @@ def _replace(broker: KnownBroker, record: BrokerRecord, who: Author, *, as_new: 
 
 
 def _manage_status(parameters: Parameters) -> ManageStatus | None:
-    """Return the status that a call names, if any.
-
-    Raises:
-        RefusedError: there is no such status.
-    """
+    """Return the status that a call names, if any."""
     text = parameters.text("manageStatus")
     try:
         return ManageStatus(text.lower()) if text else None

@@ -13,11 +13,7 @@ _DEPRECATED_TYPE: Final = 2
 
 
 def read_priority(parameters: Parameters) -> int | None:
-    """Return a call's query priority; None if it has none.
-
-    Raises:
-        RefusedError: it is not two levels from 1 to 3 with a 0 in between.
-    """
+    """Return a call's query priority; None if it has none."""
     priority = parameters.optional_number(_NAME, least=_LEAST)
     if priority is None:
         return None
@@ -31,11 +27,7 @@ def read_priority(parameters: Parameters) -> int | None:
 
 
 def read_rules(parameters: Parameters) -> str | None:
-    """Return a call's flow rules, sorted by type; None if it has none.
-
-    Raises:
-        RefusedError: they are not valid.
-    """
+    """Return a call's flow rules, sorted by type; None if it has none."""
     text = parameters.text("flowCtrlInfo")
     if not text:
         return None

@@ -111,9 +111,6 @@ class AdminServer(HttpServer):
 
         While ``leader`` returns a server, ``host:port``, all requests are redirected to it. ``advertised`` is
         another name that clients use for this machine, besides ``host``.
-
-        Raises:
-            TubeMQConnectionError: the port cannot be opened.
         """
         self.calls: Mapping[str, Call] = {
             **calls,
@@ -177,11 +174,7 @@ class AdminServer(HttpServer):
         return _page(content)
 
     def _answer(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Answer one call.
-
-        Raises:
-            RefusedError: there is no such call, or its token is missing or wrong.
-        """
+        """Answer one call."""
         method = values.get("method")
         if method is None:
             raise bad_request(self._frame.no_method)

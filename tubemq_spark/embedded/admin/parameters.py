@@ -109,33 +109,21 @@ class Parameters:
         self._values = values
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text without the blanks around it, or the default.
-
-        Raises:
-            RefusedError: it is too long, or has the wrong form.
-        """
+        """Return a text without the blanks around it, or the default."""
         value = self._raw(name)
         if value:
             _check(name, value)
         return value or default
 
     def required(self, name: str) -> str:
-        """Return a text that is required.
-
-        Raises:
-            RefusedError: it is missing, blank, or refused by ``text``.
-        """
+        """Return a text that is required."""
         value = self.text(name)
         if not value:
             raise _missing(name)
         return value
 
     def items(self, name: str) -> list[str]:
-        """Return the items of a comma-separated list, sorted and without repetitions.
-
-        Raises:
-            RefusedError: ``text`` would refuse an item, or there are more than 100.
-        """
+        """Return the items of a comma-separated list, sorted and without repetitions."""
         items = {item.strip() for item in self._raw(name).split(",")} - {""}
         for item in items:
             _check(name, item)
@@ -145,52 +133,32 @@ class Parameters:
         return sorted(items)
 
     def required_items(self, name: str) -> list[str]:
-        """Return a comma-separated list that must not be empty.
-
-        Raises:
-            RefusedError: it is empty, or ``items`` refuses it.
-        """
+        """Return a comma-separated list that must not be empty."""
         items = self.items(name)
         if not items:
             raise _missing(name)
         return items
 
     def numbers(self, name: str) -> list[int]:
-        """Return the whole numbers of a comma-separated list, sorted and without repetitions.
-
-        Raises:
-            RefusedError: ``items`` refuses it.
-        """
+        """Return the whole numbers of a comma-separated list, sorted and without repetitions."""
         return sorted({int(item) for item in self.items(name)})
 
     def required_numbers(self, name: str) -> list[int]:
-        """Return the whole numbers of a list that must not be empty.
-
-        Raises:
-            RefusedError: it is empty, or ``items`` refuses it.
-        """
+        """Return the whole numbers of a list that must not be empty."""
         self.required_items(name)
         return self.numbers(name)
 
     def number(
         self, name: str, default: int | None = None, *, least: int | None = None, most: int | None = None
     ) -> int:
-        """Return a whole number, which is required if there is no default.
-
-        Raises:
-            RefusedError: it is missing, not a number, or out of bounds.
-        """
+        """Return a whole number, which is required if there is no default."""
         value = self.optional_number(name, least=least, most=most)
         if value is None and default is None:
             raise _missing(name)
         return value if value is not None else default or 0
 
     def optional_number(self, name: str, *, least: int | None = None, most: int | None = None) -> int | None:
-        """Return a whole number; None if it is missing.
-
-        Raises:
-            RefusedError: it is not a number, or out of bounds.
-        """
+        """Return a whole number; None if it is missing."""
         text = self._raw(name)
         if not text:
             return None
@@ -217,11 +185,7 @@ class Parameters:
         return int(text) != 0 if _NUMBER.regex.fullmatch(text) else None
 
     def date(self, name: str) -> str | None:
-        """Return a time as ``yyyyMMddHHmmss``; None if it is missing.
-
-        Raises:
-            RefusedError: it is not such a time.
-        """
+        """Return a time as ``yyyyMMddHHmmss``; None if it is missing."""
         text = self.text(name)
         if not text:
             return None
@@ -250,11 +214,7 @@ class GuardedCall:
     call: Call
 
     def check(self, parameters: Parameters) -> None:
-        """Check the token (WebParameterUtils.validReqAuthorizeInfo).
-
-        Raises:
-            RefusedError: the token is missing or wrong.
-        """
+        """Check the token (WebParameterUtils.validReqAuthorizeInfo)."""
         if not hmac.compare_digest(parameters.required("confModAuthToken").encode(), self.token.encode()):
             raise bad_request("illegal access, unauthorized request!")
 
@@ -273,11 +233,7 @@ class Author:
 
 
 def author_of(parameters: Parameters, *, adding: bool) -> Author:
-    """Return the author of a call that changes something (WebParameterUtils.getAUDBaseInfo).
-
-    Raises:
-        RefusedError: the user is missing, or a value is not valid.
-    """
+    """Return the author of a call that changes something (WebParameterUtils.getAUDBaseInfo)."""
     parameters.optional_number("dataVersionId")
     if adding:
         return Author(parameters.required("createUser"), parameters.date("createDate"))

@@ -36,11 +36,7 @@ _NUMBERS: Final[Mapping[str, _Number]] = {
 
 
 def read_properties(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of TopicSpec in a call (WebParameterUtils.getTopicPropInfo).
-
-    Raises:
-        RefusedError: one is out of bounds, or not valid.
-    """
+    """Return the fields of TopicSpec in a call (WebParameterUtils.getTopicPropInfo)."""
     fields: dict[str, Any] = {
         number.field: parameters.optional_number(name, least=number.least, most=number.most)
         for name, number in _NUMBERS.items()

@@ -19,11 +19,7 @@ class Broker(RpcServer):
     """Serves one ``BrokerState``."""
 
     def __init__(self, state: BrokerState, host: str, port: int, scheduler: Scheduler) -> None:
-        """Open the port (0: any free one).
-
-        Raises:
-            TubeMQConnectionError: the port cannot be opened.
-        """
+        """Open the port (0: any free one)."""
         self.state = state
         self._consumers = ConsumerHandlers(state)
         services = frozenset({ServiceType.BROKER_READ, ServiceType.BROKER_WRITE})

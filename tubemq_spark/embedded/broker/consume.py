@@ -173,12 +173,7 @@ class ConsumerHandlers:
         if_free: RefusedError,
         if_other: Callable[[Seat, str, str], RefusedError],
     ) -> Iterator[tuple[GroupPosition, GrantedLease]]:
-        """Lock a seat that a consumer holds.
-
-        Raises:
-            RefusedError: ``if_free`` when the seat is free, what ``if_other`` makes when another client
-                holds it.
-        """
+        """Lock a seat that a consumer holds."""
         if self._state.leases.find(seat) is None:
             raise if_free
         with self._state.offsets.locked(seat) as position:

@@ -29,12 +29,8 @@ _FRONT: Final = pb.GetMessageResponseB2C(
 def encode_found(batch: Batch, start: int, visible_end: int, bounds: LogBounds, *, slow: bool) -> bytes:
     """Return the serialised answer.
 
-    Args:
-        batch: what was read.
-        start: the offset where the read began.
-        visible_end: the offset where what the consumer may see ends.
-        bounds: of the store.
-        slow: whether the consumer should ask less often.
+    ``start`` is where the read began, ``visible_end`` where what the consumer may see ends; ``slow`` asks it
+    to fetch less often.
     """
     back = pb.GetMessageResponseB2C(
         currOffset=start,

@@ -45,11 +45,7 @@ class FetchReader:
         position: GroupPosition,
         request: pb.GetMessageRequestC2B,
     ) -> FetchResponse:
-        """Return the messages that come next, or why there are none; the position moves.
-
-        Raises:
-            RefusedError: the store cannot be read (500).
-        """
+        """Return the messages that come next, or why there are none; the position moves."""
         settings, bounds = self._state.settings, store.bounds
         start = position.begin_read(
             manual=request.manualCommitOffset,

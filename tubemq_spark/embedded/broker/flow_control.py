@@ -35,11 +35,7 @@ class RuleError(ValueError):
 
 
 def parse_rules(text: str) -> FlowRules:
-    """Parse a rule text; a blank one has no rules.
-
-    Raises:
-        RuleError: the text is not valid; the error's message is TubeMQ's.
-    """
+    """Parse a rule text; a blank one has no rules."""
     if not text.strip():
         return FlowRules()
     try:
@@ -90,13 +86,9 @@ class Allowance:
     ) -> int | None:
         """Return how long the consumer must wait before it may read, or None if it may read now.
 
-        Args:
-            rules: the rules in force.
-            data_latest: where the data of the store ends.
-            transfer_bytes: the maximum size of one read.
-            now_ms: the time since some moment, by which minutes are counted.
-            clock_ms: the time of day, ms since the epoch: it may be set back, and decides which rule applies.
-            escape: the consumer limits itself; only a limit of 0 prevents it from reading.
+        Minutes are counted by ``now_ms``, the time since some moment. ``clock_ms``, the time of day in ms
+        since the epoch, decides which rule applies; it may be set back. A consumer that limits itself
+        (``escape``) is stopped only by a limit of 0.
         """
         if self.data_end < 0:
             return None

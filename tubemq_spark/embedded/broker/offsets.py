@@ -164,11 +164,7 @@ class OffsetTable:
     """
 
     def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
-        """Read the file that ``save`` wrote, if there is one.
-
-        Raises:
-            DataLossError: the file cannot be understood; it is left as it is.
-        """
+        """Read the file that ``save`` wrote, if there is one."""
         self._now_ms = now_ms
         self._file = JsonFile(path, _Saved({}, {}), _Saved.from_json, _Saved.to_json)
         saved = self._file.value
@@ -243,11 +239,7 @@ class OffsetTable:
         return idle
 
     def save(self) -> None:
-        """Write the committed offsets to the file if they have changed since the last time.
-
-        Raises:
-            OSError: the file could not be written.
-        """
+        """Write the committed offsets to the file if they have changed since the last time."""
         with self._file.lock:
             positions = self.all()
             current = {seat: position.committed for seat, position in positions.items()}

@@ -71,11 +71,7 @@ class _Checks:
         self._partitions: dict[tuple[str, int], tuple[StoreKey, int]] = {}
 
     def record(self, message: SendMessageRequestP2B) -> tuple[StoreKey, NewRecord]:
-        """Return a message as a record, and its store.
-
-        Raises:
-            RefusedError: the message cannot be accepted.
-        """
+        """Return a message as a record, and its store."""
         self._state.check_writes()
         if self._check_tokens:
             self._state.check_token(message.authInfo, producer=True)

@@ -74,8 +74,7 @@ class BrokerState:
     def topic(self, name: str) -> tuple[str, TopicSpec]:
         """Return a topic by the name in a request (PBParameterUtils.getTopicNameParameter).
 
-        Raises:
-            RefusedError: the name is blank or too long (400), or there is no such topic (403).
+        A name that is blank or too long is refused with 400, an unknown topic with 403.
         """
         topic = required("topicName", name, MAX_TOPIC_CHARACTERS)
         spec = self.catalog.get(topic)
@@ -88,8 +87,7 @@ class BrokerState:
     def open_partition(self, name: str, partition_id: int) -> tuple[str, TopicSpec]:
         """Return the topic of a partition that exists and is not closed.
 
-        Raises:
-            RefusedError: as ``topic``; the topic is being removed or has no such partition (403).
+        Otherwise it is refused (403).
         """
         topic, spec = self.topic(name)
         if spec.status is not TopicStatus.NORMAL:
@@ -103,9 +101,6 @@ class BrokerState:
         """Add a topic or change one; a topic with the status REMOVED is deleted with all that belongs to it.
 
         ``by`` is the user who does it, ``date`` the time as ``yyyyMMddHHmmss`` (None: now).
-
-        Raises:
-            OptionError: the catalog refuses it.
         """
         with self.changing_topics:
             self.catalog.add(topic, spec, by, date)
@@ -129,8 +124,7 @@ class BrokerState:
     def store(self, seat: Seat, failure: str) -> Store:
         """Return the store of a partition that exists.
 
-        Raises:
-            RefusedError: it cannot be opened (500); the text begins with ``failure``.
+        If it cannot be opened, that is refused (500) with a text that begins with ``failure``.
         """
         try:
             return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)

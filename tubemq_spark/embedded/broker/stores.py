@@ -40,11 +40,7 @@ class StoreSet:
         settings: EmbeddedSettings,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """Open the stores on disk that belong to known topics, and delete those of removed ones.
-
-        Raises:
-            DataLossError: a store is damaged in a way that recovery must not repair.
-        """
+        """Open the stores on disk that belong to known topics, and delete those of removed ones."""
         self._directory = directory
         self._catalog = catalog
         self._settings = settings
@@ -68,10 +64,7 @@ class StoreSet:
     def open(self, topic: str, number: int) -> Store:
         """Return a store of a topic in the catalog; the first use opens it.
 
-        Raises:
-            KeyError: the topic is gone.
-            DataLossError: the store is damaged in a way that recovery must not repair.
-            OSError: its files cannot be opened.
+        A KeyError says that the topic is gone.
         """
         key = (topic, number)
         store = self._stores.get(key)
@@ -122,10 +115,8 @@ class StoreSet:
         """Close and delete the stores of a topic with the status REMOVED: ``open`` refuses them.
 
         Their directories get another name first, in one step. Those that cannot be deleted, because a file is
-        in use, are tried again with every ``expire`` and at the next start.
-
-        Returns:
-            Whether the topic has no directories any more; why not is logged.
+        in use, are tried again with every ``expire`` and at the next start. Return whether the topic has no
+        directories any more; why not is logged.
         """
         with self._lock:
             for key in [key for key in self._stores if key[0] == topic]:
@@ -172,11 +163,7 @@ class StoreSet:
         return total
 
     def lose_unflushed(self) -> None:
-        """Cut off what is not on the disk yet, as a power failure does.
-
-        Raises:
-            OSError: the files cannot be cut.
-        """
+        """Cut off what is not on the disk yet, as a power failure does."""
         for store in self.all().values():
             store.lose_from(store.bounds.flushed)
 

@@ -52,11 +52,7 @@ class BrokerConfig:
     """The record of a broker, in one JSON file; reading takes no lock, a change writes the file."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
-        """Read the file; without one, the broker is online, as the server itself configures it.
-
-        Raises:
-            DataLossError: the file cannot be understood; it is left as it is.
-        """
+        """Read the file; without one, the broker is online, as the server itself configures it."""
         self._now_ms = now_ms
         self._file = JsonFile(path, BrokerRecord(), _from_json, _to_json)
 

@@ -118,11 +118,7 @@ class Catalog:
     """The topics by name; reading takes no lock, a change writes the file."""
 
     def __init__(self, path: Path, now_ms: Callable[[], int] = wall_ms) -> None:
-        """Read the file, if there is one.
-
-        Raises:
-            DataLossError: the file cannot be understood; it is left as it is.
-        """
+        """Read the file, if there is one."""
         self._now_ms = now_ms
         self._file = JsonFile(path, _Topics(), _Topics.from_json, _Topics.to_json)
         self._version = now_ms()
@@ -156,14 +152,7 @@ class Catalog:
     def add(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
         """Add a topic, or change one, which can only grow.
 
-        Args:
-            topic: its name.
-            spec: its new shape and rules.
-            by: the user who does this.
-            date: when, as ``yyyyMMddHHmmss``; None: now.
-
-        Raises:
-            OptionError: the name or the numbers are not allowed, or the topic would shrink.
+        ``date`` is ``yyyyMMddHHmmss``; None: now.
         """
         if TOPIC_NAME.fullmatch(topic) is None:
             raise OptionError("TUBEMQ_BAD_TOPIC_NAME", topic=topic)

@@ -140,11 +140,7 @@ class Controls:
         default: ClusterSetting | None = None,
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
-        """Read the file, if there is one; ``default`` applies until the cluster's setting is set.
-
-        Raises:
-            DataLossError: the file cannot be understood; it is left as it is.
-        """
+        """Read the file, if there is one; ``default`` applies until the cluster's setting is set."""
         self._default = default or ClusterSetting()
         self._now_ms = now_ms
         self._file = JsonFile(path, _Records(), _Records.from_json, _Records.to_json)

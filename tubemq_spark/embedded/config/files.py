@@ -21,7 +21,8 @@ class JsonFile(Generic[Value]):
     """A value that is kept in a JSON file.
 
     Reading ``value`` takes no lock, because a change replaces it as a whole, in the file first. Hold ``lock``
-    from reading the old value to replacing it with one that was made from it.
+    from reading the old value to replacing it with one that was made from it. A file that cannot be
+    understood raises a DataLossError, and is left as it is.
     """
 
     def __init__(
@@ -31,11 +32,7 @@ class JsonFile(Generic[Value]):
         from_json: Callable[[Any], Value],
         to_json: Callable[[Value], Mapping[str, Any]],
     ) -> None:
-        """Read the file; if there is none, the value is ``default``.
-
-        Raises:
-            DataLossError: the file cannot be understood; it is left as it is.
-        """
+        """Read the file; if there is none, the value is ``default``."""
         self.path = path
         self.lock = threading.Lock()
         self._to_json = to_json
@@ -47,11 +44,7 @@ class JsonFile(Generic[Value]):
         return self._value
 
     def replace(self, value: Value) -> None:
-        """Write a value to the file, and use it from then on; hold ``lock``.
-
-        Raises:
-            OSError: the file could not be written; the old value stays.
-        """
+        """Write a value to the file, and use it from then on; hold ``lock``."""
         content = {"version": _FORMAT_VERSION, **self._to_json(value)}
         # Without indent: only that way the compiled encoder writes it, at a third of the cost.
         replace_text(self.path, json.dumps(content))
@@ -86,11 +79,7 @@ class DirectoryLock:
     """Gives a directory to this process; the kernel releases the lock when the process ends in any way."""
 
     def __init__(self, directory: Path) -> None:
-        """Take the lock.
-
-        Raises:
-            OptionError: another process, or another server in this process, has it.
-        """
+        """Take the lock."""
         self._fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -93,11 +93,7 @@ class EmbeddedSettings:
     other machines can reach must have its own. Calls of a broker need none, as in TubeMQ."""
 
     def __post_init__(self) -> None:
-        """Check what would otherwise have no effect.
-
-        Raises:
-            OptionError: there are passwords, and no client has to log in.
-        """
+        """Check what would otherwise have no effect."""
         if self.users and not (self.authenticate_producers or self.authenticate_consumers):
             raise bad_setting(
                 "users",

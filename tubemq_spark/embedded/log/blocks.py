@@ -80,11 +80,7 @@ class Block:
 
 
 def read_block(data: SegmentedLog, entries: Entries, offsets: Int64s) -> Block:
-    """Read and check the records of index entries, whose offsets are given.
-
-    Raises:
-        OSError: the files could not be read.
-    """
+    """Read and check the records of index entries, whose offsets are given."""
     positions = entries["position"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)
     possible = (positions >= 0) & (sizes > RECORD_HEADER.size) & (sizes <= MAX_FRAME_BYTES)

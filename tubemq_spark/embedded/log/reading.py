@@ -46,9 +46,6 @@ def read_batch(
     """Read from an offset on; None if there is no visible entry.
 
     Records that have expired or are damaged are skipped, as in TubeMQ (DataStoreUtils.getTransferMsg).
-
-    Raises:
-        OSError: the files could not be read.
     """
     visible = min((limits.end - start) // _ENTRY_BYTES, limits.max_entries)
     raw = index.read(start, visible * _ENTRY_BYTES) if visible > 0 else b""

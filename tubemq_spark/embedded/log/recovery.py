@@ -79,10 +79,8 @@ class FlushedPointFile:
 def recover(directory: Path, index: SegmentedLog, data: SegmentedLog, flushed: LogPoint | None) -> None:
     """Cut both logs of a store to the end of the last record that is whole in both.
 
-    What had to be checked, and what was cut, is logged under the name of the store's directory.
-
-    Raises:
-        DataLossError: flushed bytes are missing; nothing is changed.
+    What had to be checked, and what was cut, is logged under the name of the store's directory. Where flushed
+    bytes are missing, that is a DataLossError, and nothing is changed.
     """
     if flushed is not None:
         _require_flushed(directory, index, data, flushed)

@@ -37,8 +37,7 @@ class SegmentedLog:
     def __init__(self, directory: Path, suffix: str, segment_bytes: int) -> None:
         """Open the log, or create one at position 0; files of ``segment_bytes`` or more are not extended.
 
-        Raises:
-            DataLossError: there is a gap between two files; nothing is changed.
+        A gap between two files is a DataLossError; nothing is changed then.
         """
         self._directory = directory
         self._suffix = suffix
@@ -88,8 +87,7 @@ class SegmentedLog:
     def append(self, data: bytes) -> None:
         """Write at the end, into one file; if the last file is full, a new one is started.
 
-        Raises:
-            OSError: not everything could be written; the log is unchanged.
+        After an OSError the log is unchanged.
         """
         last = self._segments[-1]
         if last.end - last.start >= self._segment_bytes:
@@ -117,9 +115,8 @@ class SegmentedLog:
     def sync(self) -> None:
         """Flush everything to the disk; only the last file can have bytes that are not flushed.
 
-        Raises:
-            OSError: the disk refused, now or earlier: after a failure the kernel forgets which bytes it
-                could not write, so a later success would prove nothing (fsync(2), EIO).
+        After a failure the kernel forgets which bytes it could not write, so a later success would prove
+        nothing (fsync(2), EIO): each further call raises the first error again.
         """
         if self._failed_sync is not None:
             raise self._failed_sync
@@ -187,11 +184,7 @@ class SegmentedLog:
         self._dropped.clear()
 
     def wake(self) -> None:
-        """Open the files again.
-
-        Raises:
-            OSError: one cannot be opened; the log may be woken again.
-        """
+        """Open the files again."""
         for segment in self._segments:
             if segment.fd < 0:
                 segment.fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)

@@ -84,9 +84,6 @@ class Store:
         ``now_ms`` is used for the times of messages and the age of files; ``elapsed_ms`` for when a flush is
         due, because the time of day can be set back. ``awake`` is a set that the store is in while it has
         files open.
-
-        Raises:
-            DataLossError: files are missing in the middle of the log, or bytes that were flushed.
         """
         self._directory = directory
         self._settings = settings
@@ -124,11 +121,7 @@ class Store:
 
     @property
     def bounds(self) -> LogBounds:
-        """Where the store begins and ends at present.
-
-        Raises:
-            OSError: the store is closed.
-        """
+        """Where the store begins and ends at present."""
         with self._lock:
             self._require_not_closed()
             return LogBounds(
@@ -157,9 +150,7 @@ class Store:
     def append(self, records: Sequence[NewRecord]) -> Appended:
         """Store messages in order; on return they are visible, and safe from a kill.
 
-        Raises:
-            OSError: they could not be written, an earlier flush failed, or the store is closed; none of them
-                is stored.
+        After an OSError none of them is stored.
         """
         self._wait_for_disk()
         with self._lock:
@@ -182,11 +173,7 @@ class Store:
         return appended
 
     def read(self, partition_id: int, start: int, limits: ReadLimits) -> Batch | None:
-        """Read messages of one partition from an offset on; None if there is no visible entry.
-
-        Raises:
-            OSError: the files could not be read, or the store is closed.
-        """
+        """Read messages of one partition from an offset on; None if there is no visible entry."""
         with self._lock:
             self._require_open()
             self.used_at_ms = self._elapsed_ms()
@@ -208,11 +195,7 @@ class Store:
         return batch
 
     def flush_if_due(self) -> None:
-        """Flush if enough messages, bytes or time have accumulated since the last time.
-
-        Raises:
-            OSError: as ``flush``.
-        """
+        """Flush if enough messages, bytes or time have accumulated since the last time."""
         settings = self._settings
         with self._lock:
             if self._closed:
@@ -231,12 +214,7 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Flush everything stored so far to the disk; appends continue in the meantime.
-
-        Raises:
-            OSError: the disk refused, now or earlier, or the store is closed. After a refusal nothing more
-                counts as flushed, and the store accepts no more messages.
-        """
+        """Flush everything stored so far to the disk; appends continue in the meantime."""
         with self._flushing:
             with self._lock:
                 self._require_open()
@@ -259,9 +237,6 @@ class Store:
         first. Index and data are deleted separately; the earliest offset is that of the first message whose
         data still exists. Where no file has expired, nothing is flushed: consumers of flushed messages would
         see them earlier than TubeMQ shows them.
-
-        Raises:
-            OSError: the store cannot be flushed, or is closed.
         """
         if roll:
             self.flush()
@@ -292,9 +267,6 @@ class Store:
         """Cut off the messages from an offset on, as a crash does; return where the store then ends.
 
         Their offsets are reused, their message ids are not.
-
-        Raises:
-            OSError: the files cannot be cut, or the store is closed.
         """
         with self._flushing, self._lock:
             self._lock.wait_for(lambda: self._readers == 0)
@@ -322,11 +294,7 @@ class Store:
         return self._data.open_files + self._index.open_files
 
     def rest(self) -> None:
-        """Flush, and close the files until they are needed again, unless the store is in use at this moment.
-
-        Raises:
-            OSError: as ``flush``.
-        """
+        """Flush, and close the files until they are needed again, unless it is in use at this moment."""
         if self._resting:
             return
         self.flush()
@@ -337,11 +305,7 @@ class Store:
                 self._resting = True
 
     def close(self) -> None:
-        """Flush and close the files, after the reads in progress have finished.
-
-        Raises:
-            OSError: the disk refused to flush; the files are closed nevertheless.
-        """
+        """Flush and close the files, after the reads in progress have finished."""
         try:
             if not self._resting:
                 self.flush()

@@ -22,11 +22,7 @@ def spread(
     """Return what each member should have.
 
     The numbers differ by at most one. Only partitions that members have beyond their share move, which is the
-    least possible.
-
-    Args:
-        holdings: what each member has now; if two have a partition, or it is gone, it is taken away.
-        partitions: all partitions.
+    least possible. A partition that two members have, or that is gone, is taken away.
     """
     shares: dict[str, list[TopicPartition]] = {}
     free = set(partitions)
@@ -55,10 +51,7 @@ def assign_named(
 def members_needed(brokers: int, members: int, rate: int) -> int | None:
     """Return how many members a group needs, or None if it has enough.
 
-    Args:
-        brokers: the number of brokers with the group's topics.
-        members: the present or expected number of members, at least one.
-        rate: the maximum number of brokers per member, at least one.
+    ``rate`` is the maximum number of brokers per member.
     """
     return -(-brokers // rate) if brokers // members > rate else None
 

@@ -16,8 +16,7 @@ Starts = Mapping[TopicPartition, int]
 def parse_starts(text: str, topics: AbstractSet[str]) -> dict[TopicPartition, int]:
     """Parse ``brokerId:topic:partitionId=offset,...``; blank means none.
 
-    Raises:
-        RefusedError: the text has a different form, or names a topic that is not subscribed (400).
+    Another form, or a topic that is not subscribed, is refused (400).
     """
     text = trimmed("requiredPartition", text)
     return dict(_start(item, topics) for item in text.split(",")) if text else {}
@@ -27,11 +26,7 @@ def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPart
     """Return which member gets which of the named partitions.
 
     If several named one, the biggest offset wins, and the last of equal ones; or the smallest offset, and the
-    first of equal ones.
-
-    Args:
-        starts: what each member named, in the order in which they joined.
-        select_big: whether the biggest offset wins.
+    first of equal ones. ``starts`` has the members in the order in which they joined.
     """
     best: dict[TopicPartition, tuple[int, str]] = {}
     for member, named in starts.items():
@@ -43,11 +38,7 @@ def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPart
 
 
 def check_start(session_key: str, source_count: int) -> None:
-    """Check what a member of a bound group says about its start.
-
-    Raises:
-        RefusedError: 400.
-    """
+    """Check what a member of a bound group says about its start."""
     if not session_key:
         raise _refused("blank value of sessionKey!")
     if source_count <= 0:

@@ -105,10 +105,8 @@ class Group:
     ) -> None:
         """Record a member's heartbeat.
 
-        Args:
-            consumer: the member.
-            partitions: all the partitions it has, if it reports them.
-            answered: the id of the event that it has finished; 0 or below: none.
+        ``partitions`` are all that it has, if it reports them; ``answered`` is the id of the event that it
+        has finished, 0 or below: none.
         """
         if answered > 0:
             self.not_allocated = False
@@ -136,8 +134,7 @@ class Group:
     def check(self, terms: GroupTerms, consumer: RegisteredConsumer) -> None:
         """Refuse a member that does not agree with the others.
 
-        Raises:
-            RefusedError: 424 to 430, in the order of TubeMQ's checks.
+        The codes are 424 to 430, in the order of TubeMQ's checks.
         """
         if self.members:
             _check_kind(self.terms, terms, consumer)

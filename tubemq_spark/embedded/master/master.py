@@ -26,11 +26,7 @@ class Master(RpcServer):
     def __init__(
         self, state: MasterState, host: str, port: int, settings: EmbeddedSettings, scheduler: Scheduler
     ) -> None:
-        """Open the port (0: any free one).
-
-        Raises:
-            TubeMQConnectionError: the port cannot be opened.
-        """
+        """Open the port (0: any free one)."""
         self.state = state
         operations = {
             **ProducerHandlers(state).operations,

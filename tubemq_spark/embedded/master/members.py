@@ -38,8 +38,7 @@ class Members:
     def record_producer_heartbeat(self, client_id: str) -> None:
         """Record that a producer is alive.
 
-        Raises:
-            RefusedError: it is not registered (411).
+        One that is not registered is refused (411).
         """
         producer = self._producers.get(client_id)
         if producer is None:
@@ -51,11 +50,7 @@ class Members:
         self._producers.pop(client_id, None)
 
     def add_consumer(self, group_name: str, terms: GroupTerms, consumer: RegisteredConsumer) -> Group:
-        """Register a consumer, or register it again; the first of a group sets its terms.
-
-        Raises:
-            RefusedError: it does not agree with the others (424 to 430).
-        """
+        """Register a consumer, or register it again; the first of a group sets its terms."""
         group = self.groups.get(group_name) or Group(group_name, terms)
         group.check(terms, consumer)
         consumer.heard_at_ms = self._now_ms()
@@ -68,9 +63,8 @@ class Members:
     ) -> tuple[Group, RegisteredConsumer]:
         """Record that a consumer is alive, and return it with its group.
 
-        Raises:
-            RefusedError: there is no such group or no such member (411). TubeMQ does not check that the
-                request fits the group's kind; ``client_balanced`` only chooses the text.
+        An unknown group or member is refused (411). TubeMQ does not check that the request fits the group's
+        kind; ``client_balanced`` only chooses the text.
         """
         group = self.groups.get(group_name)
         if group is None:

@@ -89,11 +89,9 @@ class GroupEvents:
     def record_heartbeat(self, member: str, partitions: Partitions | None = None, answered: int = 0) -> None:
         """Record a heartbeat.
 
-        Args:
-            member: the member that sent it.
-            partitions: all the partitions it has, if it reports them.
-            answered: the id of the event that it has finished; 0 or below: none. An answer to an event before
-                its present one, which was abandoned, is ignored.
+        ``partitions`` are all that the member has, if it reports them; ``answered`` is the id of the event
+        that it has finished, 0 or below: none. An answer to an event before its present one, which was
+        abandoned, is ignored.
         """
         share = self._shares[member]
         share.present = True

@@ -35,11 +35,7 @@ class MasterState:
     _layout_id: int = 0
 
     def check_leads(self, client_id: str) -> None:
-        """Send a client to another master if this one does not lead (TMaster.checkNodeStatus).
-
-        Raises:
-            StandbyError: this master does not lead.
-        """
+        """Send a client to another master if this one does not lead (TMaster.checkNodeStatus)."""
         if self.standby.is_set():
             raise StandbyError(f"{self.address} is not master now. the connecting client id is {client_id}")
 

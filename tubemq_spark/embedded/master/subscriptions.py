@@ -16,8 +16,7 @@ Filters = Mapping[str, frozenset[str]]
 def deployed_topics(state: MasterState, names: Iterable[str]) -> frozenset[str]:
     """Return the topics of a request (PBParameterUtils.checkConsumerTopicList).
 
-    Raises:
-        RefusedError: there are none or too many (400), or one is not deployed (431).
+    None or too many are refused with 400, one that is not deployed with 431.
     """
     names = [trimmed("topicName", name) for name in names]
     topics = frozenset(names) - {""}
@@ -35,11 +34,7 @@ def deployed_topics(state: MasterState, names: Iterable[str]) -> frozenset[str]:
 
 
 def filters_of(conditions: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return message types by topic (DataConverterUtil.convertTopicConditions).
-
-    Raises:
-        RemoteProtocolError: a text has a different form.
-    """
+    """Return message types by topic (DataConverterUtil.convertTopicConditions)."""
     filters: dict[str, frozenset[str]] = {}
     for text in conditions:
         condition = topic_strings.parse_topic_condition(text)
@@ -54,9 +49,8 @@ def check_authorized(
 ) -> None:
     """Check a group's rights (DefaultMetaDataService.isConsumeTargetAuthorized).
 
-    Raises:
-        RefusedError: a filter is for a topic that is not subscribed (400), or the group may not read a topic
-            (450) or not what it filters for (455).
+    A filter for a topic that is not subscribed is refused with 400, a topic that the group may not read with
+    450, and what it may not filter for with 455.
     """
     if foreign := filters.keys() - topics:
         text = f"Filter's Topic not subscribed :{java_set(foreign)}"
