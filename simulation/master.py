@@ -12,8 +12,7 @@ from google.protobuf.message import Message
 
 from simulation.server import RaisedError
 from testkit.broker_model import TOKEN
-from tubemq_spark.embedded.master.assignment import spread
-from tubemq_spark.embedded.master.rebalance_events import GroupEvents
+from tubemq_spark.embedded.master.balancing import GroupEvents, spread
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol import rpc, topic_strings
 from tubemq_spark.protocol.constants import Method

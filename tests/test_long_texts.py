@@ -27,12 +27,12 @@ from tubemq_spark.client.producer import outgoing
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.embedded import dispatch
 from tubemq_spark.embedded.admin import parameters, topic_properties
-from tubemq_spark.embedded.admin.flow import read_rules
+from tubemq_spark.embedded.admin.topic_properties import read_rules
 from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.master.bound import parse_starts
+from tubemq_spark.embedded.master.groups import parse_starts
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.files import folder_uri, manifests
 from tubemq_spark.gateway import policy

@@ -5,9 +5,9 @@ import io
 from rich.console import Console
 
 from tubemq_spark.cli.embedded_screen import Meter, line, live, table
-from tubemq_spark.embedded.log.traffic import Traffic
+from tubemq_spark.embedded.log.records import Traffic
 from tubemq_spark.embedded.nodes import BrokerCondition
-from tubemq_spark.embedded.overview import Overview
+from tubemq_spark.embedded.server import Overview
 from tubemq_spark.model import OffsetBounds, StoreId
 
 

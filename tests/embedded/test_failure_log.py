@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.embedded.failure_log import FailureLog
+from tubemq_spark.embedded.scheduler import FailureLog
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from testkit.connections import connected, submit_call
 from tests.embedded.wire import TIMEOUT_S
-from tubemq_spark.embedded.rpc_server import RpcServer
+from tubemq_spark.embedded.dispatch import RpcServer
 from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint

@@ -17,7 +17,7 @@ import pytest
 from tests.embedded import crash_server
 from tests.embedded.wire import BrokerClient, MasterClient, send_answer, send_request
 from tubemq_spark.embedded import server as server_module
-from tubemq_spark.embedded.broker.offsets import OffsetTable, Seat
+from tubemq_spark.embedded.broker.groups import OffsetTable, Seat
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.log.store import StoreSettings
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec, Traffic

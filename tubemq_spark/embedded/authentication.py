@@ -1,4 +1,6 @@
-"""Authentication of clients; off unless the settings switch it on.
+"""Authentication of clients, and visit tokens; both are off unless the settings switch them on.
+
+A visit token is a number that proves to a broker that a client has recently been at the master.
 
 Masters accept a signed proof (SimpleCertificateMasterHandler). TubeMQ leaves the check of the signature, and
 what clients show afterwards, to an authentication service of the operator; here there is a table of users
@@ -6,17 +8,56 @@ instead. Afterwards a client may show its own proof, to the master and to broker
 accept: ``user timestamp nonce signature``.
 """
 
+import collections
 import hmac
 import re
+import threading
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import RefusedError, trimmed
+from tubemq_spark.embedded.scheduler import wall_ms
 from tubemq_spark.protocol import auth
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2
+
+_REMEMBERED: Final = 6
+"""A broker accepts the last six tokens (SimpleVisitTokenManager)."""
+
+
+class VisitTokens:
+    """The current token, which changes periodically if there is a period."""
+
+    def __init__(self, period_ms: int, now_ms: Callable[[], int] = wall_ms) -> None:
+        """Start with a first token; with ``period_ms`` 0 it never changes."""
+        self._period_ms = period_ms
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._tokens = collections.deque([now_ms()], maxlen=_REMEMBERED)
+
+    @property
+    def current(self) -> int:
+        """The token that clients get at present."""
+        with self._lock:
+            now = self._now_ms()
+            if self._period_ms and now >= self._tokens[-1] + self._period_ms:
+                self._tokens.append(now)
+            return self._tokens[-1]
+
+    def expire(self) -> None:
+        """Invalidate all tokens given out so far; there is a new one."""
+        with self._lock:
+            newest = max(self._tokens[-1] + 1, self._now_ms())
+            self._tokens.clear()
+            self._tokens.append(newest)
+
+    def accepts(self, token: int) -> bool:
+        """Whether a client with this token has recently been at the master."""
+        newest = self.current
+        with self._lock:
+            return token == newest or token in self._tokens
+
 
 _PROOF_VALID_MS: Final = 20_000
 """How much the time of a proof may differ from the master's clock (authValidTimeStampPeriodMs)."""

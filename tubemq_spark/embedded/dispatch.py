@@ -1,14 +1,17 @@
-"""From an RPC request to its handler, with TubeMQ's answers to requests that cannot be handled."""
+"""A port that answers RPCs: from a request to its handler, and TubeMQ's answers to what cannot be handled."""
 
+import abc
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic
 
 from google.protobuf.message import Message as ProtobufMessage
 
+from tubemq_spark.embedded.scheduler import Scheduler, Task
 from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.net.listener import Answer, Fault
+from tubemq_spark.net.listener import Answer, Fault, Interceptor, Listener
+from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import METHODS_OF, Method, ServiceType, Status
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -152,3 +155,50 @@ def _unsupported(method: int) -> Fault:
 
 def _fatal(exception_name: str, text: str) -> Fault:
     return Fault(Status.FATAL, exception_name, f"IPC server handle request error :{text}")
+
+
+class RpcServer(abc.ABC):
+    """Serves a port from its construction until ``close``."""
+
+    def __init__(self, name: str, host: str, port: int, tls: ServerTls | None = None) -> None:
+        """Open the port (0: any free one); ``serve`` is called from then on."""
+        self._listener = Listener(name, host, port, self.serve, tls, setting=f"{name}_port")
+        self._tasks: list[Task] = []
+
+    @abc.abstractmethod
+    def serve(self, requests: Sequence[rpc.Request]) -> Iterable[Answer]:
+        """Answer the requests of one read in their order; it never raises."""
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._listener.endpoint.port
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        return self._listener.connection_count
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """Put a function between the requests and their handlers; None removes it."""
+        self._listener.interceptor = interceptor
+
+    def freeze(self) -> None:
+        """Read and answer nothing until ``thaw``; connections stay open."""
+        self._listener.freeze()
+
+    def thaw(self) -> None:
+        """Resume with what arrived in the meantime."""
+        self._listener.thaw()
+
+    def close(self) -> None:
+        """Cancel the tasks and close the port."""
+        for task in self._tasks:
+            task.cancel()
+        self._listener.close()
+
+    def _run_every(
+        self, scheduler: Scheduler, period_ms: int, function: Callable[[], None], name: str
+    ) -> None:
+        """Run a task of this server periodically until ``close``."""
+        self._tasks.append(scheduler.every(period_ms, function, name))

@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from typing import Final, Unpack
 
-from tubemq_spark.embedded.broker.leases import GrantedLease
-from tubemq_spark.embedded.broker.offsets import Seat
+from tubemq_spark.embedded.broker.groups import GrantedLease, Seat
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Pause, Rule, RuleBook, Script
 from tubemq_spark.embedded.master.state import MasterState
-from tubemq_spark.embedded.nodes import BrokerNodes
-from tubemq_spark.embedded.running import Ending
+from tubemq_spark.embedded.nodes import BrokerNodes, Ending
 from tubemq_spark.net.listener import Answer, Reply
 from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc

@@ -1,16 +1,30 @@
-"""Periodic tasks of a server: one thread and one heap.
+"""The server's clocks, its periodic tasks, and a log of failures that repeat.
 
-The thread begins with the first task and ends with ``close``. The lock guards the heap, and is not held while
-a task runs. Nothing that a task raises ends the thread, ``SystemExit`` neither: the other tasks are there.
+A scheduler is one thread and one heap. The thread begins with the first task and ends with ``close``. The
+lock guards the heap, and is not held while a task runs. Nothing that a task raises ends the thread,
+``SystemExit`` neither: the other tasks are there.
 """
 
+import contextlib
 import dataclasses
+import functools
 import heapq
 import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+
+
+def wall_ms() -> int:
+    """Return the time of day in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """Return the time of a clock in ms that never goes back; only differences have a meaning."""
+    return time.monotonic_ns() // 1_000_000
+
 
 logger = logging.getLogger(__name__)
 
@@ -91,3 +105,47 @@ class Scheduler:
                 else:
                     self._changed.wait(wait_s)
             return None
+
+
+class FailureLog:
+    """Remembers, by name, what is failing at present; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failing: set[str] = set()
+
+    def failed(self, name: str, cause: object) -> None:
+        """Log that something failed, unless it has been failing since that was last logged."""
+        with self._lock:
+            failing = name in self._failing
+            self._failing.add(name)
+        if not failing:
+            logger.error("%s failed: %s", name, cause)
+
+    def succeeded(self, name: str) -> None:
+        """Log that something works again, if it was failing."""
+        if name not in self._failing:
+            return
+        with self._lock:
+            failing = name in self._failing
+            self._failing.discard(name)
+        if failing:
+            logger.warning("%s works again", name)
+
+    @contextlib.contextmanager
+    def logged(self, name: str) -> Iterator[None]:
+        """Do something; an OSError is logged and suppressed."""
+        try:
+            yield
+        except OSError as error:
+            self.failed(name, error)
+        else:
+            self.succeeded(name)
+
+    def wrap(self, name: str, function: Callable[[], object]) -> Callable[[], None]:
+        """Return a function that calls another one within ``logged``."""
+        return functools.partial(self._call, name, function)
+
+    def _call(self, name: str, function: Callable[[], object]) -> None:
+        with self.logged(name):
+            function()

@@ -6,32 +6,85 @@ import ipaddress
 import os
 import socket
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from tubemq_spark.embedded.authentication import Authentication
+from tubemq_spark.embedded.authentication import Authentication, VisitTokens
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, Controls
-from tubemq_spark.embedded.config.files import DirectoryLock
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
-from tubemq_spark.embedded.directories import make_directory
 from tubemq_spark.embedded.fault_rules import MASTER, InterceptorOf
 from tubemq_spark.embedded.faults import Faults
-from tubemq_spark.embedded.log.traffic import Traffic
+from tubemq_spark.embedded.files import DirectoryLock, make_directory
+from tubemq_spark.embedded.log.records import Traffic
 from tubemq_spark.embedded.master.brokers import Brokers
+from tubemq_spark.embedded.master.groups import Members
 from tubemq_spark.embedded.master.master import Master
-from tubemq_spark.embedded.master.members import Members
 from tubemq_spark.embedded.master.state import MasterState
-from tubemq_spark.embedded.nodes import BrokerCondition, BrokerNodes
-from tubemq_spark.embedded.overview import Overview, take_overview
-from tubemq_spark.embedded.running import BrokerLocation, ClusterState, RunningMaster, master_calls
-from tubemq_spark.embedded.tokens import VisitTokens
+from tubemq_spark.embedded.nodes import (
+    BrokerCondition,
+    BrokerLocation,
+    BrokerNode,
+    BrokerNodes,
+    ClusterState,
+    RunningMaster,
+    master_calls,
+)
 from tubemq_spark.errors import OptionError, tells_of_full_disk
-from tubemq_spark.model import Endpoint
+from tubemq_spark.model import Endpoint, OffsetBounds, StoreId
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Overview:
+    """Counts at one moment."""
+
+    traffic: Traffic
+    """Since the start."""
+    connections: int
+    """Open connections to the master and the brokers."""
+    producers: int
+    """Registered at the master."""
+    consumers: int
+    """Registered at the master; Spark queries are registered only while they plan."""
+    leases: int
+    """Partitions that are being read."""
+    stores: Mapping[StoreId, OffsetBounds]
+    """Where the stores begin and end, without stores that were never used or whose broker is stopped."""
+    brokers: Mapping[int, BrokerCondition]
+    """The condition of each broker."""
+
+
+def take_overview(nodes: BrokerNodes, running: RunningMaster) -> Overview:
+    """Return the present counts."""
+    with running.state.lock:
+        producers = running.state.members.producer_count
+        consumers = sum(len(group.members) for group in running.state.members.groups.values())
+    brokers = [broker for node in nodes if (broker := node.running) is not None]
+    servers = [running.master, *(broker.broker for broker in brokers)]
+    return Overview(
+        traffic=nodes.traffic(),
+        connections=sum(server.connection_count for server in servers),
+        producers=producers,
+        consumers=consumers,
+        leases=sum(len(broker.state.leases.all()) for broker in brokers),
+        stores={store: bounds for node in nodes for store, bounds in _bounds(node)},
+        brokers={node.id: node.condition for node in nodes},
+    )
+
+
+def _bounds(node: BrokerNode) -> Iterator[tuple[StoreId, OffsetBounds]]:
+    if (running := node.running) is None:
+        return
+    for (topic, number), store in running.state.stores.all().items():
+        # The topic may just be removed, or the broker stopped.
+        with contextlib.suppress(OSError):
+            bounds = store.bounds
+            yield StoreId(topic, node.id, number), OffsetBounds(bounds.earliest, bounds.latest)
+
 
 __all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "ServerTls", "TopicSpec", "Traffic"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.embedded.wire import BrokerClient, fetch_request
 from tests.waiting import wait_until
-from tubemq_spark.embedded.broker import leases
+from tubemq_spark.embedded.broker import groups as groups_module
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
 from tubemq_spark.protocol.payload import checksum
@@ -848,7 +848,7 @@ def test_refused_registers_leave_nothing_behind(start, connect):
 
 def test_of_refused_registers_the_latest_are_remembered(monkeypatch, tubemq, broker):
     """A second consumer is told that another one has already registered, as in TubeMQ."""
-    monkeypatch.setattr(leases, "_MAX_REFUSED", 3)
+    monkeypatch.setattr(groups_module, "_MAX_REFUSED", 3)
     for number in range(5):
         broker.register(7, groupName=f"group{number}")
     assert {seat.group for seat in tubemq._state.leases.all()} == {"group2", "group3", "group4"}

@@ -6,10 +6,9 @@ import numpy as np
 from hypothesis import given, strategies as st
 
 from tests import strategies as own
-from tubemq_spark.embedded.broker.fetch_answer import encode_found
-from tubemq_spark.embedded.log.blocks import Records
-from tubemq_spark.embedded.log.bounds import LogBounds
-from tubemq_spark.embedded.log.reading import Batch
+from tubemq_spark.embedded.broker.fetching import encode_found
+from tubemq_spark.embedded.log.reading import Batch, Records
+from tubemq_spark.embedded.log.records import LogBounds
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
 messages = st.lists(st.tuples(own.int64s, own.int32s, st.binary(max_size=300), own.int32s), max_size=8)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tubemq_spark.embedded.broker.offsets import NO_OFFSET, GroupPosition, OffsetTable, Seat
-from tubemq_spark.embedded.log.bounds import LogBounds
+from tubemq_spark.embedded.broker.groups import NO_OFFSET, GroupPosition, OffsetTable, Seat
+from tubemq_spark.embedded.log.records import LogBounds
 from tubemq_spark.errors import DataLossError
 
 STEP = 28

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.embedded.wire import BrokerClient, fetch_request, send_answer, send_request
-from tubemq_spark.embedded.broker import produce
+from tubemq_spark.embedded.broker import broker as broker_module
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -238,9 +238,9 @@ def test_many_connections_to_one_store_keep_each_ones_order(tubemq):
 
 
 def test_long_message_types_are_not_kept_in_memory(broker):
-    produce._known_key_code.cache_clear()
+    broker_module._known_key_code.cache_clear()
     for number in range(20):
         assert broker.try_send(b"x", msgType=f"{number:0100000d}").success
-    assert produce._known_key_code.cache_info().currsize == 0
+    assert broker_module._known_key_code.cache_info().currsize == 0
     assert broker.try_send(b"x", msgType="news").success
-    assert produce._known_key_code.cache_info().currsize == 1
+    assert broker_module._known_key_code.cache_info().currsize == 1

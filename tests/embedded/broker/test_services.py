@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from tubemq_spark.embedded.broker import services
-from tubemq_spark.embedded.broker.services import Service
-from tubemq_spark.embedded.clock import monotonic_ms
+from tubemq_spark.embedded.broker import state as broker_state
+from tubemq_spark.embedded.broker.state import Service
+from tubemq_spark.embedded.scheduler import monotonic_ms
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 
@@ -42,10 +42,10 @@ def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_paus
     full = OSError(errno.ENOSPC, "No space left on device")
     service.count_error(full)
     assert not service.admits()
-    now[0] = services.RETRY_MS
+    now[0] = broker_state.RETRY_MS
     assert [service.admits(), service.admits()] == [True, False], "one trial"
     service.count_error(full)
-    now[0] += services.RETRY_MS - 1
+    now[0] += broker_state.RETRY_MS - 1
     assert not service.admits()
     now[0] += 1
     assert service.admits()
@@ -72,7 +72,7 @@ def files_up_to(size):
 
 
 def test_a_broker_writes_again_by_itself_when_there_is_room(tubemq, broker, monkeypatch, caplog):
-    monkeypatch.setattr(services, "RETRY_MS", 20)
+    monkeypatch.setattr(broker_state, "RETRY_MS", 20)
     with files_up_to(1 << 20):
         stored = 0
         while broker.try_send(b"x" * 100_000).success:
@@ -85,7 +85,7 @@ def test_a_broker_writes_again_by_itself_when_there_is_room(tubemq, broker, monk
         time.sleep(0.01)
     broker.register()
     assert broker.drain() == [b"x" * 100_000] * stored + [b"after"]
-    said = [line.getMessage() for line in caplog.records if line.name == services.__name__]
+    said = [line.getMessage() for line in caplog.records if line.name == broker_state.__name__]
     assert len(said) == 3, "when it begins, when it stops, when it is over"
     assert "File too large" in said[0]
     assert said[-1] == "Writing at broker 1 works again"
@@ -99,7 +99,7 @@ def broken(*_):
 
 
 def end_pause(service, monkeypatch):
-    monkeypatch.setattr(service, "_now_ms", lambda: monotonic_ms() + services.RETRY_MS)
+    monkeypatch.setattr(service, "_now_ms", lambda: monotonic_ms() + broker_state.RETRY_MS)
 
 
 def test_a_broker_that_cannot_write_refuses_sends_only(tubemq, broker, monkeypatch):

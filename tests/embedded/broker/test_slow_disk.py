@@ -5,7 +5,7 @@ import os
 import threading
 
 from tests.waiting import wait_until
-from tubemq_spark.embedded import failure_log
+from tubemq_spark.embedded import scheduler
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 QUICK = EmbeddedSettings(
@@ -47,11 +47,11 @@ def test_offsets_that_cannot_be_saved_are_told_once(start, connect, monkeypatch,
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tubemq_spark.embedded.config.files.replace_text", full)
+        patch.setattr("tubemq_spark.embedded.files.replace_text", full)
         broker.register()
         wait_until(lambda: len(failures) > 3)
     wait_until(lambda: "works again" in caplog.text)
-    said = [line.getMessage() for line in caplog.records if line.name == failure_log.__name__]
+    said = [line.getMessage() for line in caplog.records if line.name == scheduler.__name__]
     assert said == [
         "Saving offsets failed: [Errno 28] No space left on device",
         "Saving offsets works again",

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.cases import in_one_test
-from tubemq_spark.embedded.broker.visibility import View, read_bytes
-from tubemq_spark.embedded.log.bounds import LogBounds
+from tubemq_spark.embedded.broker.fetching import View, read_bytes
+from tubemq_spark.embedded.log.records import LogBounds
 
 BOUNDS = LogBounds(0, 560, 280, 0, 10_000)
 ENTRY = 28

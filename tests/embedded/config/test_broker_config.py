@@ -2,9 +2,8 @@
 
 import pytest
 
-from tubemq_spark.embedded.config.broker_config import BrokerConfig, BrokerRecord, ManageStatus
-from tubemq_spark.embedded.config.catalog import TopicSpec
-from tubemq_spark.embedded.config.stamps import SYSTEM_USER
+from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec
+from tubemq_spark.embedded.config.controls import BrokerConfig, BrokerRecord, ManageStatus
 from tubemq_spark.errors import DataLossError
 
 

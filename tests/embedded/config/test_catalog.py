@@ -6,9 +6,8 @@ import os
 import pytest
 
 from tests.cases import in_one_test
-from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec, TopicStatus
-from tubemq_spark.embedded.config.files import DirectoryLock
-from tubemq_spark.embedded.config.stamps import SYSTEM_USER, Stamp
+from tubemq_spark.embedded.config.catalog import SYSTEM_USER, Catalog, Stamp, TopicSpec, TopicStatus
+from tubemq_spark.embedded.files import DirectoryLock
 from tubemq_spark.errors import DataLossError, OptionError
 
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec
-from tubemq_spark.embedded.config.files import DirectoryLock, JsonFile
+from tubemq_spark.embedded.files import DirectoryLock, JsonFile
 from tubemq_spark.errors import DataLossError
 
 

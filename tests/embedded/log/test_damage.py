@@ -1,7 +1,7 @@
 """Damaged records are counted and logged once each."""
 
-from tubemq_spark.embedded.log import damage
-from tubemq_spark.embedded.log.damage import DamagedRecords
+from tubemq_spark.embedded.log import store
+from tubemq_spark.embedded.log.store import DamagedRecords
 
 
 def test_a_record_is_counted_and_logged_once(caplog):
@@ -16,7 +16,7 @@ def test_a_record_is_counted_and_logged_once(caplog):
 
 
 def test_only_a_limited_number_of_damaged_records_is_remembered(monkeypatch, caplog):
-    monkeypatch.setattr(damage, "_MAX_REMEMBERED", 2)
+    monkeypatch.setattr(store, "_MAX_REMEMBERED", 2)
     damaged = DamagedRecords("demo-0")
     assert damaged.report((0, 28, 56)) == 2
     assert damaged.report((84,)) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.embedded.log.power_loss import Disk, gone, there, zeros
 from tests.embedded.store_model import ENTRY_BYTES, SMALL_FILES, kill, read_all, record
-from tubemq_spark.embedded.config.files import replace_text
+from tubemq_spark.embedded.files import replace_text
 from tubemq_spark.embedded.log.reading import ReadLimits, read_batch
 from tubemq_spark.embedded.log.store import Store, StoreSettings
 

@@ -3,7 +3,7 @@
 from hypothesis import given, strategies as st
 
 from tests.cases import in_one_test
-from tubemq_spark.embedded.master.assignment import assign_named, members_needed, spread
+from tubemq_spark.embedded.master.balancing import assign_named, members_needed, spread
 from tubemq_spark.model import TopicPartition
 
 

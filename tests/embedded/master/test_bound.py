@@ -3,7 +3,7 @@
 import pytest
 
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.master.bound import check_start, parse_starts, winners
+from tubemq_spark.embedded.master.groups import check_start, parse_starts, winners
 from tubemq_spark.model import TopicPartition
 
 ZERO = TopicPartition("demo", 1, 0)

@@ -5,11 +5,10 @@ import time
 import pytest
 
 from tests.embedded.wire import MasterClient, fetch_request
+from tubemq_spark.embedded.authentication import VisitTokens
 from tubemq_spark.embedded.config.catalog import TopicStatus
-from tubemq_spark.embedded.master.groups import GroupTerms, RegisteredConsumer
-from tubemq_spark.embedded.master.members import Members
+from tubemq_spark.embedded.master.groups import GroupTerms, Members, RegisteredConsumer
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
-from tubemq_spark.embedded.tokens import VisitTokens
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import master_pb2
 

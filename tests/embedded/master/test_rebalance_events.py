@@ -6,8 +6,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from testkit.examples import examples
-from tubemq_spark.embedded.master.assignment import spread
-from tubemq_spark.embedded.master.rebalance_events import EventType, GroupEvents, RebalanceEvent
+from tubemq_spark.embedded.master.balancing import EventType, GroupEvents, RebalanceEvent, spread
 from tubemq_spark.model import TopicPartition
 
 PATIENCE = 3

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request
-from tubemq_spark.embedded.broker.offsets import Seat
+from tubemq_spark.embedded.broker.groups import Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.model import PARTITIONS_PER_STORE

@@ -9,19 +9,21 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
 from tubemq_spark.embedded.admin.parameters import (
     Author,
     Call,
     GuardedCall,
+    ItemCode,
+    ItemError,
     Parameters,
     author_of,
     bad_request,
+    outcome_of,
+    success,
 )
 from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
-from tubemq_spark.embedded.config.broker_config import BrokerRecord, ManageStatus
-from tubemq_spark.embedded.config.catalog import TopicSpec
-from tubemq_spark.embedded.config.stamps import SYSTEM_USER, shown
+from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec, shown
+from tubemq_spark.embedded.config.controls import BrokerRecord, ManageStatus
 from tubemq_spark.embedded.master.brokers import KnownBroker
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.protocol.constants import UNDEFINED

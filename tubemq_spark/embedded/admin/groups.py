@@ -4,13 +4,19 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tubemq_spark.embedded.admin.items import success
-from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, author_of, bad_request
-from tubemq_spark.embedded.clock import wall_ms
-from tubemq_spark.embedded.master.assignment import DEFAULT_BROKERS_PER_CLIENT
+from tubemq_spark.embedded.admin.parameters import (
+    Call,
+    GuardedCall,
+    Parameters,
+    author_of,
+    bad_request,
+    success,
+)
+from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT
 from tubemq_spark.embedded.master.client_balance_handlers import layout_texts
 from tubemq_spark.embedded.master.groups import ConsumeType, Group, RegisteredConsumer
 from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.scheduler import wall_ms
 
 logger = logging.getLogger(__name__)
 

@@ -1,14 +1,16 @@
-"""The parameters of TubeMQ's web calls: names, aliases, valid values, and the texts of refusals.
+"""The parameters of TubeMQ's web calls: names, aliases, valid values, and the texts of refusals and answers.
 
-See WebFieldDef and WebParameterUtils.
+See WebFieldDef and WebParameterUtils. Of a call that changes several items some may fail while others
+succeed.
 """
 
 import dataclasses
 import datetime
+import enum
 import hmac
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVarTuple
 
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
@@ -268,3 +270,40 @@ def _is_moment(text: str) -> bool:
     except (ValueError, OverflowError):
         return False
     return True
+
+
+Target = TypeVarTuple("Target")
+
+
+class ItemCode(enum.IntEnum):
+    """The result for one item (DataOpErrCode)."""
+
+    SUCCESS = 200
+    NOT_FOUND = 401
+    EXISTS = 402
+    UNCHANGED = 403
+    ILLEGAL_STATUS = 406
+    ILLEGAL_VALUE = 407
+
+
+class ItemError(Exception):
+    """One item failed; the call continues with the others."""
+
+    def __init__(self, code: ItemCode, text: str) -> None:
+        """Take the code and the text for the item."""
+        super().__init__(text)
+        self.code = code
+
+
+def outcome_of(change: Callable[[*Target], None], *target: *Target) -> dict[str, Any]:
+    """Apply a change to one item and return the fields that say whether it succeeded."""
+    try:
+        change(*target)
+    except ItemError as error:
+        return {"success": False, "errCode": int(error.code), "errInfo": str(error)}
+    return {"success": True, "errCode": int(ItemCode.SUCCESS), "errInfo": "Ok!"}
+
+
+def success(data: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a whole answer; as in TubeMQ, it is a success even if all items failed."""
+    return {"result": True, "errCode": 0, "errMsg": "OK", "data": data, "count": len(data)}

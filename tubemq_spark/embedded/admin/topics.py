@@ -7,11 +7,19 @@ from typing import Any, Final, Protocol
 
 from tubemq_spark.embedded.admin.brokers import broker_fields
 from tubemq_spark.embedded.admin.controls import show_consume
-from tubemq_spark.embedded.admin.items import ItemCode, ItemError, outcome_of, success
-from tubemq_spark.embedded.admin.parameters import Author, Call, GuardedCall, Parameters, author_of
+from tubemq_spark.embedded.admin.parameters import (
+    Author,
+    Call,
+    GuardedCall,
+    ItemCode,
+    ItemError,
+    Parameters,
+    author_of,
+    outcome_of,
+    success,
+)
 from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
-from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
-from tubemq_spark.embedded.config.stamps import dates, shown
+from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus, dates, shown
 from tubemq_spark.embedded.master.brokers import KnownBroker
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.errors import OptionError

@@ -36,15 +36,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tubemq_spark.embedded.broker.fetch_failures import NOTHING, fetch_failure
-from tubemq_spark.embedded.broker.fetching import FetchReader, FetchResponse
+from tubemq_spark.embedded.broker.fetching import NOTHING, FetchReader, FetchResponse, fetch_failure
 from tubemq_spark.embedded.broker.flow_control import Allowance
-from tubemq_spark.embedded.broker.leases import GrantedLease
-from tubemq_spark.embedded.broker.offsets import NO_OFFSET, GroupPosition, Seat
+from tubemq_spark.embedded.broker.groups import NO_OFFSET, GrantedLease, GroupPosition, Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
-from tubemq_spark.embedded.log.bounds import LogBounds
+from tubemq_spark.embedded.log.records import LogBounds
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import PARTITIONS_PER_STORE

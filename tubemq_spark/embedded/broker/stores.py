@@ -14,12 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.config.catalog import SYSTEM_TOPICS, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
-from tubemq_spark.embedded.failure_log import FailureLog
+from tubemq_spark.embedded.log.records import Traffic
 from tubemq_spark.embedded.log.store import Store, StoreSettings
-from tubemq_spark.embedded.log.traffic import Traffic
+from tubemq_spark.embedded.scheduler import FailureLog, wall_ms
 
 StoreKey = tuple[str, int]
 """A topic and the number of one of its stores."""

@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.embedded.clock import monotonic_ms
-from tubemq_spark.embedded.directories import make_directory, sync_directory
+from tubemq_spark.embedded.files import make_directory, sync_directory
+from tubemq_spark.embedded.scheduler import monotonic_ms
 from tubemq_spark.errors import DataLossError
 
 _NAME_DIGITS: Final = 20

@@ -31,18 +31,60 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.embedded.clock import monotonic_ms, wall_ms
-from tubemq_spark.embedded.log import search
-from tubemq_spark.embedded.log.bounds import LogBounds
-from tubemq_spark.embedded.log.damage import DamagedRecords
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits, read_batch
-from tubemq_spark.embedded.log.records import INDEX_ENTRY, RECORD_HEADER, NewRecord
-from tubemq_spark.embedded.log.recovery import FlushedPointFile, LogPoint, recover
+from tubemq_spark.embedded.log.records import (
+    INDEX_ENTRY,
+    RECORD_HEADER,
+    Appended,
+    LogBounds,
+    NewRecord,
+    Traffic,
+    encode_batch,
+)
+from tubemq_spark.embedded.log.recovery import (
+    FlushedPointFile,
+    LogPoint,
+    first_readable,
+    newest_message_id,
+    recover,
+)
 from tubemq_spark.embedded.log.segments import SegmentedLog
-from tubemq_spark.embedded.log.traffic import Traffic
-from tubemq_spark.embedded.log.writing import Appended, encode_batch
+from tubemq_spark.embedded.scheduler import monotonic_ms, wall_ms
 
 logger = logging.getLogger(__name__)
+
+_MAX_REMEMBERED: Final = 10_000
+"""Offsets that are remembered; damaged records beyond that are neither counted nor logged."""
+
+
+class DamagedRecords:
+    """The damaged records of one store: each is counted and logged once; safe to use from any thread."""
+
+    def __init__(self, store: str) -> None:
+        """Take the name that the log gives the store."""
+        self._store = store
+        self._lock = threading.Lock()
+        self._offsets: set[int] = set()
+
+    def report(self, offsets: Sequence[int]) -> int:
+        """Log those of some damaged records that are new; return how many that were."""
+        with self._lock:
+            new = [offset for offset in offsets if offset not in self._offsets]
+            new = new[: max(0, _MAX_REMEMBERED - len(self._offsets))]
+            self._offsets.update(new)
+            total = len(self._offsets)
+        if new:
+            logger.error(
+                "Store %s: %d damaged records from offset %d to %d are not delivered; %d have been found "
+                "since the start. Check the disk, or restore the directory from a backup",
+                self._store,
+                len(new),
+                new[0],
+                new[-1],
+                total,
+            )
+        return len(new)
+
 
 _ENTRY_BYTES: Final = INDEX_ENTRY.size
 
@@ -106,8 +148,8 @@ class Store:
             undo.callback(self._index.close)
             self._point_file = FlushedPointFile(directory / "flushed")
             recover(directory, self._index, self._data, self._point_file.load())
-            self._earliest = search.first_readable(self._index, self._data)
-            self._last_id = search.newest_message_id(self._index, self._data)
+            self._earliest = first_readable(self._index, self._data)
+            self._last_id = newest_message_id(self._index, self._data)
             self._flushed = LogPoint(-1, -1)
             self._flushed_at_ms = elapsed_ms()
             self.flush()
@@ -260,7 +302,7 @@ class Store:
             self._require_open()
             for log, end in zip(logs, ends, strict=True):
                 log.drop_before(end)
-            self._earliest = search.first_readable(self._index, self._data)
+            self._earliest = first_readable(self._index, self._data)
             return self._earliest
 
     def lose_from(self, offset: int) -> int:

@@ -8,9 +8,9 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from tubemq_spark.embedded.clock import monotonic_ms, wall_ms
-from tubemq_spark.embedded.config.broker_config import BrokerConfig, ManageStatus
 from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec
+from tubemq_spark.embedded.config.controls import BrokerConfig, ManageStatus
+from tubemq_spark.embedded.scheduler import monotonic_ms, wall_ms
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.topic_strings import BrokerInfo, format_broker_info
 

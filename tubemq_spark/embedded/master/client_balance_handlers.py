@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tubemq_spark.embedded.clock import wall_ms
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required
-from tubemq_spark.embedded.master.flow import ops_task
 from tubemq_spark.embedded.master.groups import Group, GroupTerms, RegisteredConsumer
-from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MasterState
-from tubemq_spark.embedded.master.subscriptions import (
+from tubemq_spark.embedded.master.state import (
+    MAX_HOST_CHARACTERS,
+    MasterState,
     check_authorized,
     deployed_topics,
     disabled_topics,
     filters_of,
+    ops_task,
 )
+from tubemq_spark.embedded.scheduler import wall_ms
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol import partition_strings, topic_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method

@@ -1,16 +1,75 @@
-"""Consumer groups that are online, and what their members must agree on (ConsumeGroupInfo)."""
+"""The clients that are online: producers, and consumer groups with what their members must agree on.
+
+See ConsumeGroupInfo. The members of a bound group start at offsets that they name (PBParameterUtils). The
+master only ensures that a member gets the partitions that it named. The member itself tells the offsets to
+the broker, when it first registers there.
+"""
 
 import dataclasses
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set as AbstractSet
 from typing import Final
 
-from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.master import bound
-from tubemq_spark.embedded.master.rebalance_events import GroupEvents, RebalanceEvent
+from tubemq_spark.embedded.dispatch import RefusedError, trimmed
+from tubemq_spark.embedded.master.balancing import GroupEvents, RebalanceEvent
+from tubemq_spark.embedded.scheduler import monotonic_ms
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
+
+Starts = Mapping[TopicPartition, int]
+
+
+def parse_starts(text: str, topics: AbstractSet[str]) -> dict[TopicPartition, int]:
+    """Parse ``brokerId:topic:partitionId=offset,...``; blank means none.
+
+    Another form, or a topic that is not subscribed, is refused (400).
+    """
+    text = trimmed("requiredPartition", text)
+    return dict(_start(item, topics) for item in text.split(",")) if text else {}
+
+
+def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPartition, str]:
+    """Return which member gets which of the named partitions.
+
+    If several named one, the biggest offset wins, and the last of equal ones; or the smallest offset, and the
+    first of equal ones. ``starts`` has the members in the order in which they joined.
+    """
+    best: dict[TopicPartition, tuple[int, str]] = {}
+    for member, named in starts.items():
+        for partition, offset in named.items():
+            winner = best.get(partition)
+            if winner is None or (offset >= winner[0] if select_big else offset < winner[0]):
+                best[partition] = (offset, member)
+    return {partition: member for partition, (_, member) in best.items()}
+
+
+def check_start(session_key: str, source_count: int) -> None:
+    """Check what a member of a bound group says about its start."""
+    if not session_key:
+        raise _refused("blank value of sessionKey!")
+    if source_count <= 0:
+        raise _refused("totalSourceCount must over zero!")
+
+
+def _start(item: str, topics: AbstractSet[str]) -> tuple[TopicPartition, int]:
+    key, equals, value = item.partition("=")
+    parts = [trimmed("requiredPartition", part) for part in key.split(":")]
+    if not equals or len(parts) != 3:
+        what = f"unformatted Partition-Offset value : {item} must be aa:bbb:ccc=val1,ddd:eee:ff=val2"
+        raise _refused(what)
+    broker_id, topic, partition_id = parts
+    if topic not in topics:
+        what = f"wrong offset reset for unsubscribed topic: reset item is {item}"
+        raise _refused(f"{what}, request topicList are [{', '.join(sorted(topics))}]")
+    try:
+        return TopicPartition(topic, int(broker_id), int(partition_id)), int(value)
+    except ValueError:
+        raise _refused(f"required long type value of {item}' Offset!") from None
+
+
+def _refused(what: str) -> RefusedError:
+    return RefusedError(ErrCode.BAD_REQUEST, f"[Parameter error] {what}")
 
 
 class ConsumeType(enum.Enum):
@@ -124,7 +183,7 @@ class Group:
     def named_partitions(self) -> dict[TopicPartition, str]:
         """Return which member of a bound group gets which of the partitions that members named."""
         starts = {name: member.starts for name, member in self.members.items()}
-        return bound.winners(starts, select_big=self.terms.select_big)
+        return winners(starts, select_big=self.terms.select_big)
 
     def remove(self, client_id: str) -> None:
         """Remove a member and everything that was planned for it."""
@@ -220,3 +279,106 @@ def _conditions(terms: GroupTerms) -> str:
 
 def _java(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclasses.dataclass(slots=True)
+class RegisteredProducer:
+    """A registered producer."""
+
+    heard_at_ms: int
+
+
+class Members:
+    """The registered clients, which the master keeps in memory only; hold the master's lock."""
+
+    def __init__(self, timeout_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
+        """``expire`` removes clients that have been silent for ``timeout_ms``."""
+        self._timeout_ms = timeout_ms
+        self._now_ms = now_ms
+        self._producers: dict[str, RegisteredProducer] = {}
+        self.groups: dict[str, Group] = {}
+
+    @property
+    def producer_count(self) -> int:
+        """How many producers are registered."""
+        return len(self._producers)
+
+    def add_producer(self, client_id: str) -> None:
+        """Register a producer, or register it again."""
+        self._producers[client_id] = RegisteredProducer(self._now_ms())
+
+    def record_producer_heartbeat(self, client_id: str) -> None:
+        """Record that a producer is alive.
+
+        One that is not registered is refused (411).
+        """
+        producer = self._producers.get(client_id)
+        if producer is None:
+            raise RefusedError(ErrCode.HB_NO_NODE, _append_first(client_id))
+        producer.heard_at_ms = self._now_ms()
+
+    def remove_producer(self, client_id: str) -> None:
+        """Remove a producer, if it is registered."""
+        self._producers.pop(client_id, None)
+
+    def add_consumer(self, group_name: str, terms: GroupTerms, consumer: RegisteredConsumer) -> Group:
+        """Register a consumer, or register it again; the first of a group sets its terms."""
+        group = self.groups.get(group_name) or Group(group_name, terms)
+        group.check(terms, consumer)
+        consumer.heard_at_ms = self._now_ms()
+        group.members[consumer.client_id] = consumer
+        self.groups[group_name] = group
+        return group
+
+    def record_consumer_heartbeat(
+        self, group_name: str, client_id: str, *, client_balanced: bool
+    ) -> tuple[Group, RegisteredConsumer]:
+        """Record that a consumer is alive, and return it with its group.
+
+        An unknown group or member is refused (411). TubeMQ does not check that the request fits the group's
+        kind; ``client_balanced`` only chooses the text.
+        """
+        group = self.groups.get(group_name)
+        if group is None:
+            raise RefusedError(ErrCode.HB_NO_NODE, f"Not found groupName {group_name} in holder!")
+        consumer = group.members.get(client_id)
+        if consumer is None:
+            text = f"Not found client {client_id} in group({group_name})"
+            if not client_balanced:
+                text = f"Update consumer node exception:{_append_first(f'{client_id}@{group_name}')}"
+            raise RefusedError(ErrCode.HB_NO_NODE, text)
+        consumer.heard_at_ms = self._now_ms()
+        return group, consumer
+
+    def remove_consumer(self, group_name: str, client_id: str) -> None:
+        """Remove a consumer, if it is registered, and its group with the last one."""
+        group = self.groups.get(group_name)
+        if group is not None:
+            group.remove(client_id)
+            if not group.members:
+                del self.groups[group_name]
+
+    def forget_all(self) -> None:
+        """Remove all clients, as a restart of the master does."""
+        self._producers.clear()
+        self.groups.clear()
+
+    def expire(self) -> list[str]:
+        """Remove the clients that have been silent for too long; return their ids."""
+        latest = self._now_ms() - self._timeout_ms
+        producers = [name for name, producer in self._producers.items() if producer.heard_at_ms <= latest]
+        consumers = [
+            (group.name, consumer.client_id)
+            for group in self.groups.values()
+            for consumer in group.members.values()
+            if consumer.heard_at_ms <= latest
+        ]
+        for client_id in producers:
+            self.remove_producer(client_id)
+        for group_name, client_id in consumers:
+            self.remove_consumer(group_name, client_id)
+        return producers + [client_id for _, client_id in consumers]
+
+
+def _append_first(node_id: str) -> str:
+    return f"Invalid node id:{node_id}, you have to append node first!"

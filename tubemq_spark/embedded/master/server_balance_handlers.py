@@ -4,13 +4,27 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
-from tubemq_spark.embedded.master import bound
-from tubemq_spark.embedded.master.assignment import DEFAULT_BROKERS_PER_CLIENT, Partitions, members_needed
-from tubemq_spark.embedded.master.flow import flow_fields
-from tubemq_spark.embedded.master.groups import ConsumeType, GroupTerms, RegisteredConsumer
-from tubemq_spark.embedded.master.rebalance_events import RebalanceEvent
-from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MasterState
-from tubemq_spark.embedded.master.subscriptions import check_authorized, deployed_topics, filters_of
+from tubemq_spark.embedded.master.balancing import (
+    DEFAULT_BROKERS_PER_CLIENT,
+    Partitions,
+    RebalanceEvent,
+    members_needed,
+)
+from tubemq_spark.embedded.master.groups import (
+    ConsumeType,
+    GroupTerms,
+    RegisteredConsumer,
+    check_start,
+    parse_starts,
+)
+from tubemq_spark.embedded.master.state import (
+    MAX_HOST_CHARACTERS,
+    MasterState,
+    check_authorized,
+    deployed_topics,
+    filters_of,
+    flow_fields,
+)
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.packed_strings import is_packable
@@ -51,8 +65,8 @@ class ServerBalanceHandlers:
         consumer = RegisteredConsumer(client_id, source_count=terms.source_count)
         partitions = self._held(request.subscribeInfo)
         if terms.kind is ConsumeType.BOUND:
-            consumer.starts = bound.parse_starts(request.requiredPartition, topics)
-            bound.check_start(terms.session_key, terms.source_count)
+            consumer.starts = parse_starts(request.requiredPartition, topics)
+            check_start(terms.session_key, terms.source_count)
             self._check_resources(name, terms)
         check_authorized(state.controls, client_id, name, topics, terms.filters)
         with state.lock:

@@ -1,18 +1,21 @@
-"""What the handlers of a master share."""
+"""What the handlers of a master share: the cluster, what consumers may subscribe to, and flow control."""
 
 import dataclasses
 import threading
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from tubemq_spark.embedded.authentication import Authentication
-from tubemq_spark.embedded.clock import wall_ms
+from tubemq_spark.embedded.authentication import Authentication, VisitTokens
 from tubemq_spark.embedded.config.controls import Controls
-from tubemq_spark.embedded.dispatch import StandbyError
+from tubemq_spark.embedded.dispatch import RefusedError, StandbyError, trimmed
 from tubemq_spark.embedded.master.brokers import Brokers
-from tubemq_spark.embedded.master.members import Members
-from tubemq_spark.embedded.tokens import VisitTokens
+from tubemq_spark.embedded.master.groups import Members, java_set
+from tubemq_spark.embedded.scheduler import wall_ms
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.pb import common_pb2
+from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol.constants import MAX_TOPICS, UNDEFINED
+from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.pb import common_pb2, master_pb2 as pb
 
 MAX_HOST_CHARACTERS: Final = 256
 
@@ -54,3 +57,122 @@ class MasterState:
         if proof:
             info.authAuthorizedToken = proof
         return info
+
+
+Filters = Mapping[str, frozenset[str]]
+
+
+def deployed_topics(state: MasterState, names: Iterable[str]) -> frozenset[str]:
+    """Return the topics of a request (PBParameterUtils.checkConsumerTopicList).
+
+    None or too many are refused with 400, one that is not deployed with 431.
+    """
+    names = [trimmed("topicName", name) for name in names]
+    topics = frozenset(names) - {""}
+    if not names:
+        raise RefusedError(ErrCode.BAD_REQUEST, "Request miss necessary subscribed topicList data!")
+    if not topics:
+        raise RefusedError(ErrCode.BAD_REQUEST, "Request subscribed topicList data must not Blank!")
+    if len(topics) > MAX_TOPICS:
+        text = f"Subscribed topicList size over max value, required max count is {MAX_TOPICS}"
+        raise RefusedError(ErrCode.BAD_REQUEST, text)
+    if missing := [topic for topic in topics if not state.brokers.deployments(topic)]:
+        text = f"Requested topic [{java_set(missing)}] not deployed!"
+        raise RefusedError(ErrCode.TOPIC_NOT_DEPLOYED, text)
+    return topics
+
+
+def filters_of(conditions: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return message types by topic (DataConverterUtil.convertTopicConditions)."""
+    filters: dict[str, frozenset[str]] = {}
+    for text in conditions:
+        condition = topic_strings.parse_topic_condition(text)
+        topic = trimmed("topicCondition", condition.topic)
+        if condition.message_types:
+            filters[topic] = filters.get(topic, frozenset()) | frozenset(condition.message_types)
+    return filters
+
+
+def check_authorized(
+    controls: Controls, client_id: str, group: str, topics: frozenset[str], filters: Filters
+) -> None:
+    """Check a group's rights (DefaultMetaDataService.isConsumeTargetAuthorized).
+
+    A filter for a topic that is not subscribed is refused with 400, a topic that the group may not read with
+    450, and what it may not filter for with 455.
+    """
+    if foreign := filters.keys() - topics:
+        text = f"Filter's Topic not subscribed :{java_set(foreign)}"
+        raise RefusedError(ErrCode.BAD_REQUEST, text)
+    guarded = sorted(topic for topic in topics if controls.topic(topic).authorize)
+    rights = {topic: controls.consume(group, topic) for topic in guarded}
+    if refused := [topic for topic, right in rights.items() if right is None or not right.consume]:
+        text = f"[unAuthorized Group] {client_id}'s consumerGroup not authorized by administrator, "
+        raise RefusedError(ErrCode.CONSUME_GROUP_FORBIDDEN, f"{text}unAuthorizedTopics: {java_set(refused)}")
+    for topic, right in rights.items():
+        if right is not None and right.filter:
+            _check_filter(f"{client_id} : {group}", topic, filters.get(topic), right.filter_conditions)
+
+
+def disabled_topics(controls: Controls, group: str, topics: Iterable[str]) -> frozenset[str]:
+    """Return the topics that a group must not read at present, even if it could register for them."""
+    rights = ((topic, controls.consume(group, topic)) for topic in topics)
+    return frozenset(topic for topic, right in rights if right is not None and not right.consume)
+
+
+def _check_filter(who: str, topic: str, conditions: frozenset[str] | None, allowed: tuple[str, ...]) -> None:
+    text = f"[Restricted Group] {who}"
+    if not allowed:
+        what = f"{text} not allowed to consume any data of topic {topic}"
+    elif not conditions:
+        what = f"{text} must set the filter conditions of topic {topic}"
+    elif foreign := conditions - set(allowed):
+        what = f"{text} unAuthorized filter conditions {{{topic}={java_set(foreign)}}}"
+    else:
+        return
+    raise RefusedError(ErrCode.CONSUME_CONTENT_FORBIDDEN, what)
+
+
+_NO_TEXT: Final = " "
+"""Says that there are no rules, or no new ones."""
+
+
+def flow_fields(
+    controls: Controls, group: str, request: pb.RegisterRequestC2M | pb.HeartRequestC2M
+) -> dict[str, Any]:
+    """Return the fields for a server-balanced consumer; none unless it says what it already knows."""
+    if not (request.HasField("defFlowCheckId") or request.HasField("groupFlowCheckId")):
+        return {}
+    cluster, own = controls.cluster, controls.group(group)
+    fields: dict[str, Any] = {
+        "ssdStoreId": UNDEFINED,
+        "qryPriorityId": UNDEFINED,
+        "defFlowCheckId": cluster.flow_id,
+        "defFlowControlInfo": _NO_TEXT,
+        "groupFlowCheckId": UNDEFINED,
+        "groupFlowControlInfo": _NO_TEXT,
+    }
+    if cluster.flow_control and request.defFlowCheckId != cluster.flow_id:
+        fields["defFlowControlInfo"] = cluster.flow_rules
+    if own is not None and own.flow_control:
+        fields["groupFlowCheckId"] = own.flow_id
+        fields["qryPriorityId"] = own.query_priority
+        if request.groupFlowCheckId != own.flow_id:
+            fields["groupFlowControlInfo"] = own.flow_rules
+    return fields
+
+
+def ops_task(controls: Controls, group: str, info: pb.OpsTaskInfo) -> pb.OpsTaskInfo:
+    """Return what a client-balanced consumer is told, without what does not apply."""
+    cluster, own = controls.cluster, controls.group(group)
+    task = pb.OpsTaskInfo()
+    if cluster.flow_control:
+        task.defFlowCheckId = cluster.flow_id
+        if info.defFlowCheckId != cluster.flow_id:
+            task.defFlowControlInfo = cluster.flow_rules
+    if own is not None and own.flow_control:
+        task.groupFlowCheckId = own.flow_id
+        task.qryPriorityId = own.query_priority
+        if info.groupFlowCheckId != own.flow_id:
+            task.groupFlowControlInfo = own.flow_rules
+    return task

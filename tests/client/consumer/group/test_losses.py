@@ -12,7 +12,7 @@ from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.members import member
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart
-from tubemq_spark.embedded.broker.offsets import Seat
+from tubemq_spark.embedded.broker.groups import Seat
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, TubeMQTimeoutError
 from tubemq_spark.model import TopicPartition

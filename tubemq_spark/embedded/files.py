@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole, and the lock that gives a data directory to one process."""
+"""Small files that are replaced as a whole, directories that survive a power failure, and the lock on one."""
 
 import contextlib
 import fcntl
@@ -9,8 +9,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeVar
 
-from tubemq_spark.embedded.directories import sync_directory
 from tubemq_spark.errors import DataLossError, OptionError
+
+
+def make_directory(directory: Path) -> None:
+    """Create a directory and its missing parents so that they survive a power failure."""
+    if not directory.is_dir():
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush a directory's entries to the disk; otherwise a power failure can lose the name of a new file."""
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
 
 _FORMAT_VERSION: Final = 1
 
