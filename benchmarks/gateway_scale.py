@@ -42,7 +42,7 @@ from integration_tests.rig.server_process import ServerProcess
 from testkit.gateway_caller import OPTIONS, AsyncCaller
 from testkit.gateway_process import GatewayProcess
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER
 

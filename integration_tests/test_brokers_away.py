@@ -10,7 +10,7 @@ from integration_tests.rig.runs import chance_of
 from integration_tests.rig.servers import await_files, server_of
 from integration_tests.rig.steady_load import steady_load
 from integration_tests.rig.truth import assert_same_rows
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 

@@ -18,9 +18,8 @@ from testkit.requests import Requests
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError
-from tubemq_spark.model import OffsetBounds, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecorder
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.source.schema import default_schema
 from tubemq_spark.testing.client import TopicClient
 

@@ -19,8 +19,7 @@ from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
-from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)

@@ -9,7 +9,7 @@ from integration_tests.rig.queries import Collected, read, read_stream, run
 from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
-from tubemq_spark.offsets.splitting import split_ranges
+from tubemq_spark.offsets.ranges import split_ranges
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)

@@ -18,11 +18,10 @@ from integration_tests.rig.servers import SHAPES
 from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.errors import DataLossError, RpcError
-from tubemq_spark.model import OffsetRange
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange
 from tubemq_spark.net import loop
 from tubemq_spark.net.process_connections import process_connections
 from tubemq_spark.offsets.loss import fail_on_loss
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.errcodes import ErrCode
 
 READERS = 4

@@ -7,7 +7,7 @@ from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, losses, progress, read_stream, refusal, run, start
 from integration_tests.rig.servers import server_of
 from integration_tests.rig.truth import assert_same_rows
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 
 PATIENCE_SECONDS = 60
 

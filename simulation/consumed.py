@@ -15,9 +15,8 @@ import simloom
 from simulation.cluster import Broker, Cluster, Move
 from testkit.broker_model import Entry, Store
 from tubemq_spark.client.consumer.values import Batch
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.payload import decode_payload
 
 _EVERY_PARTITION: Final = TopicPartition("", 0, 0)

@@ -20,11 +20,10 @@ from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, TubeMQError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 _LATE_S: Final = 0.2
 """How much later than its time-out a fetch may return, if its caller is patient."""

@@ -16,8 +16,7 @@ from tubemq_spark.client.producer.outgoing import OutgoingBatch, outgoing_batch
 from tubemq_spark.client.producer.partitioner import Partitioner
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import StoreId, TopicPartition
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, StoreId, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.payload import decode_payload
 from tubemq_spark.protocol.send_answers import Details

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import Message
 
-from tubemq_spark.model import PARTITIONS_PER_STORE, StoreId, TopicPartition
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE, StoreId, TopicPartition
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus
 from tubemq_spark.protocol.pb import broker_pb2

@@ -1,5 +1,3 @@
-"""The values every room shares."""
-
 import dataclasses
 import pickle
 
@@ -8,8 +6,20 @@ from hypothesis import given, strategies as st
 
 from tests import strategies as own
 from tests.cases import in_one_test
-from tubemq_spark.errors import OptionError
-from tubemq_spark.model import Endpoint, Message, OffsetBounds, OffsetRange, StoreId, TopicPartition
+from tests.offsets.strategies import offsets, tp
+from tubemq_spark.errors import OffsetFormatError, OptionError
+from tubemq_spark.model import (
+    MAX_OFFSET,
+    Endpoint,
+    Message,
+    OffsetBounds,
+    OffsetRange,
+    StoreId,
+    TopicPartition,
+    is_aligned,
+    require_aligned,
+    rows_between,
+)
 
 VALUES = [
     Endpoint("h", 1),
@@ -147,3 +157,39 @@ def test_the_system_attributes_of_a_message(attributes, message_type, message_ti
 @pytest.mark.parametrize(("attributes", "flag"), [(None, 0), ({}, 0), ({"key": "value"}, 1)])
 def test_the_flag_of_a_message_says_whether_it_has_attributes(attributes, flag):
     assert Message(b"body", attributes, 1).flag == flag
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "rows"),
+    [(0, 0, 0), (0, 28, 1), (28, 84, 2), (84, 28, 0), (0, MAX_OFFSET, MAX_OFFSET // 28)],
+)
+def test_rows_between(start, end, rows):
+    assert rows_between(start, end) == rows
+
+
+@given(offsets)
+def test_an_offset_is_returned_as_it_is(offset):
+    assert require_aligned(offset) == offset
+
+
+@in_one_test("number", [-28, -1, 1, 27, 29, MAX_OFFSET + 28, MAX_OFFSET + 1])
+def test_other_numbers_are_refused(number):
+    assert not is_aligned(number)
+    with pytest.raises(OffsetFormatError) as caught:
+        require_aligned(number, tp("demo/1:0"))
+    assert caught.value.condition == "TUBEMQ_OFFSET_UNALIGNED"
+    assert f"{number} of demo/1:0 is not an offset" in str(caught.value)
+
+
+@in_one_test(
+    ("number", "nearest"),
+    [(30, "are 28 and 56"), (1, "are 0 and 28"), (-1, "is 0"), (MAX_OFFSET + 1, f"is {MAX_OFFSET}")],
+)
+def test_a_number_that_is_no_offset_is_told_which_are_nearest(number, nearest):
+    with pytest.raises(OffsetFormatError, match=f"one step per message; the nearest {nearest}"):
+        require_aligned(number)
+
+
+def test_the_highest_offset_fits_into_64_bits():
+    assert is_aligned(MAX_OFFSET)
+    assert MAX_OFFSET < 2**63 <= MAX_OFFSET + 28

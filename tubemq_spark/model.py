@@ -1,4 +1,9 @@
-"""Values that every package shares: small, frozen, comparable, picklable."""
+"""Values that every package shares: small, frozen, comparable, picklable.
+
+An offset of TubeMQ is a byte position in the index of a store, and the index has one entry of a fixed size
+per message (``DataStoreUtils.STORE_INDEX_HEAD_LEN``). An offset names the *next* message to read, and ranges
+are half open: a range ``[28, 84)`` contains the store's second and third message.
+"""
 
 import dataclasses
 import functools
@@ -6,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, Self
 
-from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
 
 _SCHEME: Final = "tubemq://"
 _ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s/?#@,:\[\]]+))(?::([0-9]{1,9}))?")
@@ -15,8 +20,9 @@ PARTITIONS_PER_STORE: Final = 10_000
 """A partition's number is ``store * 10000 + index`` (TubeMQ's ``META_STORE_INS_BASE``)."""
 
 INDEX_ENTRY_BYTES: Final = 28
-"""Bytes per message in a store's index; every offset is a multiple of it
-(``DataStoreUtils.STORE_INDEX_HEAD_LEN``)."""
+"""Bytes per message in a store's index; every offset is a multiple of it."""
+MAX_OFFSET: Final = (2**63 - 1) // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
+"""The highest offset there can be: TubeMQ keeps offsets in a signed 64-bit integer."""
 
 _EXCERPT_BYTES: Final = 40
 
@@ -167,6 +173,11 @@ class OffsetRange:
     start: int
     end: int
 
+    @property
+    def rows(self) -> int:
+        """How many messages of its store are between its offsets, as ``rows_between`` counts them."""
+        return rows_between(self.start, self.end)
+
     def __str__(self) -> str:
         return f"{self.partition} [{self.start}, {self.end})"
 
@@ -300,3 +311,34 @@ def alone_in_store(partitions: Iterable[TopicPartition]) -> dict[StoreId, TopicP
 def excerpt(value: bytes) -> str:
     """Return how a message's body begins, escaped, for an error or the log."""
     return f"{value[:_EXCERPT_BYTES]!r}{'...' if len(value) > _EXCERPT_BYTES else ''}"
+
+
+def rows_between(start: int, end: int) -> int:
+    """Return how many messages a *store* holds between two offsets; 0 if ``end`` is not after ``start``.
+
+    All partitions of a store together hold that many; the share of one partition is unknown.
+    """
+    return max(0, end - start) // INDEX_ENTRY_BYTES
+
+
+def is_aligned(offset: int) -> bool:
+    """Tell whether a number can be an offset: 0 to ``MAX_OFFSET``, at the boundary of an index entry."""
+    return 0 <= offset <= MAX_OFFSET and offset % INDEX_ENTRY_BYTES == 0
+
+
+def require_aligned(offset: int, what: object = "the position") -> int:
+    """Return a number that can be an offset, and refuse any other."""
+    if not is_aligned(offset):
+        unit, nearest = INDEX_ENTRY_BYTES, nearest_to(offset)
+        raise OffsetFormatError(
+            "TUBEMQ_OFFSET_UNALIGNED", offset=offset, what=what, unit=unit, nearest=nearest
+        )
+    return offset
+
+
+def nearest_to(number: int) -> str:
+    """Return which offsets are nearest to a number that is none: ``the nearest are 28 and 56``."""
+    below = min(max(0, number), MAX_OFFSET) // INDEX_ENTRY_BYTES * INDEX_ENTRY_BYTES
+    if below < number < MAX_OFFSET:
+        return f"the nearest are {below} and {below + INDEX_ENTRY_BYTES}"
+    return f"the nearest is {below}"

@@ -19,8 +19,7 @@ from integration_tests.differential.calls import (
     body_of,
     known_layout,
 )
-from tubemq_spark.model import PARTITIONS_PER_STORE
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ReadStatus, ServiceType

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 
 MASTER_HOST: Final = "127.0.0.1"
 ADMIN_TOKEN: Final = "abc"

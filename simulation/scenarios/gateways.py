@@ -28,9 +28,8 @@ from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.client.transport.gateway import GatewayTransport
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import RangeRequest, TopicsLayout
+from tubemq_spark.model import INDEX_ENTRY_BYTES, RangeRequest, TopicsLayout
 from tubemq_spark.offsets.loss import LossRecord
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _FAIR_MS: Final = 1_000

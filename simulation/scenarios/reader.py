@@ -20,10 +20,9 @@ from testkit.broker_model import Held
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.errors import RpcError, TubeMQError
-from tubemq_spark.model import OffsetRange, RangeRequest, Route, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange, RangeRequest, Route, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import Loss, LossRecord
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _READERS: Final = 3

@@ -2,11 +2,10 @@
 
 from hypothesis import strategies as st
 
-from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, MAX_OFFSET, OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.offsets.marks import Mark
 from tubemq_spark.offsets.offset_spec import LATEST_MS, Edge, Specific, Stored, Timestamp
 from tubemq_spark.offsets.source_offset import SourceOffset
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, MAX_OFFSET
 
 INT32_MAX = 2**31 - 1
 

@@ -3,11 +3,12 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
-from tubemq_spark.model import OffsetBounds
-from tubemq_spark.offsets.advance import next_offset
+from tubemq_spark.model import INDEX_ENTRY_BYTES, MAX_OFFSET, OffsetBounds, TopicPartition, rows_between
+from tubemq_spark.offsets.advance import admit, next_offset
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge, Specific
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
@@ -225,3 +226,202 @@ def test_an_offset_of_the_user_s_may_be_beyond_where_reading_may_stop():
     ends = {ZERO.store_id: 336, ONE.store_id: 0}
     end = next_offset(token, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss, ends=ends)
     assert end == SourceOffset({ZERO: 504, ONE: 0}, {ZERO: 504, ONE: 0})
+
+
+limits = st.one_of(st.integers(1, 100), st.integers(1, 2**63 - 1))
+
+
+def stores(*sizes):
+    """Make one-partition stores with a backlog each, in rows."""
+    positions = {TopicPartition("demo", broker_id, 0): 0 for broker_id in range(1, len(sizes) + 1)}
+    latest = {partition.store_id: size * 28 for partition, size in zip(positions, sizes, strict=True)}
+    return positions, latest
+
+
+def taken(positions, latest, max_rows):
+    """Return the rows that each partition of a one-partition store gets."""
+    return [end // 28 for end in admit(positions, latest, max_rows).values()]
+
+
+@in_one_test(
+    ("sizes", "limit", "shares"),
+    [
+        ((101, 11, 1), 10, [8, 1, 1]),  # the numbers of Spark's Kafka suite
+        ((93, 10, 0), 10, [9, 1, 0]),
+        ((100,), 40, [40]),
+        ((20,), 40, [20]),
+        ((40, 60), 100, [40, 60]),
+        ((40, 61), 100, [39, 60]),
+        ((1, 1, 1), 1, [1, 1, 1]),
+        ((0, 0), 5, [0, 0]),
+        ((), 5, []),
+        ((MAX_OFFSET // 28, MAX_OFFSET // 28), 2**63 - 1, [MAX_OFFSET // 28] * 2),
+        ((MAX_OFFSET // 28, MAX_OFFSET // 28), 4, [2, 2]),
+        ((5, 7), None, [5, 7]),
+    ],
+)
+def test_shares(sizes, limit, shares):
+    assert taken(*stores(*sizes), limit) == shares
+
+
+@pytest.mark.parametrize(("sizes", "taken_rows"), [((3, 6), [0, 0]), ((3, 7), [3, 7]), ((30, 70), [3, 7])])
+def test_no_rows_are_taken_below_the_minimum(sizes, taken_rows):
+    positions, latest = stores(*sizes)
+    assert [end // 28 for end in admit(positions, latest, 10, 10).values()] == taken_rows
+
+
+SIZES = st.integers(1, 10) | st.integers(1, 2**31)
+
+
+def bytes_taken(positions, latest, ends, sizes):
+    """Return the bytes of each share, and how many shares have one row."""
+    shares = {(p.store_id, start): rows_between(start, ends[p]) for p, start in positions.items()}
+    return [rows * sizes[store] for (store, _), rows in shares.items()], list(shares.values())
+
+
+@in_one_test(
+    ("sizes", "row_bytes", "max_rows", "max_bytes", "shares"),
+    [
+        ((100, 100), (1, 9), None, 500, [50, 50]),  # every store the same part
+        ((100, 100), (1, 9), 60, 500, [30, 30]),
+        ((100, 100), (1, 9), 150, 500, [50, 50]),
+        ((101, 11, 1), (7, 7, 7), None, 70, [8, 1, 1]),  # rows of one size: as for rows
+        ((100, 3), (1, 1000), None, 3100, [100, 3]),
+        ((100, 3), (1, 1000), None, 3099, [99, 2]),
+        ((5,), (1_000_000,), None, 1, [1]),
+        ((0, 4), (5, 5), None, 10, [0, 2]),
+        ((MAX_OFFSET // 28,), (2**31,), 2**63 - 1, 2**63 - 1, [2**32 - 1]),
+    ],
+)
+def test_shares_by_bytes(sizes, row_bytes, max_rows, max_bytes, shares):
+    positions, latest = stores(*sizes)
+    known = dict(zip(latest, row_bytes, strict=True))
+    ends = admit(positions, latest, max_rows, max_bytes=max_bytes, row_bytes=lambda _: known)
+    assert [end // 28 for end in ends.values()] == shares
+
+
+def test_sizes_are_asked_for_once_and_only_where_rows_wait():
+    positions = {tp("demo/1:0"): 56, tp("demo/1:1"): 28, tp("demo/2:0"): 84}
+    latest = {tp("demo/1:0").store_id: 280, tp("demo/2:0").store_id: 84}
+    asked = []
+
+    def row_bytes(unread):
+        asked.append(unread)
+        return dict.fromkeys(unread, 1)
+
+    admit(positions, latest, max_bytes=10, row_bytes=row_bytes)
+    assert asked == [{tp("demo/1:0").store_id: OffsetBounds(28, 280)}]
+    admit(positions, latest, max_bytes=10, min_rows=100, row_bytes=row_bytes)
+    admit({tp("demo/2:0"): 84}, latest, max_bytes=10, row_bytes=row_bytes)
+    admit(positions, latest, row_bytes=row_bytes)
+    assert len(asked) == 1
+
+
+def test_a_limit_of_bytes_needs_the_sizes_of_rows():
+    with pytest.raises(TypeError, match="row_bytes"):
+        admit({}, {}, max_bytes=10)
+
+
+def test_a_store_without_row_sizes_stays_and_does_not_hold_up_others():
+    positions, latest = stores(100, 100)
+    _, second = latest
+    ends = admit(positions, latest, max_bytes=50, row_bytes=lambda _: {second: 1})
+    assert [end // 28 for end in ends.values()] == [0, 50]
+
+
+@st.composite
+def backlogs(draw):
+    """Partitions anywhere in their stores' logs, some in stores without a known end."""
+    positions = draw(own.offset_maps)
+    latest = {}
+    for store in sorted({partition.store_id for partition in positions}):
+        if draw(st.integers(0, 9)):
+            latest[store] = draw(own.offsets)
+    return positions, latest
+
+
+@given(backlogs(), st.none() | limits)
+def test_ends_stay_inside_the_log_and_at_messages(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    assert list(ends) == list(positions)
+    for partition, end in ends.items():
+        start, stop = positions[partition], latest.get(partition.store_id, 0)
+        assert start <= end <= max(start, stop)
+        assert (end - start) % INDEX_ENTRY_BYTES == 0
+
+
+@given(backlogs(), limits)
+def test_every_backlog_makes_progress(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    for partition, start in positions.items():
+        if start < latest.get(partition.store_id, 0):
+            assert ends[partition] > start
+
+
+@given(backlogs(), limits)
+def test_the_limit_is_passed_only_by_shares_rounded_up(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    # Partitions of a store at one offset share one share; its rows count once.
+    shares = {(p.store_id, start): rows_between(start, ends[p]) for p, start in positions.items()}
+    rounded_up = sum(1 for rows in shares.values() if rows == 1)
+    assert sum(shares.values()) <= limit + rounded_up
+
+
+@given(backlogs(), st.none() | limits, limits, st.data())
+def test_bytes_pass_their_limit_only_by_shares_rounded_up(backlog, max_rows, max_bytes, data):
+    positions, latest = backlog
+    sizes = {store: data.draw(SIZES) for store in sorted({one.store_id for one in positions})}
+    ends = admit(positions, latest, max_rows, max_bytes=max_bytes, row_bytes=lambda _: sizes)
+
+    taken_bytes, rows = bytes_taken(positions, latest, ends, sizes)
+    rounded_up = sum(taken for taken, count in zip(taken_bytes, rows, strict=True) if count == 1)
+    assert sum(taken_bytes) <= max_bytes + rounded_up
+    if max_rows is not None:
+        assert sum(rows) <= max_rows + rows.count(1)
+    by_rows = admit(positions, latest, max_rows)
+    for partition, start in positions.items():
+        assert start <= ends[partition] <= by_rows[partition], "bytes only lower what rows allow"
+        if start < latest.get(partition.store_id, 0):
+            assert ends[partition] > start, "nobody waits for ever"
+    stands = {
+        (p.store_id, start): rows_between(start, latest.get(p.store_id, 0)) for p, start in positions.items()
+    }
+    enough = max(1, sum(count * sizes[store] for (store, _), count in stands.items()))
+    assert admit(positions, latest, max_rows, max_bytes=enough, row_bytes=lambda _: sizes) == by_rows
+
+
+@given(backlogs(), limits)
+def test_partitions_that_stand_together_move_together(backlog, limit):
+    positions, latest = backlog
+    ends = admit(positions, latest, limit)
+    together = {}
+    for partition, start in positions.items():
+        assert together.setdefault((partition.store_id, start), ends[partition]) == ends[partition]
+
+
+@given(backlogs())
+def test_without_a_limit_or_below_it_all_is_taken(backlog):
+    positions, latest = backlog
+    everything = {p: max(start, latest.get(p.store_id, 0)) for p, start in positions.items()}
+    assert admit(positions, latest) == everything
+    stands = {(p.store_id, start): rows_between(start, everything[p]) for p, start in positions.items()}
+    assert admit(positions, latest, max(1, sum(stands.values()))) == everything
+
+
+def test_partitions_of_one_store_count_its_rows_once():
+    positions = {tp("demo/1:0"): 0, tp("demo/1:1"): 0, tp("demo/2:0"): 0}
+    latest = {tp("demo/1:0").store_id: 2800, tp("demo/2:0").store_id: 2800}
+    assert admit(positions, latest, 100) == {tp("demo/1:0"): 1400, tp("demo/1:1"): 1400, tp("demo/2:0"): 1400}
+
+
+def test_a_partition_that_lags_does_not_hold_up_its_store():
+    """A partition added to a store begins at the earliest offset, far behind the others."""
+    lagging, ahead = tp("demo/1:1"), tp("demo/1:0")
+    ends = admit({lagging: 0, ahead: 27_972_000}, {ahead.store_id: 28_000_000}, 100)
+    assert ends == {lagging: 28 * 99, ahead: 27_972_000 + 28}
+    for _ in range(1000):
+        ends = admit(ends, {ahead.store_id: 28_000_000}, 10_000)
+    assert ends == {lagging: 28_000_000, ahead: 28_000_000}

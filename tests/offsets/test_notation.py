@@ -6,8 +6,8 @@ from hypothesis import given
 from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
+from tubemq_spark.model import MAX_OFFSET
 from tubemq_spark.offsets.notation import FORMAT_VERSION, OffsetReader, write_offsets
-from tubemq_spark.offsets.units import MAX_OFFSET
 
 
 def reader(text=""):

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tubemq_spark.embedded.server import Overview
-from tubemq_spark.model import OffsetBounds, StoreId
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds, StoreId
 from tubemq_spark.receipts import counted
 
 _MEGABYTE: Final = 1_000_000

@@ -8,7 +8,7 @@ from tubemq_spark.cli.places import offsets_at
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.cli.wording import text_of
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition, TopicsLayout, require_aligned
 from tubemq_spark.offsets.notation import OffsetReader, listed
 from tubemq_spark.offsets.offset_spec import (
     Edge,
@@ -20,7 +20,6 @@ from tubemq_spark.offsets.offset_spec import (
     stores_started_at_earliest,
     timestamps,
 )
-from tubemq_spark.offsets.units import require_aligned
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.base import Cluster

@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Self
 
-from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.units import require_aligned
+from tubemq_spark.model import TopicPartition, require_aligned
 from tubemq_spark.protocol.constants import MAX_TOPICS, OFFSET_HISTORY_TOPIC
 from tubemq_spark.protocol.names import (
     LONGEST_MESSAGE_TYPE,

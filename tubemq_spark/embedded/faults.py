@@ -8,8 +8,8 @@ from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Pause, Rule, RuleBook, Script
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.nodes import BrokerNodes, Ending
+from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.net.listener import Answer, Reply
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.errcodes import ErrCode

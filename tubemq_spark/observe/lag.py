@@ -25,8 +25,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from tubemq_spark.model import INDEX_ENTRY_BYTES, StoreId, TopicPartition
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.model import INDEX_ENTRY_BYTES, StoreId, TopicPartition, rows_between
 
 _RATE_SECONDS: Final = 300.0
 """Rates are those of so many last seconds."""

@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame, Row, functions
 
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.reported import ReportedEnd
-from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, read_stream_offset
+from tubemq_spark.offsets.source_offset import ReportedEnd, SourceOffset, StreamOffset, read_stream_offset
 
 _BYTES_OBSERVATION: Final = "tubemq.bytes."
 """How the names of observations begin that count bytes."""

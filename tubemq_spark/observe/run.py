@@ -8,11 +8,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from tubemq_spark.model import StoreId, TopicPartition
+from tubemq_spark.model import StoreId, TopicPartition, rows_between
 from tubemq_spark.observe.lag import PartitionLag, QueryLag, SourceHistory
 from tubemq_spark.observe.progress import SourceOffsets
-from tubemq_spark.offsets.reported import ReportedEnd
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.offsets.source_offset import ReportedEnd
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

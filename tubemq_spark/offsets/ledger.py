@@ -26,9 +26,8 @@ from typing import Any, Final
 
 from tubemq_spark.errors import LedgerFormatError
 from tubemq_spark.files.json_records import canonical, optional_int, read_record
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 VERSION: Final = 1
 SUFFIX: Final = ".jsonl"

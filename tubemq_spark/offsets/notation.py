@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn, TypeGuard, TypeVar
 
 from tubemq_spark.errors import OffsetFormatError
-from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, is_aligned, nearest_to
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition, is_aligned, nearest_to
 
 FORMAT_VERSION: Final = 2
 """Version of the JSON in a checkpoint; a release reads its own and all older ones."""

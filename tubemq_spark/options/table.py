@@ -13,8 +13,8 @@ from tubemq_spark.client.names.readers import DEFAULT_READER_GROUPS
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.offsets.grouping import MOST_RANGES, MOST_ROWS
 from tubemq_spark.offsets.offset_spec import TIMESTAMPS_EXAMPLE, Edge, OffsetSpec
+from tubemq_spark.offsets.ranges import MOST_RANGES, MOST_ROWS
 from tubemq_spark.offsets.subscription import ASSIGN_EXAMPLE, Assignment, Subscription, TopicPattern, Topics
 from tubemq_spark.options.kinds import (
     ASSIGNMENT,

@@ -16,9 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, MESSAGE_UID_KEY, TopicPartition
 from tubemq_spark.offsets.message_time import minutes_of
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s
 from tubemq_spark.source.pieces import BinaryColumn, Pieces, Split, runs, split_uids

@@ -18,10 +18,9 @@ import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.model import OffsetRange, StoreId, TopicPartition
+from tubemq_spark.model import OffsetRange, StoreId, TopicPartition, rows_between
 from tubemq_spark.offsets.ledger import SUFFIX, Origin, coalesced, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
-from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.spark.worker import micro_batch_of_task

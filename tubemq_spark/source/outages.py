@@ -21,9 +21,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
+from tubemq_spark.model import OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout, rows_between
 from tubemq_spark.net.retry import BROKER_OUTAGE
-from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 
 logger = logging.getLogger(__name__)

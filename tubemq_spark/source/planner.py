@@ -51,11 +51,11 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
     alone_in_store,
+    rows_between,
 )
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import FixedPauses, Result, Sleep, with_retries
 from tubemq_spark.offsets.audit import removal
-from tubemq_spark.offsets.grouping import grouped
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.offsets.offset_spec import (
     Edge,
@@ -67,8 +67,7 @@ from tubemq_spark.offsets.offset_spec import (
     timestamps,
     with_timestamps_resolved,
 )
-from tubemq_spark.offsets.splitting import split_ranges
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.offsets.ranges import grouped, split_ranges
 from tubemq_spark.options import ReadOptions, TimestampSearch
 from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
 from tubemq_spark.source.layout_cache import LayoutCache

@@ -27,6 +27,7 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
     alone_in_store,
+    rows_between,
 )
 from tubemq_spark.offsets.advance import next_offset
 from tubemq_spark.offsets.audit import stores_resumed_at_earliest
@@ -42,15 +43,14 @@ from tubemq_spark.offsets.offset_spec import (
     stores_started_at_earliest,
 )
 from tubemq_spark.offsets.ranges import ranges_between
-from tubemq_spark.offsets.reported import ReportedEnd
 from tubemq_spark.offsets.source_offset import (
+    ReportedEnd,
     SourceOffset,
     StartToken,
     StreamOffset,
     read_stream_offset,
     start_of,
 )
-from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.group_progress import GroupProgress
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy

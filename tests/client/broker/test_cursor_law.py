@@ -12,9 +12,8 @@ from tubemq_spark.client.broker.lease import Lease
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import StoreId, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, StoreId, TopicPartition
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 STORE = StoreId("demo", BROKER_ID, 0)
 PARTITION = TopicPartition("demo", BROKER_ID, 0)

@@ -18,11 +18,10 @@ from tubemq_spark.client.consumer.registering import register
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError
-from tubemq_spark.model import StoreId, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES as ROW, StoreId, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import Loss, LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES as ROW
 from tubemq_spark.protocol.constants import Method, ReadStatus
 
 PARTITION = TopicPartition("demo", BROKER_ID, 0)

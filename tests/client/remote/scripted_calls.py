@@ -16,8 +16,7 @@ from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroup
 from tubemq_spark.client.remote.session_uses import Use
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import GatewayError, TubeMQConnectionError
-from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES as ROW
+from tubemq_spark.model import INDEX_ENTRY_BYTES as ROW, Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
 

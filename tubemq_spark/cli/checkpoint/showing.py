@@ -9,8 +9,8 @@ from tubemq_spark.cli.arguments import FOLDER, of_kind
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import print_json, print_table, without_nulls
 from tubemq_spark.errors import OptionError
+from tubemq_spark.model import rows_between
 from tubemq_spark.offsets.source_offset import SourceOffset, StreamOffset, start_of
-from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.model import Endpoint, rows_between
 
 _TOP_EXTENSIONS: Final = 8
 _TOP_WORDS: Final = 6

@@ -10,9 +10,8 @@ from tubemq_spark.cli.demo.input import InputFile
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import OptionError, RpcError
-from tubemq_spark.model import StoreId, TopicPartition
+from tubemq_spark.model import StoreId, TopicPartition, rows_between
 from tubemq_spark.offsets.notation import write_offsets
-from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 
 FILE_ATTRIBUTE: Final = "file"

@@ -10,7 +10,7 @@ from tubemq_spark.cli.groups.standing import READER, members_of, positions_of
 from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain, print_json, print_table
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.model import rows_between
 from tubemq_spark.receipts import counted
 from tubemq_spark.settings.kinds import GROUP
 

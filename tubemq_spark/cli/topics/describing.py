@@ -10,7 +10,7 @@ from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain, print_json, print_rows
 from tubemq_spark.cli.topics.deployed import NOT_ANSWERED, READER, deployed
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.model import rows_between
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.config import ClusterConfig

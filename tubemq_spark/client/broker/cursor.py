@@ -42,8 +42,7 @@ from typing import Final
 from tubemq_spark.client.broker.lease import LeaseHolder
 from tubemq_spark.client.broker.session import Fetched, Position, Started
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError
-from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
 _LEAST_PAUSE_MS: Final = 100

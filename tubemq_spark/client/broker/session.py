@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import proof_for_broker
 from tubemq_spark.errors import RpcError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import TopicPartition, is_aligned
 from tubemq_spark.net.call import Call
 from tubemq_spark.net.connection import Connection
-from tubemq_spark.offsets.units import is_aligned
 from tubemq_spark.protocol import partition_strings
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error

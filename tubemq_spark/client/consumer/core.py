@@ -41,10 +41,9 @@ from tubemq_spark.client.names.readers import check_consumer_group
 from tubemq_spark.client.reader.time_offsets import offsets_of_time
 from tubemq_spark.client.tasks import OwnedTasks, UsersLoop, is_cancelled
 from tubemq_spark.errors import ConsumeError
-from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout, require_aligned, rows_between
 from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.offsets.units import require_aligned, rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.settings.fields import bad_setting
 

@@ -58,10 +58,9 @@ from tubemq_spark.errors import (
     TubeMQError,
     TubeMQTimeoutError,
 )
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 from tubemq_spark.net.retry import ERROR_REST_MS, MOVED_REST_MS, STARTING_REST_MS
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 

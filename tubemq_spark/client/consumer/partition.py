@@ -48,11 +48,10 @@ from tubemq_spark.errors import (
     TubeMQConnectionError,
     TubeMQError,
 )
-from tubemq_spark.model import Endpoint, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, Endpoint, TopicPartition, rows_between
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.offsets.offset_spec import Edge
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, rows_between
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
 

@@ -9,8 +9,7 @@ from typing import Final
 from tubemq_spark.client.names.guesses import answers_attributes
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.errors import OptionError, TubeMQError
-from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 

@@ -13,9 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses
 from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError
-from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, OffsetBounds
+from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, OffsetBounds, rows_between
 from tubemq_spark.net import http_client
-from tubemq_spark.offsets.units import rows_between
 
 _NO_PARTITION: Final = 99_999_999
 """A partition id beyond every store."""

@@ -15,11 +15,10 @@ from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
 from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import TubeMQTimeoutError
-from tubemq_spark.model import OffsetBounds, Route, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds, Route, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import Backoff
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 
 
 async def first_readable(

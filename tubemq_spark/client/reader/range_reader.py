@@ -48,10 +48,9 @@ from tubemq_spark.client.metadata.partitions import (
 )
 from tubemq_spark.client.reader.patience import Patience
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError
-from tubemq_spark.model import OffsetRange, RangeRequest
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange, RangeRequest, require_aligned, rows_between
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import Loss, LossRecord
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES, require_aligned, rows_between
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final, NamedTuple
 
 from tubemq_spark.client.names.guesses import answers_attributes
-from tubemq_spark.model import ReadMessage, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, ReadMessage, TopicPartition
 from tubemq_spark.offsets.message_time import minutes_of
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _new_tuple: Final = tuple.__new__

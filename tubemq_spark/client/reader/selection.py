@@ -7,9 +7,8 @@ from typing import Final, Literal, Self, TypeAlias
 
 from tubemq_spark.client.reader.time_offsets import milliseconds
 from tubemq_spark.client.subscription import require_topic_names
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import TopicPartition, require_aligned
 from tubemq_spark.offsets.offset_spec import FIRST_MS
-from tubemq_spark.offsets.units import require_aligned
 from tubemq_spark.settings.fields import bad_setting
 from tubemq_spark.settings.kinds import MAX_LONG, integer
 

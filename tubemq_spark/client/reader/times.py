@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
-from tubemq_spark.model import MSG_TIME_KEY, OffsetBounds, OffsetRange, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, MSG_TIME_KEY, OffsetBounds, OffsetRange, TopicPartition
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.offsets.time_search import Look, PartitionTimes, Timed
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 _MOST_ENTRIES: Final = 65_536

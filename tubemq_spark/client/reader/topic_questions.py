@@ -12,8 +12,7 @@ from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.reader.time_offsets import milliseconds, offsets_of_time
 from tubemq_spark.client.subscription import require_topic_names
 from tubemq_spark.errors import OptionError
-from tubemq_spark.model import OffsetBounds, TopicPartition, TopicsLayout
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.model import OffsetBounds, TopicPartition, TopicsLayout, rows_between
 
 
 class TopicQuestions:

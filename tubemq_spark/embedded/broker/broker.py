@@ -27,9 +27,8 @@ from tubemq_spark.embedded.dispatch import (
 from tubemq_spark.embedded.log.records import NO_KEY, Appended, NewRecord
 from tubemq_spark.embedded.scheduler import FailureLog, Scheduler
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
-from tubemq_spark.model import PARTITIONS_PER_STORE
+from tubemq_spark.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE
 from tubemq_spark.net.listener import Answer
-from tubemq_spark.offsets.units import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import (
     ATTRIBUTE_ALLOWANCE_BYTES,

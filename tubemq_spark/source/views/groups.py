@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.model import StoredOffset, TopicPartition
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.model import StoredOffset, TopicPartition, rows_between
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.views.places import ANSWERS, AWAY, FAILS, state
 from tubemq_spark.source.views.view import Row

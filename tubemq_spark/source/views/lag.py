@@ -15,13 +15,12 @@ from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.cluster.peek import waiting_at_most
 from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
-from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId, TopicPartition
+from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId, TopicPartition, rows_between
 from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.audit import Audit, audit
 from tubemq_spark.offsets.loss import Evidence, Loss, LossRecord, data_loss
 from tubemq_spark.offsets.marks import Mark, Place
 from tubemq_spark.offsets.subscription import Subscription, Topics
-from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.checkpoints.files import read_checkpoint
 from tubemq_spark.source.marks import evidence_in, records_of

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.peek import peek
-from tubemq_spark.model import OffsetRange, TopicPartition, TopicsLayout
+from tubemq_spark.model import OffsetRange, TopicPartition, TopicsLayout, rows_between
 from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.message_time import minutes_of
-from tubemq_spark.offsets.units import rows_between
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 
 _RECORD_OVERHEAD_BYTES: Final = 52

@@ -5,7 +5,7 @@ from typing import Final
 
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import LocalProtocolError
-from tubemq_spark.offsets.units import rows_between
+from tubemq_spark.model import rows_between
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.views.places import DETAILS, PLACE, look
 from tubemq_spark.source.views.view import Row

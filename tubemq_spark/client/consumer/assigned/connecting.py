@@ -17,8 +17,7 @@ from tubemq_spark.client.consumer.values import ConsumedPosition
 from tubemq_spark.client.master.balance import Layout
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
-from tubemq_spark.model import TopicPartition, alone_in_store
-from tubemq_spark.offsets.units import require_aligned
+from tubemq_spark.model import TopicPartition, alone_in_store, require_aligned
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
 
