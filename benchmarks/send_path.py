@@ -26,10 +26,9 @@ from tubemq_spark.client.producer.outgoing import outgoing_batch
 from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol import framing, rpc
-from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, SendBatch, running_checksums
 from tubemq_spark.protocol.send_connection import SendConnection
 from tubemq_spark.protocol.send_frames import SendCredentials, encode_place
 

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from fuzz.corpus import Seed
 from fuzz.mutations import varint
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.messages import MESSAGES
 from tubemq_spark.protocol.pb import common_pb2
 
 USER: Final = "fuzz_user"
 PASSWORD: Final = "fuzz_password"
-TOKEN: Final = auth.broker_token(USER, PASSWORD, 1_700_000_000_000, 7)
+TOKEN: Final = messages.broker_token(USER, PASSWORD, 1_700_000_000_000, 7)
 """It does not expire, so that the same seed creates the same frames."""
 
 VISIT_TOKEN: Final = 1_700_000_000_001
@@ -33,8 +33,8 @@ _TEXTS: Final = (
     TOKEN.replace(" ", "  "),
     TOKEN[:-1],
     TOKEN.lower(),
-    auth.broker_token(USER, "wrong", 1_700_000_000_000, 7),
-    auth.broker_token("nobody", "", 1_700_000_000_000, 7),
+    messages.broker_token(USER, "wrong", 1_700_000_000_000, 7),
+    messages.broker_token("nobody", "", 1_700_000_000_000, 7),
     "ä€😀",
     " " * 20_000,
     "%" * 100_000,

@@ -29,8 +29,8 @@ from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.payload import checksum, encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
-from tubemq_spark.protocol.send_answers import SendAnswerReader
 from tubemq_spark.protocol.send_batch import BytesColumn
+from tubemq_spark.protocol.send_connection import SendAnswerReader
 from tubemq_spark.protocol.send_frames import Payloads, Places, encode_sends
 
 _HERE: Final = Path(__file__).resolve().parent

@@ -21,7 +21,7 @@ from fuzz.corpus import TOPICS
 from testkit.connections import connected, submit_call
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.connection import Connection
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 
@@ -155,7 +155,9 @@ class Target:
         )
         with connected(self.addresses["master"], timeout_ms) as master:
             # As late as possible: it counts for 20 s. A server that does not demand logins ignores it.
-            proof = auth.authenticate_info(credentials.USER, credentials.PASSWORD, int(time.time() * 1000), 7)
+            proof = messages.authenticate_info(
+                credentials.USER, credentials.PASSWORD, int(time.time() * 1000), 7
+            )
             register.authInfo.authInfo.CopyFrom(proof)
             answer = submit_call(
                 master,

@@ -14,7 +14,7 @@ from simulation.scene import Scene
 from simulation.server import Server
 from testkit.broker_model import BrokerModel, Entry, Held, Limits, Store
 from tubemq_spark.model import PARTITIONS_PER_STORE, Endpoint, StoreId, TopicPartition
-from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import DEFAULT_BROKER_PORT, DEFAULT_MASTER_PORT, Method, OpType
 from tubemq_spark.protocol.payload import encode_payload
 from tubemq_spark.protocol.pb import broker_pb2
@@ -260,7 +260,7 @@ class Cluster(Scene):
                     TopicPartition(topic, broker, number)
                     for broker, (stores, partitions) in items
                     if broker in brokers
-                    for number in topic_strings.partition_ids(stores, partitions)
+                    for number in packed_strings.partition_ids(stores, partitions)
                 ),
             )
             for since, brokers in self._publishable

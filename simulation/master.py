@@ -14,10 +14,10 @@ from simulation.server import RaisedError
 from testkit.broker_model import TOKEN
 from tubemq_spark.embedded.master.balancing import GroupEvents, spread
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.protocol import rpc, topic_strings
+from tubemq_spark.protocol import packed_strings, rpc
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.partition_strings import (
+from tubemq_spark.protocol.packed_strings import (
     PartitionInfo,
     SubscribeInfo,
     format_subscribe_info,
@@ -55,7 +55,7 @@ class Directory:
         return [
             TopicPartition(topic, broker, number)
             for broker, (stores, partitions) in self.topics[topic].items()
-            for number in topic_strings.partition_ids(stores, partitions)
+            for number in packed_strings.partition_ids(stores, partitions)
         ]
 
 
@@ -138,10 +138,10 @@ class MasterModel:
             return master_pb2.HeartResponseM2P(**_UNKNOWN, brokerCheckSum=-1)
         changed = request.brokerCheckSum != self._directory.version
         routes = [
-            topic_strings.TopicRoute(
+            packed_strings.TopicRoute(
                 topic,
                 tuple(
-                    topic_strings.RouteItem(broker, partitions, stores)
+                    packed_strings.RouteItem(broker, partitions, stores)
                     for broker, (stores, partitions) in brokers.items()
                     if broker not in self._directory.closed
                 ),
@@ -152,7 +152,7 @@ class MasterModel:
         return master_pb2.HeartResponseM2P(
             **_SUCCESS,
             brokerCheckSum=self._directory.version,
-            topicInfos=map(topic_strings.format_topic_route, routes),
+            topicInfos=map(packed_strings.format_topic_route, routes),
             brokerInfos=self._broker_list() if changed else (),
             authorizedInfo=self._token(),
         )
@@ -192,10 +192,10 @@ class MasterModel:
             return master_pb2.GetPartMetaResponseM2C(errCode=ErrCode.HB_NO_NODE, errMsg="unknown")
         version = self._directory.version
         metas = [
-            topic_strings.TopicMeta(
+            packed_strings.TopicMeta(
                 topic,
                 tuple(
-                    topic_strings.MetaItem(broker, stores, partitions, subscribable=True)
+                    packed_strings.MetaItem(broker, stores, partitions, subscribable=True)
                     for broker, (stores, partitions) in brokers.items()
                 ),
             )
@@ -207,7 +207,7 @@ class MasterModel:
             brokerConfigId=version,
             brokerConfigList=self._broker_list() if request.brokerConfigId != version else (),
             topicMetaInfoId=version,
-            topicMetaInfoList=map(topic_strings.format_topic_meta, metas)
+            topicMetaInfoList=map(packed_strings.format_topic_meta, metas)
             if request.topicMetaInfoId != version
             else (),
         )
@@ -298,8 +298,8 @@ class MasterModel:
         return True
 
     def _broker_list(self) -> list[str]:
-        infos = (topic_strings.BrokerInfo(*item) for item in self._directory.brokers.items())
-        return [topic_strings.format_broker_info(info) for info in infos]
+        infos = (packed_strings.BrokerInfo(*item) for item in self._directory.brokers.items())
+        return [packed_strings.format_broker_info(info) for info in infos]
 
     def _token(self) -> common_pb2.MasterAuthorizedInfo:
         return common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self._directory.token)

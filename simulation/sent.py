@@ -19,8 +19,8 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, StoreId, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.payload import decode_payload
-from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_connection import Details
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
 LATEST_S: Final = 0.51

@@ -11,7 +11,7 @@ from tubemq_spark.net import loop
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.listener import Answer, Fault, Listener, Reply
 from tubemq_spark.net.process_connections import close_connections
-from tubemq_spark.protocol import rpc, topic_strings
+from tubemq_spark.protocol import packed_strings, rpc
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
 from tubemq_spark.protocol.messages import MESSAGES
 from tubemq_spark.protocol.pb import master_pb2
@@ -77,7 +77,7 @@ class MasterRelay:
             del answer.topicInfos[:]
 
     def _elsewhere(self, info: str) -> str:
-        broker_id = topic_strings.parse_broker_info(info).broker_id
+        broker_id = packed_strings.parse_broker_info(info).broker_id
         address = self._announced.get(broker_id)
         return info if address is None else f"{broker_id}:{address}"
 

@@ -4,8 +4,14 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.fetch_columns import Int64s, MessageColumns
 from tubemq_spark.protocol.fetch_decoder import FetchHeader, parse_fetch
-from tubemq_spark.protocol.packed_strings import parse_packed, read_name, read_number, split
-from tubemq_spark.protocol.partition_strings import FailureInfo, format_partition
+from tubemq_spark.protocol.packed_strings import (
+    FailureInfo,
+    format_partition,
+    parse_packed,
+    read_name,
+    read_number,
+    split,
+)
 
 
 def decode_fetch(body: bytes | memoryview) -> tuple[FetchHeader, MessageColumns, Int64s]:

@@ -42,15 +42,7 @@ from tubemq_spark.net import http_client, tls_errors, visitors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.options import kinds as option_kinds
-from tubemq_spark.protocol import (
-    errcodes,
-    inlong_msg,
-    partition_strings,
-    payload,
-    rebalance,
-    topic_strings,
-    usual_envelopes,
-)
+from tubemq_spark.protocol import errcodes, inlong_msg, messages, packed_strings, payload, rpc
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 from tubemq_spark.settings import kinds
 
@@ -93,7 +85,7 @@ def _alert(text: str) -> str:
 
 
 def _event(text: str) -> object:
-    return rebalance.parse_event(common_pb2.EventProto(rebalanceId=1, opType=1, subscribeInfo=[text]))
+    return messages.parse_event(common_pb2.EventProto(rebalanceId=1, opType=1, subscribeInfo=[text]))
 
 
 def _refusal(text: str) -> None:
@@ -104,15 +96,15 @@ def _refusal(text: str) -> None:
 # What reads, and after which beginnings of a sound text something is expected of it.
 PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     # Masters and brokers to clients, and clients to them.
-    "broker info": (topic_strings.parse_broker_info, ("1:", "1:host:")),
-    "topic route": (topic_strings.parse_topic_route, ("t#", "t#1:2:3", "t#1:2:3#")),
-    "topic meta": (topic_strings.parse_topic_meta, ("t#", "t#1:2:3:1")),
-    "topic condition": (topic_strings.parse_topic_condition, ("t#", "t#a,")),
-    "partition": (partition_strings.parse_partition, ("1:", "1:h:1#", "1:h:1#t:")),
-    "subscribe info": (partition_strings.parse_subscribe_info, ("a", "a@g", "a@g#1:h:1#t")),
+    "broker info": (packed_strings.parse_broker_info, ("1:", "1:host:")),
+    "topic route": (packed_strings.parse_topic_route, ("t#", "t#1:2:3", "t#1:2:3#")),
+    "topic meta": (packed_strings.parse_topic_meta, ("t#", "t#1:2:3:1")),
+    "topic condition": (packed_strings.parse_topic_condition, ("t#", "t#a,")),
+    "partition": (packed_strings.parse_partition, ("1:", "1:h:1#", "1:h:1#t:")),
+    "subscribe info": (packed_strings.parse_subscribe_info, ("a", "a@g", "a@g#1:h:1#t")),
     "rebalance event": (_event, ("a", "a@g#1:h:1#t:0")),
-    "failure info": (partition_strings.parse_failure_info, ("411:", "411:1:h:1#")),
-    "partitions of a report": (partition_strings.parse_part_sub_info, ("t#", "t#1:0,")),
+    "failure info": (packed_strings.parse_failure_info, ("411:", "411:1:h:1#")),
+    "partitions of a report": (packed_strings.parse_part_sub_info, ("t#", "t#1:0,")),
     "flow rules, client": (parse_flow_rules, ("[", '[{"type":0,"rule":[{"start":"', '[{"type":')),
     "flow rules, broker": (parse_rules, ("[", '[{"type":0,"rule":[{"start":"', '[{"type":')),
     "starts of a bound group": (lambda text: parse_starts(text, {"t"}), ("1:t:", "1:t:0=")),
@@ -120,8 +112,8 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "token": (_token, ("ann", "ann 1 ", "ann 1 2 ")),
     "trimmed text": (lambda text: dispatch.trimmed("clientId", text), ("a",)),
     "required text": (lambda text: dispatch.required("clientId", text, LENGTH), ("a",)),
-    "envelope of a request": (lambda text: usual_envelopes.usual_request(text.encode()), ("\2\10\0",)),
-    "envelope of an answer": (lambda text: usual_envelopes.usual_answer(text.encode()), ("\2\10\1",)),
+    "envelope of a request": (lambda text: rpc.usual_request(text.encode()), ("\2\10\0",)),
+    "envelope of an answer": (lambda text: rpc.usual_answer(text.encode()), ("\2\10\1",)),
     "alert": (_alert, ("TLSV1_", "SSLV3_ALERT_")),
     # Other producers' messages.
     "attributes": (payload.parse_attributes, ("a=", "a=b,")),
@@ -230,7 +222,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
         "client.names.readers", "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
         "gateway.session.upstream", "gateway.policy", "model", "net.tls_errors",
-        "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.errcodes", "protocol.names",
-        "protocol.partition_strings", "protocol.payload", "protocol.usual_envelopes", "settings.kinds",
+        "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.constants",
+        "protocol.errcodes", "protocol.packed_strings", "protocol.payload", "protocol.rpc", "settings.kinds",
     }  # fmt: skip
     assert using == named | OWN_TEXTS.keys()

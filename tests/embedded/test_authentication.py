@@ -10,7 +10,7 @@ from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.server import EmbeddedSettings
 from tubemq_spark.errors import OptionError
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.pb import common_pb2
 
 NOW_MS = 1_700_000_000_000
@@ -25,14 +25,14 @@ def checker(users=USERS, producers=True, consumers=True):
 
 
 def proof(user="ann", password="secret", age_ms=0, **fields):
-    info = auth.authenticate_info(user, password, NOW_MS - age_ms, 42)
+    info = messages.authenticate_info(user, password, NOW_MS - age_ms, 42)
     for name, value in fields.items():
         setattr(info, name, value)
     return common_pb2.MasterCertificateInfo(authInfo=info)
 
 
 def token(user="ann", password="secret", age_ms=0):
-    return auth.broker_token(user, password, NOW_MS - age_ms, 42)
+    return messages.broker_token(user, password, NOW_MS - age_ms, 42)
 
 
 def text_of(check, *arguments, **keywords):
@@ -105,7 +105,7 @@ def test_what_is_no_proof(shown, text):
 @pytest.mark.parametrize(("user", "nonce"), [("ann", -5), ("ann lee", 42), ("ann", 0)])
 def test_whoever_registers_is_let_in_afterwards(user, nonce):
     asked = checker(users={user: "secret"})
-    shown = auth.authenticate_info(user, "secret", NOW_MS, nonce)
+    shown = messages.authenticate_info(user, "secret", NOW_MS, nonce)
     given = asked.at_master(common_pb2.MasterCertificateInfo(authInfo=shown), producer=True)
     asked.at_broker(
         common_pb2.AuthorizedInfo(visitAuthorizedToken=1, authAuthorizedToken=given), producer=True
@@ -154,7 +154,7 @@ def locked(start, closing, connect):
 
 
 def fresh(user="ann", password="secret"):
-    info = auth.authenticate_info(user, password, time.time_ns() // 1_000_000, 7)
+    info = messages.authenticate_info(user, password, time.time_ns() // 1_000_000, 7)
     return common_pb2.MasterCertificateInfo(authInfo=info)
 
 

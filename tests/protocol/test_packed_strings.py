@@ -12,7 +12,7 @@ from tests.cases import in_one_test
 from tests.protocol.vectors import VECTORS
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.protocol import partition_strings as held, topic_strings as topics
+from tubemq_spark.protocol import packed_strings as held, packed_strings as topics
 
 sizes = st.tuples(st.integers(0, 10), st.integers(0, 2_500))
 routes = st.builds(

@@ -14,7 +14,7 @@ from testkit.examples import examples
 from testkit.wire import decode_fetch
 from tests import strategies as own
 from tests.protocol.fetch_answers import answers, broken_messages, odd_messages, sound_messages
-from tests.protocol.test_send_answers import frame as answer_frame, message as answer_message
+from tests.protocol.test_send_connection import answer_body as answer_message, answer_frame
 from tubemq_spark import __version__
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.protocol import fetch_decoder, framing, rpc, speedups

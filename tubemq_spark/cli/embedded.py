@@ -23,8 +23,12 @@ from tubemq_spark.cli.parser import Commands, new_command
 from tubemq_spark.cli.tables import complain
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
-from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN, EMBEDDED_WEB_PORT, USUAL_WEB_PORTS
-from tubemq_spark.protocol.names import TOPIC_NAME
+from tubemq_spark.protocol.constants import (
+    DEFAULT_ADMIN_TOKEN,
+    EMBEDDED_WEB_PORT,
+    TOPIC_NAME,
+    USUAL_WEB_PORTS,
+)
 from tubemq_spark.receipts import counted
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
-from tubemq_spark.protocol.names import is_encodable
+from tubemq_spark.protocol.constants import is_encodable
 from tubemq_spark.settings.kinds import enumerated
 from tubemq_spark.settings.suggest import did_you_mean
 

@@ -11,8 +11,7 @@ from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartition
 from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.protocol.constants import USUAL_WEB_PORTS
-from tubemq_spark.protocol.names import GROUP_NAME, GROUP_NAME_RULE, is_encodable
+from tubemq_spark.protocol.constants import GROUP_NAME, GROUP_NAME_RULE, USUAL_WEB_PORTS, is_encodable
 from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
 from tubemq_spark.settings.kinds import (
     BOOLEAN,

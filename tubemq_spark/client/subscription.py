@@ -6,10 +6,11 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from tubemq_spark.model import TopicPartition, require_aligned
-from tubemq_spark.protocol.constants import MAX_TOPICS, OFFSET_HISTORY_TOPIC
-from tubemq_spark.protocol.names import (
+from tubemq_spark.protocol.constants import (
     LONGEST_MESSAGE_TYPE,
+    MAX_TOPICS,
     MOST_MESSAGE_TYPES,
+    OFFSET_HISTORY_TOPIC,
     TOPIC_NAME,
     TOPIC_NAME_RULE,
 )

@@ -18,7 +18,7 @@ from typing import Final
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.dispatch import RefusedError, trimmed
 from tubemq_spark.embedded.scheduler import wall_ms
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2
 
@@ -125,7 +125,7 @@ class Authentication:
         if not self._users:
             return
         # An unknown user takes as much time as a wrong password.
-        expected = auth.sign(user, self._users.get(user, ""), timestamp_ms, nonce)
+        expected = messages.sign(user, self._users.get(user, ""), timestamp_ms, nonce)
         if not hmac.compare_digest(expected.encode(), signature.encode()) or user not in self._users:
             raise _refused("Illegal value: userName or password is not correct!")
 

@@ -17,7 +17,7 @@ from tubemq_spark.offsets.offset_spec import (
     parse_timestamps,
 )
 from tubemq_spark.offsets.subscription import Assignment, format_assignment, parse_assignment
-from tubemq_spark.protocol.names import TOPIC_NAME_RULE
+from tubemq_spark.protocol.constants import TOPIC_NAME_RULE
 from tubemq_spark.settings.kinds import TOPIC_PATTERN, Kind
 
 _DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)")

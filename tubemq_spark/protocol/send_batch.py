@@ -1,7 +1,11 @@
-"""Messages on their way to TubeMQ, many at a time and by columns: what a sender takes."""
+"""Messages on their way to TubeMQ, many at a time and by columns: what a sender takes.
+
+Receipts have checksums of bodies, sums of CRC-32, which reading and sending compute in one way.
+"""
 
 import dataclasses
 import itertools
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Self, TypeVar
 
@@ -10,6 +14,7 @@ from numpy.typing import NDArray
 
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import MESSAGE_UID_KEY
+from tubemq_spark.protocol import speedups
 
 Int64s = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -187,3 +192,29 @@ class SendBatch:
             key=None if self.keys is None else self.keys.value(row),
             partition=None if self.partitions is None else self.partitions.value(row),
         )
+
+
+def running_checksums(values: BytesColumn) -> list[int]:
+    """Return the sum of the CRC-32 of no value, of the first, of the first two, and so on.
+
+    So the sum of values one behind the other is the difference of two numbers.
+    """
+    return _running(values.data, values.offsets[:-1], values.offsets[1:])
+
+
+def sum_of_checksums(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> int:
+    """Return the sum of the CRC-32 of values that lie anywhere in a buffer."""
+    return _running(data, starts, ends)[-1]
+
+
+def _running(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> list[int]:
+    if speedups.compiled is not None:
+        result = speedups.compiled.running_checksums(
+            data, np.ascontiguousarray(starts), np.ascontiguousarray(ends)
+        )
+        if result is not None:
+            sums: list[int] = np.frombuffer(result, np.int64).tolist()
+            return sums
+    crc32, view = zlib.crc32, memoryview(data)  # all 32 bits, of bodies: a checkSum has 31, of payloads
+    bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+    return list(itertools.accumulate((crc32(view[start:end]) for start, end in bounds), initial=0))

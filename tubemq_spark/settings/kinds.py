@@ -10,12 +10,13 @@ from urllib.parse import urlsplit
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, OFFSET_HISTORY_TOPIC
-from tubemq_spark.protocol.names import (
+from tubemq_spark.protocol.constants import (
+    DEFAULT_MASTER_PORT,
     GROUP_NAME,
     GROUP_NAME_RULE,
     LONGEST_MESSAGE_TYPE,
     MOST_MESSAGE_TYPES,
+    OFFSET_HISTORY_TOPIC,
     TOPIC_NAME,
     TOPIC_NAME_RULE,
     is_encodable,

@@ -30,7 +30,7 @@ from tubemq_spark.files.manifests import SUFFIX, Manifest, Outcome, WriteId, man
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.model import MicroBatch
 from tubemq_spark.options import OnReplayDiffers, WriteOptions
-from tubemq_spark.protocol.checksums import running_checksums
+from tubemq_spark.protocol.send_batch import running_checksums
 from tubemq_spark.receipts import CHECKSUM_MODULUS, summarise
 from tubemq_spark.sink import coding
 from tubemq_spark.sink.dead_letters import NO_BODY

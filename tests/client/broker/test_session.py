@@ -13,7 +13,7 @@ from tubemq_spark.client.master import identity
 from tubemq_spark.errors import RpcError, TubeMQTimeoutError
 from tubemq_spark.model import StoreId, TopicPartition
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.constants import Method, ReadStatus
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 
@@ -156,7 +156,7 @@ async def test_a_user_is_proven_to_brokers(monkeypatch):
 
         expected = common_pb2.AuthorizedInfo(
             visitAuthorizedToken=TOKEN,
-            authAuthorizedToken=auth.broker_token("user", "password", 1_700_000_000_123, 42),
+            authAuthorizedToken=messages.broker_token("user", "password", 1_700_000_000_123, 42),
         )
         assert sent(broker, broker_pb2.RegisterRequestC2B, 0).authInfo == expected
         assert sent(broker, broker_pb2.HeartBeatRequestC2B, 1).authInfo == expected

@@ -9,7 +9,7 @@ from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl
 from tubemq_spark.client.consumer.values import Booking, ConsumeStatus, PartitionState, parse_context
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.protocol.partition_strings import PartitionInfo
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 FOUND = FetchOutcome(200, 10)
 NOTHING = FetchOutcome(404, 0, wait_ms=400)

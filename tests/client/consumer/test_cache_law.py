@@ -11,7 +11,7 @@ from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl
 from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.partition_strings import PartitionInfo
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 INFOS = [PartitionInfo(broker, Endpoint("10.0.0.1", 8123), "demo", 0) for broker in (1, 2, 3)]
 infos = st.lists(st.sampled_from(INFOS), min_size=1, max_size=2, unique=True)

@@ -18,7 +18,7 @@ from tests.client.scripted_master import (
 from tubemq_spark.client.master.producers import ProducerSession, fresh_visit_token
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import common_pb2
 
@@ -152,7 +152,7 @@ def test_a_user_without_a_token_of_the_master_proves_itself_to_brokers(connectio
             for proof in proofs:
                 user, timestamp, nonce, signature = proof.split(" ")
                 assert user == "user"
-                assert signature == auth.sign("user", "password", int(timestamp), int(nonce))
+                assert signature == messages.sign("user", "password", int(timestamp), int(nonce))
             assert proofs[0] != proofs[1], "each heartbeat brings a new one"
             run(session.refresh())
             assert session.broker_tokens == (9, "mine")

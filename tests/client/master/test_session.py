@@ -31,7 +31,7 @@ from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.loop import run, submit
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
 
@@ -138,7 +138,7 @@ def test_credentials_go_with_every_request(connections, monkeypatch):
             master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
 
         expected = common_pb2.MasterCertificateInfo(
-            authInfo=auth.authenticate_info("user", "password", 1_700_000_000_123, 42)
+            authInfo=messages.authenticate_info("user", "password", 1_700_000_000_123, 42)
         )
         assert {method for method, _ in master.requests} == set(REQUESTS)
         assert all(request.authInfo == expected for _, request in master.requests)

@@ -13,7 +13,7 @@ from tubemq_spark.client.producer.futures import SendFuture, SendResult, SharedB
 from tubemq_spark.client.producer.outcome import BatchOutcome
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.send_answers import Details
+from tubemq_spark.protocol.send_connection import Details
 
 RESULT = SendResult(TopicPartition("demo", 1, 0), 28, 1, 2, 1, 0)
 ERROR = ProduceError("TUBEMQ_FLUSH_TIMEOUT", unacknowledged=1, seconds=1)

@@ -11,7 +11,7 @@ from tubemq_spark.client.producer.futures import SendFuture, SendResult, SharedB
 from tubemq_spark.client.producer.outcome import BatchOutcome
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.send_answers import Details
+from tubemq_spark.protocol.send_connection import Details
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
 FATES = ["stored", "again", "failed", "refused", "open"]

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.cases import in_one_test
 from tubemq_spark.client.producer.resending import RetryQueue, judge
 from tubemq_spark.protocol.rpc import Failure, Status
-from tubemq_spark.protocol.send_answers import Refusal
+from tubemq_spark.protocol.send_connection import Refusal
 
 FULL = "[Errno 28] No space left on device"
 

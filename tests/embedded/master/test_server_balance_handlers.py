@@ -9,7 +9,7 @@ import pytest
 from tests.embedded.wire import MasterClient
 from tubemq_spark.embedded.config.controls import ClusterSetting, ConsumeControl, GroupControl, TopicControl
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
-from tubemq_spark.protocol.partition_strings import parse_subscribe_info
+from tubemq_spark.protocol.packed_strings import parse_subscribe_info
 
 QUICK = EmbeddedSettings(balance_period_ms=10)
 DEADLINE_S = 10

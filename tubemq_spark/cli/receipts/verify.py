@@ -18,8 +18,8 @@ from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, MESSAGE_UID_KEY, TopicsLayout
 from tubemq_spark.offsets.loss import Loss, LossRecord
-from tubemq_spark.protocol.checksums import sum_of_checksums
 from tubemq_spark.protocol.fetch_columns import MessageColumns
+from tubemq_spark.protocol.send_batch import sum_of_checksums
 from tubemq_spark.receipts import CHECKSUM_MODULUS
 from tubemq_spark.sink.occurrences import Occurrences
 

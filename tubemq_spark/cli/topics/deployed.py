@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_spark.cli.administration import ask_a_master, await_until
 from tubemq_spark.cli.arguments import SECONDS, of_kind, whole_number
 from tubemq_spark.cli.tables import complain, print_json, print_rows
-from tubemq_spark.protocol.names import TOPIC_NAME, TOPIC_NAME_RULE
+from tubemq_spark.protocol.constants import TOPIC_NAME, TOPIC_NAME_RULE
 from tubemq_spark.settings.kinds import name
 from tubemq_spark.settings.suggest import did_you_mean
 

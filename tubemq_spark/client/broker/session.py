@@ -18,7 +18,7 @@ from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition, is_aligned
 from tubemq_spark.net.call import Call
 from tubemq_spark.net.connection import Connection
-from tubemq_spark.protocol import partition_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.fetch_columns import MessageColumns
@@ -224,7 +224,7 @@ class BrokerSession:
             groupName=group,
             readStatus=ReadStatus.STORED_OR_EARLIEST,
             partitionInfo=[
-                partition_strings.format_partition(item.broker_id, endpoint, item.topic, item.partition_id)
+                packed_strings.format_partition(item.broker_id, endpoint, item.topic, item.partition_id)
                 for item in partitions
             ],
             authInfo=self._credentials(),
@@ -237,7 +237,7 @@ class BrokerSession:
             answer = pending.result(broker_pb2.HeartBeatResponseB2C, during)
             if not answer.success:
                 raise rpc_error(answer.errCode, answer.errMsg, peer=f"broker {endpoint}", during=during)
-            failures = map(partition_strings.parse_failure_info, answer.failureInfo)
+            failures = map(packed_strings.parse_failure_info, answer.failureInfo)
             return {failure.failed.partition: failure.code for failure in failures}
 
         return Started(self._start(Method.PARTITION_HEARTBEAT, request, during, timeout_ms), finish)

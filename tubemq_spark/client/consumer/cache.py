@@ -62,7 +62,7 @@ from tubemq_spark.client.consumer.values import (
 )
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Clock, monotonic
-from tubemq_spark.protocol.partition_strings import PartitionInfo
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 _NUMBER_BITS: Final = 48
 _SHORTEST_REST_MS: Final = 10

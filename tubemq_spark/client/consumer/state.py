@@ -24,7 +24,7 @@ from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.partition_strings import PartitionInfo
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 logger = logging.getLogger(__name__)
 

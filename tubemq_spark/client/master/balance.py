@@ -13,7 +13,7 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.offsets.notation import listed
-from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.pb import master_pb2
 
@@ -51,7 +51,7 @@ class BalanceSession(MasterSession):
         self._broker_config_id = UNDEFINED
         self._topic_meta_id = UNDEFINED
         self._brokers: dict[int, Endpoint] = {}
-        self._metas: tuple[topic_strings.TopicMeta, ...] = ()
+        self._metas: tuple[packed_strings.TopicMeta, ...] = ()
 
     async def layout(self) -> Layout:
         """Ask the master where the partitions are.
@@ -82,7 +82,7 @@ class BalanceSession(MasterSession):
             sourceCount=UNDEFINED,
             nodeId=UNDEFINED,
             topicList=self._topics,
-            topicCondition=topic_strings.topic_conditions(self._message_types),
+            topicCondition=packed_strings.topic_conditions(self._message_types),
             subRepInfo=self._report(),
             authInfo=self._caller.credentials(),
             jdkVersion=identity.RUNTIME,
@@ -152,7 +152,7 @@ class BalanceSession(MasterSession):
 
     def _keep_metas(self, answer: master_pb2.GetPartMetaResponseM2C | master_pb2.HeartResponseM2CV2) -> None:
         if answer.topicMetaInfoList:
-            self._metas = tuple(map(topic_strings.parse_topic_meta, answer.topicMetaInfoList))
+            self._metas = tuple(map(packed_strings.parse_topic_meta, answer.topicMetaInfoList))
             self._topic_meta_id = answer.topicMetaInfoId
 
     def _unlisted_brokers(self) -> set[int]:
@@ -168,7 +168,7 @@ class BalanceSession(MasterSession):
 
 
 @functools.lru_cache(maxsize=8)
-def _expand(metas: tuple[topic_strings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
+def _expand(metas: tuple[packed_strings.TopicMeta, ...], brokers: tuple[tuple[int, Endpoint], ...]) -> Layout:
     """Return the layout that a master's lists describe; they are read often and rarely change."""
     endpoints = dict(brokers)
     partitions: dict[TopicPartition, Endpoint] = {}
@@ -177,7 +177,7 @@ def _expand(metas: tuple[topic_strings.TopicMeta, ...], brokers: tuple[tuple[int
         for item in meta.items:
             listed = [
                 TopicPartition(meta.topic, item.broker_id, number)
-                for number in topic_strings.partition_ids(item.stores, item.partitions)
+                for number in packed_strings.partition_ids(item.stores, item.partitions)
             ]
             partitions.update(dict.fromkeys(listed, endpoints[item.broker_id]))
             if not item.subscribable:

@@ -19,7 +19,7 @@ from typing import Final
 from tubemq_spark import __version__
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol import auth
+from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.pb import common_pb2
 
 RUNTIME: Final = f"Python {platform.python_version()}"
@@ -69,14 +69,14 @@ def proof_for_master(config: ClientConfig) -> common_pb2.AuthenticateInfo | None
     """Return a proof that masters accept for 20 s; None without a user."""
     if config.username is None or config.password is None:
         return None
-    return auth.authenticate_info(config.username, config.password, *_now_and_nonce())
+    return messages.authenticate_info(config.username, config.password, *_now_and_nonce())
 
 
 def proof_for_broker(config: ClientConfig) -> str:
     """Return a proof for a broker; blank without a user."""
     if config.username is None or config.password is None:
         return ""
-    return auth.broker_token(config.username, config.password, *_now_and_nonce())
+    return messages.broker_token(config.username, config.password, *_now_and_nonce())
 
 
 def _now_and_nonce() -> tuple[int, int]:

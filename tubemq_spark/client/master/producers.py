@@ -13,7 +13,7 @@ from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_MAX_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES_LIMIT,
@@ -131,7 +131,7 @@ class ProducerSession(MasterSession):
         self._keep(answer)
         if answer.errCode != ErrCode.NOT_READY:
             # Every answer has the routes of all topics; a topic that is missing cannot be published now.
-            routes = [topic_strings.parse_topic_route(text) for text in answer.topicInfos]
+            routes = [packed_strings.parse_topic_route(text) for text in answer.topicInfos]
             self._routes = {route.topic: self._expand(route) for route in routes}
         self.heartbeats = self.heartbeats_begun
 
@@ -155,7 +155,7 @@ class ProducerSession(MasterSession):
                     max(answer.appdConfig.maxMsgSize, DEFAULT_MAX_MESSAGE_BYTES), MAX_MESSAGE_BYTES_LIMIT
                 )
 
-    def _expand(self, route: topic_strings.TopicRoute) -> PublishRoutes:
+    def _expand(self, route: packed_strings.TopicRoute) -> PublishRoutes:
         partitions: dict[TopicPartition, Endpoint] = {}
         for item in route.routes:
             endpoint = self._brokers.get(item.broker_id)
@@ -163,7 +163,7 @@ class ProducerSession(MasterSession):
                 # Makes the next heartbeat ask for the whole list of brokers.
                 self._broker_checksum = -1
                 continue
-            for partition_id in topic_strings.partition_ids(item.stores, item.partitions):
+            for partition_id in packed_strings.partition_ids(item.stores, item.partitions):
                 partitions[TopicPartition(route.topic, item.broker_id, partition_id)] = endpoint
         return PublishRoutes(MappingProxyType(partitions), route.max_message_bytes or self._max_message_bytes)
 

@@ -56,7 +56,7 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.retry import CHECK_S, LEAVE_MS, Result
 from tubemq_spark.net.tls_probes import answers_in_tls
-from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_BROKER_PORT,
     DEFAULT_BROKER_TLS_PORT,
@@ -468,5 +468,5 @@ def broker_endpoints(texts: Iterable[str], *, tls: bool = False) -> dict[int, En
         RemoteProtocolError: an entry does not parse.
     """
     default_port = DEFAULT_BROKER_TLS_PORT if tls else DEFAULT_BROKER_PORT
-    infos = (topic_strings.parse_broker_info(text, default_port) for text in texts)
+    infos = (packed_strings.parse_broker_info(text, default_port) for text in texts)
     return {info.broker_id: info.endpoint for info in infos}

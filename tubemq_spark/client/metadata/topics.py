@@ -14,9 +14,8 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff
-from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC
+from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC, is_encodable
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.names import is_encodable
 
 _LONGEST_NAME: Final = 64
 

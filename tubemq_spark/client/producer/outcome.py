@@ -10,8 +10,8 @@ import numpy as np
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import Int64s
+from tubemq_spark.protocol.send_connection import Details
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
 _NOWHERE: Final = -1

@@ -11,10 +11,16 @@ import numpy as np
 
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
-from tubemq_spark.protocol.checksums import running_checksums
 from tubemq_spark.protocol.payload import check_attribute, empty_value, encode_prefix, with_pair
-from tubemq_spark.protocol.send_answers import Details
-from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, MessageHeader, SendBatch
+from tubemq_spark.protocol.send_batch import (
+    BytesColumn,
+    Coded,
+    Int64s,
+    MessageHeader,
+    SendBatch,
+    running_checksums,
+)
+from tubemq_spark.protocol.send_connection import Details
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
 from tubemq_spark.receipts import describe_message
 

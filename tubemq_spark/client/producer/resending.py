@@ -22,7 +22,7 @@ from tubemq_spark.net.retry import RESEND, RESEND_AFTER_SERVER_ERROR
 from tubemq_spark.protocol.constants import Status
 from tubemq_spark.protocol.errcodes import FREE_SPACE, TEMPORARY_EXCEPTIONS, ErrCode, advice, lookup
 from tubemq_spark.protocol.rpc import Failure
-from tubemq_spark.protocol.send_answers import Refusal
+from tubemq_spark.protocol.send_connection import Refusal
 from tubemq_spark.protocol.send_frames import SendCredentials
 
 AskUser = Callable[[Run, Callable[[], Destination]], object]

@@ -17,9 +17,8 @@ from tubemq_spark.client.producer.statistics import BrokerCounts, BrokerStatisti
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.send_stream import SendStream
-from tubemq_spark.protocol.send_answers import Details
 from tubemq_spark.protocol.send_batch import Int64s
-from tubemq_spark.protocol.send_connection import SendConnection
+from tubemq_spark.protocol.send_connection import Details, SendConnection
 from tubemq_spark.protocol.send_frames import Places, SendCredentials
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 

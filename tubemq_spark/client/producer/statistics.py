@@ -12,7 +12,7 @@ from typing import Final
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.rpc import Failure
-from tubemq_spark.protocol.send_answers import Refusal
+from tubemq_spark.protocol.send_connection import Refusal
 from tubemq_spark.receipts import counted
 
 _US: Final = 1_000_000

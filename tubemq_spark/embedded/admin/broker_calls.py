@@ -8,7 +8,7 @@ from tubemq_spark.embedded.broker.groups import Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.model import PARTITIONS_PER_STORE
-from tubemq_spark.protocol.topic_strings import partition_ids
+from tubemq_spark.protocol.packed_strings import partition_ids
 
 _NONE: Final = -2
 """Stands for a missing number."""

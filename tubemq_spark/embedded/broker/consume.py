@@ -46,10 +46,9 @@ from tubemq_spark.embedded.log.records import LogBounds
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import PARTITIONS_PER_STORE
-from tubemq_spark.protocol.constants import UNDEFINED, Method, OpType
+from tubemq_spark.protocol.constants import MOST_MESSAGE_TYPES, UNDEFINED, Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.names import MOST_MESSAGE_TYPES
-from tubemq_spark.protocol.partition_strings import PartitionInfo, format_partition, parse_partition
+from tubemq_spark.protocol.packed_strings import PartitionInfo, format_partition, parse_partition
 from tubemq_spark.protocol.payload import java_hash
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 

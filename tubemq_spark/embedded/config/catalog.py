@@ -16,9 +16,9 @@ from tubemq_spark.protocol.constants import (
     DEFAULT_MAX_MESSAGE_BYTES,
     MAX_MESSAGE_BYTES_LIMIT,
     OFFSET_HISTORY_TOPIC,
+    TOPIC_NAME,
     UNDEFINED,
 )
-from tubemq_spark.protocol.names import TOPIC_NAME
 
 SYSTEM_USER: Final = "systemSelf"
 """The user of what was not created by an operator (MetaConfigMapper.addSystemTopicDeploy)."""

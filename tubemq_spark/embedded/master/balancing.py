@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Set as AbstractSet
 from typing import Final
 
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.rebalance import DISCONNECTS, EventType
+from tubemq_spark.protocol.messages import DISCONNECTS, EventType
 
 Partitions = frozenset[TopicPartition]
 

@@ -12,7 +12,7 @@ from tubemq_spark.embedded.config.catalog import Catalog, TopicSpec
 from tubemq_spark.embedded.config.controls import BrokerConfig, ManageStatus
 from tubemq_spark.embedded.scheduler import monotonic_ms, wall_ms
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol.topic_strings import BrokerInfo, format_broker_info
+from tubemq_spark.protocol.packed_strings import BrokerInfo, format_broker_info
 
 
 class Presence:

@@ -16,7 +16,7 @@ from tubemq_spark.embedded.master.state import (
 )
 from tubemq_spark.embedded.scheduler import wall_ms
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol import partition_strings, topic_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import master_pb2 as pb
@@ -160,10 +160,10 @@ def layout_texts(state: MasterState, group: Group) -> tuple[int, list[str]]:
 
 def _meta(state: MasterState, topic: str, *, may_read: bool) -> str | None:
     items = tuple(
-        topic_strings.MetaItem(broker.id, spec.stores, spec.partitions, may_read and broker.subscribes(spec))
+        packed_strings.MetaItem(broker.id, spec.stores, spec.partitions, may_read and broker.subscribes(spec))
         for broker, spec in state.brokers.deployments(topic)
     )
-    return topic_strings.format_topic_meta(topic_strings.TopicMeta(topic, items)) if items else None
+    return packed_strings.format_topic_meta(packed_strings.TopicMeta(topic, items)) if items else None
 
 
 def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
@@ -171,7 +171,7 @@ def _held(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
     if not report.reportSubInfo:
         return None
     return tuple(
-        partition for text in report.partSubInfo for partition in partition_strings.parse_part_sub_info(text)
+        partition for text in report.partSubInfo for partition in packed_strings.parse_part_sub_info(text)
     )
 
 

@@ -26,7 +26,7 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.listener import Answer
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import UNDEFINED, ServiceType
-from tubemq_spark.protocol.topic_strings import partition_ids
+from tubemq_spark.protocol.packed_strings import partition_ids
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, Refus
 from tubemq_spark.embedded.master.state import MAX_HOST_CHARACTERS, MasterState
 from tubemq_spark.protocol.constants import MAX_TOPICS, OFFSET_HISTORY_TOPIC, Method
 from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.protocol.packed_strings import RouteItem, TopicRoute, format_topic_route
 from tubemq_spark.protocol.pb import common_pb2, master_pb2 as pb
-from tubemq_spark.protocol.topic_strings import RouteItem, TopicRoute, format_topic_route
 
 _NO_CHECKSUM: Final = -1
 

@@ -27,11 +27,11 @@ from tubemq_spark.embedded.master.state import (
 )
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.packed_strings import is_packable
-from tubemq_spark.protocol.partition_strings import (
+from tubemq_spark.protocol.packed_strings import (
     PartitionInfo,
     SubscribeInfo,
     format_subscribe_info,
+    is_packable,
     parse_subscribe_info,
 )
 from tubemq_spark.protocol.pb import common_pb2, master_pb2 as pb

@@ -12,7 +12,7 @@ from tubemq_spark.embedded.master.brokers import Brokers
 from tubemq_spark.embedded.master.groups import Members, java_set
 from tubemq_spark.embedded.scheduler import wall_ms
 from tubemq_spark.model import Endpoint
-from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import MAX_TOPICS, UNDEFINED
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.pb import common_pb2, master_pb2 as pb
@@ -86,7 +86,7 @@ def filters_of(conditions: Iterable[str]) -> dict[str, frozenset[str]]:
     """Return message types by topic (DataConverterUtil.convertTopicConditions)."""
     filters: dict[str, frozenset[str]] = {}
     for text in conditions:
-        condition = topic_strings.parse_topic_condition(text)
+        condition = packed_strings.parse_topic_condition(text)
         topic = trimmed("topicCondition", condition.topic)
         if condition.message_types:
             filters[topic] = filters.get(topic, frozenset()) | frozenset(condition.message_types)

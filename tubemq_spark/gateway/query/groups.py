@@ -25,9 +25,9 @@ from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.net.fair_quota import Owner
+from tubemq_spark.protocol.constants import TOPIC_NAME, TOPIC_NAME_RULE
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.pages import page
-from tubemq_spark.protocol.names import TOPIC_NAME, TOPIC_NAME_RULE
 
 _FRESH_S: Final = 5.0
 _PAGE: Final = 1_000

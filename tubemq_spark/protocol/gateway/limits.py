@@ -15,10 +15,9 @@ from typing import Final, NamedTuple, TypeVar, cast
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from tubemq_spark.protocol.constants import MAX_TOPICS
+from tubemq_spark.protocol.constants import LONGEST_MESSAGE_TYPE, MAX_TOPICS, MOST_MESSAGE_TYPES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.names import LONGEST_MESSAGE_TYPE, MOST_MESSAGE_TYPES
 
 Item = TypeVar("Item")
 

@@ -35,7 +35,7 @@ from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.partition_strings import parse_partition
+from tubemq_spark.protocol.packed_strings import parse_partition
 
 pytestmark = pytest.mark.sampled
 

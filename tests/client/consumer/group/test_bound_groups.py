@@ -12,8 +12,8 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.partition_strings import PartitionInfo
-from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent
+from tubemq_spark.protocol.messages import EventType, RebalanceEvent
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 PARTITIONS = [TopicPartition(TOPIC, broker, store * 10_000) for broker in (1, 2, 3) for store in range(2)]
 START = 3 * ROW

@@ -18,7 +18,7 @@ from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent
+from tubemq_spark.protocol.messages import EventType, RebalanceEvent
 
 ROW = 28
 

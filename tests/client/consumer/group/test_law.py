@@ -30,8 +30,8 @@ from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.net.loop import run
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.protocol.partition_strings import PartitionInfo
-from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent
+from tubemq_spark.protocol.messages import EventType, RebalanceEvent
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 PARTITIONS = [partition(broker) for broker in (1, 2, 3)]
 MEMBERS = range(2)

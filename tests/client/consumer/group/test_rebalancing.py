@@ -14,8 +14,8 @@ from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import Method
-from tubemq_spark.protocol.partition_strings import PartitionInfo
-from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent, format_event
+from tubemq_spark.protocol.messages import EventType, RebalanceEvent, format_event
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 PARTITIONS = [TopicPartition(TOPIC, broker, 0) for broker in (1, 2, 3)]
 

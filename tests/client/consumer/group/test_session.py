@@ -20,9 +20,9 @@ from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net import loop
 from tubemq_spark.net.loop import run
 from tubemq_spark.protocol.constants import Method
-from tubemq_spark.protocol.partition_strings import PartitionInfo
+from tubemq_spark.protocol.messages import EventType, RebalanceEvent, format_event
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 from tubemq_spark.protocol.pb import master_pb2
-from tubemq_spark.protocol.rebalance import EventType, RebalanceEvent, format_event
 
 HERE = PartitionInfo(1, Endpoint("10.1.2.10", 8123), "demo", 0)
 THERE = PartitionInfo(2, Endpoint("10.1.2.11", 8200), "demo", 2)

@@ -28,7 +28,7 @@ from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.constants import UNDEFINED
-from tubemq_spark.protocol.partition_strings import format_part_sub_info
+from tubemq_spark.protocol.packed_strings import format_part_sub_info
 from tubemq_spark.protocol.pb import master_pb2
 
 logger = logging.getLogger(__name__)

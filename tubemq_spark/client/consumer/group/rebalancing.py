@@ -29,8 +29,8 @@ from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import ReadStatus
-from tubemq_spark.protocol.partition_strings import PartitionInfo
-from tubemq_spark.protocol.rebalance import CONNECTS, DISCONNECTS, EventType, RebalanceEvent
+from tubemq_spark.protocol.messages import CONNECTS, DISCONNECTS, EventType, RebalanceEvent
+from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 logger = logging.getLogger(__name__)
 

@@ -30,11 +30,11 @@ from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.notation import listed
-from tubemq_spark.protocol import topic_strings
+from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import Method
-from tubemq_spark.protocol.partition_strings import PartitionInfo, format_required_partition
+from tubemq_spark.protocol.messages import RebalanceEvent, format_event, parse_event, subscribe_infos
+from tubemq_spark.protocol.packed_strings import PartitionInfo, format_required_partition
 from tubemq_spark.protocol.pb import master_pb2
-from tubemq_spark.protocol.rebalance import RebalanceEvent, format_event, parse_event, subscribe_infos
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class GroupSession(MasterSession):
             hostName=self.host,
             topicList=subscription.topics,
             subscribeInfo=subscribe_infos(self._partitions(), self.client_id, group),
-            topicCondition=topic_strings.topic_conditions(subscription.message_types),
+            topicCondition=packed_strings.topic_conditions(subscription.message_types),
             requireBound=subscription.start is not None,
             sessionTime=self._subscribed_at_ms,
             groupFlowCheckId=self._control.group_id,

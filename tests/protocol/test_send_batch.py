@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.protocol import speedups
-from tubemq_spark.protocol.checksums import running_checksums, sum_of_checksums
-from tubemq_spark.protocol.send_batch import BytesColumn
+from tubemq_spark.protocol.send_batch import BytesColumn, running_checksums, sum_of_checksums
 
 TWINS = [pytest.param(speedups.compiled, id="compiled"), pytest.param(None, id="Python")]
 
