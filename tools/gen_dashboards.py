@@ -7,13 +7,13 @@ labels of the metric's family. ``deploy/grafana`` is what Grafana imports: a pan
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from tubemq_spark.observe.metrics import FAMILIES
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-BOARDS: Final = tuple(sorted((ROOT / "tools" / "dashboards").glob("*.toml")))
 
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _METRIC: Final = re.compile(r"\b((?:tubemq|process)_\w+)(?:\{([^}]*)\})?")
@@ -236,23 +236,22 @@ def _selected(metric: re.Match[str], names: list[str]) -> str:
     return f"{name}{{{', '.join([*selectors, *filter(None, [more])])}}}"
 
 
-def text_of(board: Path) -> str:
-    """Return the file that Grafana imports, with a panel in each line."""
-    made = dashboard(tomllib.loads(board.read_text(encoding="utf-8")))
-    panels = ",\n".join(map(json.dumps, made.pop("panels")))
-    head = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in made.items())
-    return f'{{\n{head}"panels": [\n{panels}\n]\n}}\n'
-
-
-def file_of(board: Path) -> Path:
-    """Return where Grafana's file of a dashboard is."""
-    return ROOT / "deploy" / "grafana" / f"tubemq-{board.stem}.json"
+def written() -> Iterator[tuple[Path, str]]:
+    """Yield the file of each dashboard that Grafana imports, and its text, with a panel in each line."""
+    for board in sorted((ROOT / "tools" / "dashboards").glob("*.toml")):
+        made = dashboard(tomllib.loads(board.read_text(encoding="utf-8")))
+        panels = ",\n".join(map(json.dumps, made.pop("panels")))
+        head = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in made.items())
+        yield (
+            ROOT / "deploy" / "grafana" / f"tubemq-{board.stem}.json",
+            f'{{\n{head}"panels": [\n{panels}\n]\n}}\n',
+        )
 
 
 def main() -> None:
     """Write all dashboards."""
-    for board in BOARDS:
-        file_of(board).write_text(text_of(board), encoding="utf-8")
+    for file, text in written():
+        file.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -47,15 +47,14 @@ _NOT_ON_THE_SITE: Final = (".csv", ".ipynb", ".proto")
 
 
 def on_pre_build(config: MkDocsConfig) -> None:  # noqa: ARG001 - mkdocs passes it
-    """Refuse generated pages that are not what their generators write, and options without an explanation."""
+    """Refuse pages whose tables are not what the package says, and options without an explanation."""
     # mkdocs imports this file by its path, and leaves out those that its imports need.
     sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
     from tubemq_spark.options.table import NAMED
 
-    for generator in sorted((ROOT / "tools").glob("gen_*.py")):
-        tool = importlib.import_module(generator.stem)
-        if tool.PAGE.read_text(encoding="utf-8") != tool.page():
-            raise PluginError(f"{tool.PAGE.name} is not up to date; run: make docs")
+    for page, text in importlib.import_module("gen_docs").written():
+        if page.read_text(encoding="utf-8") != text:
+            raise PluginError(f"{page.name} is not up to date; run: make docs")
     bare = [name for name, option in NAMED.items() if not option.doc.strip()]
     if bare:
         raise PluginError(f"options without documentation: {', '.join(bare)}")

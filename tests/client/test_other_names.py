@@ -3,14 +3,12 @@
 import asyncio
 import contextlib
 import copy
-import importlib.util
 import inspect
 import pickle
 
 import pytest
 
 import tubemq_spark.client
-from testkit.git import ROOT
 from tests.cases import in_one_test
 from tubemq_spark.client import (
     Batch,
@@ -235,13 +233,3 @@ def test_a_future_for_coroutines_answers_too():
             AsyncSendFuture(SharedByFutures()).get  # noqa: B018
 
     asyncio.run(ask())
-
-
-def test_the_page_is_what_its_generator_writes():
-    path = ROOT / "tools" / "gen_client_names_docs.py"
-    spec = importlib.util.spec_from_file_location("gen_client_names_docs", path)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page(), "run: make docs"
-    for row in (*ATTRIBUTES, *ARGUMENTS):
-        assert f"| {row.answer} |" in tool.page()

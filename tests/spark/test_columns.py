@@ -1,7 +1,4 @@
-"""The table of columns: what reads have, what writes take, and the page that is written from it."""
-
-import importlib.util
-from pathlib import Path
+"""The table of columns: what reads have, what writes take."""
 
 import pyarrow as pa
 import pytest
@@ -12,8 +9,6 @@ from tubemq_spark.source import arrow
 from tubemq_spark.source.arrow import BatchBuilder
 from tubemq_spark.source.schema import arrow_schema, schema_of
 from tubemq_spark.spark.columns import ORIGIN, READ, TABLE, UNPACKED, WRITTEN, suggestion
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_column_is_read_or_written():
@@ -58,14 +53,6 @@ def test_types_that_a_write_takes(name, given, taken):
 def test_an_unknown_name_is_answered_with_the_closest_column():
     assert suggestion("vlaue", WRITTEN) == "; did you mean 'value'?"
     assert suggestion("zzz", READ) == "."
-
-
-def test_the_page_is_what_the_table_says():
-    path = ROOT / "tools" / "gen_column_docs.py"
-    spec = importlib.util.spec_from_file_location("gen_column_docs", path)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page()
 
 
 def test_columns_without_spark_have_the_types_of_sparks_own():

@@ -1,11 +1,8 @@
 """What all views have in common: their schemas, projections, and the ways to ask for them."""
 
-import importlib.util
-
 import pytest
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from testkit.git import ROOT
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import View
@@ -17,14 +14,6 @@ VIEWS_BUT_MESSAGES = [view for view in View if view is not View.MESSAGES]
 
 def schema(**fields):
     return StructType([StructField(name, kind) for name, kind in fields.items()])
-
-
-def test_the_page_is_up_to_date():
-    """Run ``make docs`` when this fails."""
-    spec = importlib.util.spec_from_file_location("gen_view_docs", ROOT / "tools" / "gen_view_docs.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.page()
 
 
 @pytest.mark.parametrize("view", VIEWS_BUT_MESSAGES)
