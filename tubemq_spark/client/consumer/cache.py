@@ -104,18 +104,7 @@ class PartitionCache:
         wall_clock: Clock = time.time,
         first_number: int | None = None,
     ) -> None:
-        """Create an empty cache.
-
-        Args:
-            control: the flow control rules.
-            filtered_topics: the topics that are read with a filter.
-            confirm_timeout_ms: how long the user may take to confirm a batch.
-            rollback: whether a batch that was not confirmed counts as not consumed, so that it is served
-                again; otherwise it counts as consumed.
-            clock: for rests and the time to confirm.
-            wall_clock: seconds since 1970, for ``ConsumedPosition``.
-            first_number: that of the first booking; by default at random.
-        """
+        """With ``rollback`` a batch that was not confirmed comes again; otherwise it counts as consumed."""
         self._control = control
         self._filtered = frozenset(filtered_topics)
         self._confirm_timeout_s = confirm_timeout_ms / 1000
@@ -182,8 +171,7 @@ class PartitionCache:
     def select(self) -> tuple[Booking, bool] | None:
         """Book the partition that has been idle longest and whose broker may be asked; None: there is none.
 
-        Returns:
-            The booking, and whether the fetch confirms what was fetched before it.
+        Also return whether the fetch confirms what was fetched before it.
         """
         entry = self._next_idle()
         if entry is None:
@@ -210,13 +198,7 @@ class PartitionCache:
         self._brokers.fail(booking.partition.broker_id, booking.number)
 
     def record(self, booking: Booking, outcome: FetchOutcome, position: Position | None = None) -> None:
-        """Keep what a fetch brought, for a booking that is current.
-
-        Args:
-            booking: the booking.
-            outcome: what flow control needs to know.
-            position: where the messages begin, and where the store ends; None: the broker refused.
-        """
+        """Keep what a fetch brought, for a booking that is current; no ``position``: the broker refused."""
         entry = self._held[booking.partition]
         self._brokers.end(booking.partition.broker_id, booking.number)
         entry.flow.record(outcome)
@@ -248,16 +230,7 @@ class PartitionCache:
             entry.position = self._consumed_position(position)
 
     def release(self, booking: Booking, *, consumed: bool, rest_ms: int | None = None) -> bool:
-        """End a booking.
-
-        Args:
-            booking: the booking.
-            consumed: whether the batch was confirmed.
-            rest_ms: how long the partition rests; by default as flow control says.
-
-        Returns:
-            Whether the booking was current; otherwise nothing changes.
-        """
+        """End a booking, and rest, by default as flow control says; False: it was not current."""
         entry = self._current(booking)
         if entry is None:
             return False
@@ -322,11 +295,9 @@ class PartitionCache:
             self._make_idle(entry)
 
     def end_seek(self, partition: TopicPartition, position: Position | None) -> None:
-        """End what one ``begin_seek`` has begun.
+        """End what one ``begin_seek`` has begun; no ``position``: the partition was not moved.
 
-        Args:
-            partition: the partition, which may have been given up.
-            position: where it stands now; None: it was not moved.
+        It may have been given up.
         """
         entry = self._held.get(partition)
         if entry is not None and position is not None:

@@ -67,15 +67,7 @@ class Callbacks:
         on_assigned: OnChange | None,
         on_revoked: OnChange | None,
     ) -> None:
-        """Tell nothing.
-
-        Args:
-            holder: holds the consumer's partitions.
-            tasks: those of the consumer.
-            user_code: where the functions are called.
-            on_assigned: is told what has come, if it is there.
-            on_revoked: is told what goes.
-        """
+        """Tell nothing."""
         self._holder = holder
         self._tasks = tasks
         self._user_code = user_code

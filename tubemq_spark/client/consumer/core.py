@@ -85,14 +85,7 @@ class ConsumerCore(abc.ABC):
         user_code: UserCode,
         on_loss: LossPolicy = fail_on_loss,
     ) -> None:
-        """Reach no server; may be called in any thread.
-
-        Args:
-            state: its life.
-            partitions: what it knows of its partitions.
-            user_code: where functions of the user are called.
-            on_loss: what to do about records that are gone or damaged.
-        """
+        """Reach no server; may be called in any thread."""
         config = state.config
         check_consumer_group(config.group, config.reader_groups)
         self.state = state
@@ -120,11 +113,7 @@ class ConsumerCore(abc.ABC):
         return os.getpid() != self.state.owner
 
     def check_process(self) -> None:
-        """Do nothing in the process that the consumer belongs to.
-
-        Raises:
-            ConsumeError: this is another one.
-        """
+        """Raise an error in a fork of the process that the consumer belongs to."""
         if self.inherited:
             raise ConsumeError(
                 "TUBEMQ_CONSUMER_FORKED",
@@ -134,20 +123,11 @@ class ConsumerCore(abc.ABC):
             )
 
     def enter(self) -> None:
-        """Bind the consumer to the loop that runs.
-
-        Raises:
-            ConsumeError: another loop was first.
-        """
+        """Bind the consumer to the loop that runs; raise an error if another one was first."""
         self._loop.enter()
 
     async def open(self) -> None:
-        """Register at the master, and begin to keep what is held; when it is cancelled, nothing is left.
-
-        Raises:
-            ConsumeError: the consumer is open already, or closed.
-            TubeMQError: the master refuses, or none answered.
-        """
+        """Register at the master, and begin to keep what is held; when it is cancelled, nothing is left."""
         self.enter()
         self.user_code.name = self.state.client_id
         async with self._open_lock:
@@ -244,8 +224,7 @@ class ConsumerCore(abc.ABC):
     async def carry_out(self, coroutine: Coroutine[Any, Any, Value], name: str) -> Value:
         """Return what a coroutine returns, which is carried out also when its caller waits no more.
 
-        Raises:
-            ConsumeError: the consumer was closed before it had ended.
+        After the consumer was closed in between, raise that.
         """
         task = self.tasks.start(coroutine, name)
         try:
@@ -264,12 +243,7 @@ class ConsumerCore(abc.ABC):
     def committed(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int]:
-        """Return where the group stands in partitions that are held, in index bytes; by default in all.
-
-        Raises:
-            ConsumeError: a partition is not held.
-            OptionError: something else than partitions was given.
-        """
+        """Return where the group stands in partitions that are held, in index bytes; by default in all."""
         positions = self.positions()
         names = positions if partitions is None else several(partitions)
         for partition in names:
@@ -278,23 +252,13 @@ class ConsumerCore(abc.ABC):
         return {partition: positions[partition].offset for partition in names}
 
     def pause(self, partitions: TopicPartition | Iterable[TopicPartition]) -> None:
-        """Fetch nothing of one or several partitions until they are resumed, also if they come only later.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-            OptionError: something else than partitions was given.
-        """
+        """Fetch nothing of one or several partitions until they are resumed, also if they come only later."""
         self.state.check_open()
         self._partitions.pause(several(partitions))
         self.state.changes.note()
 
     def resume(self, partitions: TopicPartition | Iterable[TopicPartition] | None = None) -> None:
-        """Fetch one or several partitions again; by default all that were paused.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-            OptionError: something else than partitions was given.
-        """
+        """Fetch one or several partitions again; by default all that were paused."""
         self.state.check_open()
         self._partitions.resume(None if partitions is None else several(partitions))
         self.state.changes.note()
@@ -316,12 +280,7 @@ class ConsumerCore(abc.ABC):
     async def fetch(self, timeout_ms: int | None, *, patient: bool = False) -> Batch | None:
         """Return the next batch; None: there was none in time. Cancelling it loses nothing.
 
-        Args:
-            timeout_ms: how long to wait, -1: for ever. By default ``ready_wait_ms``.
-            patient: whether to wait a moment longer while a partition is fetched that was not looked at.
-
-        Raises:
-            TubeMQError: as ``Consumer.fetch``.
+        ``patient``: wait a moment longer while a partition is fetched that was not looked at.
         """
         self.state.check_fetch()
         if timeout_ms is None:
@@ -341,11 +300,7 @@ class ConsumerCore(abc.ABC):
         """Take a batch back that did not reach its user; it comes again."""
 
     async def confirm(self, context: str, *, consumed: bool) -> Confirmed:
-        """Confirm a batch or roll it back; that is carried out also when its caller waits no more.
-
-        Raises:
-            TubeMQError: as ``Consumer.confirm``.
-        """
+        """Confirm a batch or roll it back; that is carried out also when its caller waits no more."""
         self.state.check_open()
         return await self.carry_out(self._confirm(context, consumed=consumed), f"confirming {context}")
 
@@ -356,11 +311,7 @@ class ConsumerCore(abc.ABC):
     # Partitions.
 
     async def wait_until_ready(self, timeout_ms: int) -> bool:
-        """Wait until at least one partition is held, -1: for as long as that takes; return whether one is.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-        """
+        """Wait until at least one partition is held, -1: for as long as that takes; return whether one is."""
         state = self.state
 
         def is_ready() -> bool:
@@ -375,11 +326,7 @@ class ConsumerCore(abc.ABC):
         return True
 
     async def seek(self, partition: TopicPartition, target: int | Edge) -> ConsumedPosition:
-        """Move a partition that is held; that is carried out also when its caller waits no more.
-
-        Raises:
-            TubeMQError: as ``Consumer.seek``.
-        """
+        """Move a partition that is held; that is carried out also when its caller waits no more."""
         self.state.check_open()
         if not isinstance(target, Edge):
             require_aligned(target, str(partition))
@@ -392,21 +339,13 @@ class ConsumerCore(abc.ABC):
     async def seek_all(
         self, targets: Mapping[TopicPartition, int | Edge]
     ) -> dict[TopicPartition, ConsumedPosition]:
-        """Move partitions, one after the other.
-
-        Raises:
-            TubeMQError: as ``Consumer.seek``.
-        """
+        """Move partitions, one after the other."""
         return {partition: await self.seek(partition, target) for partition, target in targets.items()}
 
     async def seek_to_edge(
         self, edge: Edge, partitions: TopicPartition | Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, ConsumedPosition]:
-        """Move partitions to an end of their logs; by default all that are held.
-
-        Raises:
-            TubeMQError: as ``Consumer.seek_to_beginning``.
-        """
+        """Move partitions to an end of their logs; by default all that are held."""
         return await self.seek_all(dict.fromkeys(self.committed(partitions), edge))
 
     async def seek_to_time(
@@ -414,22 +353,14 @@ class ConsumerCore(abc.ABC):
         time: datetime.datetime | int,
         partitions: TopicPartition | Iterable[TopicPartition] | None,
     ) -> dict[TopicPartition, ConsumedPosition]:
-        """Move partitions to the messages of a time and later.
-
-        Raises:
-            TubeMQError: as ``Consumer.seek_to_time``.
-        """
+        """Move partitions to the messages of a time and later."""
         self.state.check_open()
         return await self.seek_all(await offsets_of_time(self.questions, self._layout_of(partitions), time))
 
     async def lag(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, int | None]:
-        """Return how many messages follow the group's position; None: the broker does not answer.
-
-        Raises:
-            TubeMQError: as ``Consumer.lag``.
-        """
+        """Return how many messages follow the group's position; None: the broker does not answer."""
         self.state.check_open()
         layout, positions = self._layout_of(partitions), self.committed()
         ends = (await self.questions.bounds(layout)).by_store
@@ -462,11 +393,7 @@ class ConsumerCore(abc.ABC):
 
 
 def several(partitions: TopicPartition | Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return one or several partitions as a tuple.
-
-    Raises:
-        OptionError: something else was given.
-    """
+    """Return one or several partitions as a tuple."""
     # A partition is a tuple itself, and a text is something to iterate over.
     names = (partitions,) if isinstance(partitions, TopicPartition | str) else tuple(partitions)
     for name in names:

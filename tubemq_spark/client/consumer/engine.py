@@ -35,14 +35,7 @@ class EngineCore(ConsumerCore):
         user_code: UserCode,
         on_loss: LossPolicy = fail_on_loss,
     ) -> None:
-        """Reach no server; may be called in any thread.
-
-        Args:
-            config: the settings.
-            subscription: the topics, with the message types that are wanted.
-            user_code: where functions of the user are called.
-            on_loss: what to do about records that are gone or damaged.
-        """
+        """Reach no server; may be called in any thread."""
         self.control = FlowControl()
         state = ConsumerState(config, subscription, self.control)
         super().__init__(state, state.cache, user_code, on_loss)
@@ -78,20 +71,15 @@ class EngineCore(ConsumerCore):
     ) -> None:
         """Fetch for others from now on: batches have columns, and fetches end when there is nothing to fetch.
 
-        Args:
-            rest_at_end: returns how long a partition rests in which nothing was found, in ms.
-            on_partitions: called when a partition has come or gone; it must return at once.
+        ``rest_at_end`` returns how many ms a partition rests in which nothing was found. ``on_partitions`` is
+        called when a partition has come or gone, and must return at once.
         """
         self.fetching.as_columns, self.fetching.rest_at_end = True, rest_at_end
         self.line.has_nothing = lambda: self.has_nothing
         self.state.on_partitions = on_partitions
 
     def begin_to_confirm(self, context: str, *, consumed: bool) -> "asyncio.Task[Confirmed]":
-        """Confirm a batch or roll it back in a task of the consumer, which is cancelled when that closes.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-        """
+        """Confirm a batch or roll it back in a task of the consumer, which is cancelled when that closes."""
         self.state.check_open()
         confirming = self.fetching.end_batch(context, consumed=consumed)
         return self.tasks.start(confirming, f"confirming {context}")

@@ -101,11 +101,7 @@ class Fetching:
         """Returns how long a partition rests in which nothing was found, in ms, unless the broker says it."""
 
     def select_now(self) -> Turn | None:
-        """Book a partition, if there is one that can be fetched.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-        """
+        """Book a partition, if there is one that can be fetched."""
         state = self.state
         state.check_open()
         state.cache.expire()
@@ -123,8 +119,7 @@ class Fetching:
     async def take_turn(self, turn: Turn) -> Booked | None:
         """Fetch from a partition that was booked; None when that brought nothing for the user.
 
-        Raises:
-            TubeMQError: as ``Consumer.fetch``; the partition was given up.
+        A partition whose error is raised was given up.
         """
         async with turn.partition.lock:
             return await self._fetch_from(turn)

@@ -63,12 +63,7 @@ class FlowControl:
     """The flow control rules of one consumer."""
 
     def __init__(self, clock: Clock = monotonic, wall_clock: Clock = time.time) -> None:
-        """Create it without rules.
-
-        Args:
-            clock: for periods.
-            wall_clock: seconds since 1970, for the times of day in rules.
-        """
+        """Create it without rules."""
         self.query_priority = UNDEFINED
         """Which records the group may see, as the master says; -2: as the cluster is configured."""
         self._clock = clock
@@ -187,11 +182,7 @@ class PartitionFlow:
         return self._control.pause_after_empty(self._empty_fetches, UNDEFINED) == UNDEFINED
 
     def rest_ms(self, *, filtered: bool) -> int:
-        """Return how long to leave the partition alone from now on, in ms.
-
-        Args:
-            filtered: whether the topic is read with a filter.
-        """
+        """Return how long to leave the partition alone from now on, in ms."""
         elapsed_ms = round((self._clock() - self._recorded_at) * 1000)
         return max(0, self._pause_ms(filtered=filtered) - elapsed_ms)
 

@@ -107,30 +107,18 @@ class ConsumerLife:
         return None if connected is None else connected.endpoint
 
     def check_open(self) -> None:
-        """Do nothing as long as the consumer is open.
-
-        Raises:
-            ConsumeError: it is not.
-        """
+        """Raise an error unless the consumer is open."""
         if self.life is not Life.OPEN:
             raise self.refusal()
 
     def check_running(self) -> None:
-        """Do nothing as long as the consumer is open and not stopped.
-
-        Raises:
-            ConsumeError: it is not.
-        """
+        """Raise an error unless the consumer is open and not stopped."""
         self.check_open()
         if self.stopped:
             raise self.refusal()
 
     def check_fetch(self) -> None:
-        """Do nothing as long as the consumer may fetch.
-
-        Raises:
-            ConsumeError: it is not open.
-        """
+        """Raise an error unless the consumer may fetch."""
         self.check_running()
 
     def refusal(self) -> ConsumeError:

@@ -86,11 +86,7 @@ class FetchLine:
         return not self._fetches and not self._outcomes
 
     async def fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
-        """Wait for a batch and hand it out; None: there was none in time.
-
-        Raises:
-            TubeMQError: as ``Consumer.fetch``.
-        """
+        """Wait for a batch and hand it out; None: there was none in time."""
         loop = asyncio.get_running_loop()
         until = None if timeout_s is None else loop.time() + timeout_s
         while True:

@@ -77,11 +77,7 @@ class ConsumerSession(Protocol):
         """Ask the master for a visit token that brokers accept, in the background."""
 
     async def refresh_token(self) -> None:
-        """Ask the master for a visit token that brokers accept, and wait for it.
-
-        Raises:
-            TubeMQError: no master answered, or it refuses us.
-        """
+        """Ask the master for a visit token that brokers accept, and wait for it."""
 
     def stop_heartbeats(self) -> None:
         """Send no more heartbeats; return at once."""
@@ -117,19 +113,11 @@ class OwnHolder(LeaseHolder):
         self._types = tuple(sorted(types))
 
     async def acquire(self, offset: int) -> Position:
-        """Register the partition at an offset.
-
-        Raises:
-            TubeMQError: as ``BrokerSession.start_register``.
-        """
+        """Register the partition at an offset."""
         return await self._register(lambda lease: lease.register(offset))
 
     async def resume(self, read_status: ReadStatus) -> Position:
-        """Register the partition where the group stands; one without a position begins as the status says.
-
-        Raises:
-            TubeMQError: as ``BrokerSession.start_register``.
-        """
+        """Register the partition where the group stands; one without a position begins as the status says."""
         return await self._register(lambda lease: lease.register(None, read_status))
 
     async def release(self, *, consumed: bool) -> None:
@@ -220,12 +208,7 @@ class ConsumerPartition:
     ) -> None:
         """Create a partition that is not registered; ``connect`` does it.
 
-        Args:
-            reader: what all partitions of the consumer share.
-            partition: the partition.
-            endpoint: its broker.
-            types: the message types that are wanted; none means all.
-            own_store: whether every record of the store is wanted, so that offsets can be counted.
+        ``own_store``: every record of the store is wanted, so that offsets can be counted.
         """
         self.lock = asyncio.Lock()
         self.partition = partition
@@ -249,15 +232,9 @@ class ConsumerPartition:
         return self._cursor.position
 
     async def connect(self, offset: int | None, read_status: ReadStatus) -> Position:
-        """Register the partition for the first time.
+        """Register the partition for the first time, by default where the group stands.
 
-        Args:
-            offset: where to begin; None: where the group stands.
-            read_status: where a group begins that has no position.
-
-        Raises:
-            DataLossError: the offset is not in the store, and ``on_loss`` does not tolerate it.
-            TubeMQError: as ``BrokerSession.start_register``.
+        ``read_status`` says where a group begins that has no position.
         """
         if offset is not None:
             self._cursor.position = offset
@@ -267,19 +244,9 @@ class ConsumerPartition:
     async def seek(self, target: int | Edge, limit: asyncio.Timeout) -> Position:
         """Register the partition elsewhere; the broker forgets what was fetched and not confirmed.
 
-        After an error or a cancellation the partition goes on where it stood.
-
-        Args:
-            target: an offset, or an end of the store.
-            limit: ends the wait for the broker; ``on_loss`` may take its time.
-
-        Returns:
-            Where it stands.
-
-        Raises:
-            DataLossError: the offset is not in the store, and ``on_loss`` does not tolerate it.
-            TubeMQError: as ``BrokerSession.start_register``. A member of a group goes on where the group
-                stands, which the broker may have moved.
+        After an error or a cancellation the partition goes on where it stood; that of a member of a group
+        where the group stands, which the broker may have moved. ``limit`` ends the wait for the broker;
+        ``on_loss`` may take its time.
         """
         before, undecided = self.position, self._undecided
         self.unplace()
@@ -304,18 +271,9 @@ class ConsumerPartition:
             self.standing = Standing.UNPLACED
 
     async def fetch(self, *, confirms: bool, own_limits: bool) -> Fetched | Step:
-        """Fetch what comes next.
+        """Return messages, which begin at ``position``; or a step without any: there is nothing to read now.
 
-        Args:
-            confirms: whether the last batch is confirmed by that.
-            own_limits: as for ``Cursor.start_fetch``.
-
-        Returns:
-            Messages, which begin at ``position``; or a step without any: there is nothing to read now.
-
-        Raises:
-            DataLossError: records are gone, and ``on_loss`` does not tolerate it.
-            TubeMQError: as ``Cursor.receive`` and ``Cursor.confirm``.
+        ``confirms``: that confirms the last batch.
         """
         cursor = self._cursor
         undecided, self._undecided = self._undecided, None
@@ -338,23 +296,13 @@ class ConsumerPartition:
         return fetched
 
     async def confirm(self) -> Step:
-        """Confirm the last batch at the broker.
-
-        Raises:
-            DataLossError: the broker passed over records, and ``on_loss`` does not tolerate it. The batch
-                is confirmed all the same.
-            TubeMQError: as ``Cursor.confirm``.
-        """
+        """Confirm the last batch at the broker, also when a loss is raised that was found with it."""
         step = await self._cursor.confirm()
         await self._accept(step)
         return step
 
     async def roll_back(self) -> None:
-        """Make the broker forget the last batch, which then comes again.
-
-        Raises:
-            TubeMQError: as ``BrokerSession.start_commit``.
-        """
+        """Make the broker forget the last batch, which then comes again."""
         lease = self._holder.lease
         self._cursor.unconfirmed = None
         answer = await lease.session.start_commit(lease.claim, consumed=False)

@@ -18,11 +18,7 @@ _LIMIT: Final = integer(1, MAX_LONG)
 
 
 def checked_limit(limit: int | None) -> int | None:
-    """Return how many messages a loop may hand out; None: any number.
-
-    Raises:
-        OptionError: it is no such number.
-    """
+    """Return how many messages a loop may hand out; None: any number."""
     if limit is not None and not _LIMIT.fits(limit):
         raise bad_setting("limit", repr(limit), _LIMIT.expected)
     return limit

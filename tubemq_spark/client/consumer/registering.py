@@ -24,17 +24,6 @@ async def register(
     """Register a new partition at its broker, and add it to what the consumer holds.
 
     After an error or a cancellation the broker is told, which may have carried the request out.
-
-    Args:
-        state: the consumer's partitions.
-        partition: the new one.
-        offset: where to begin; None: where the group stands.
-        read_status: where a group begins that has no position.
-        on_hold: as for ``ConsumerState.add``.
-
-    Raises:
-        TubeMQError: as ``ConsumerPartition.connect``.
-        ConsumeError: the consumer was closed.
     """
     async with partition.lock:
         try:

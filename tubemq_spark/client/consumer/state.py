@@ -64,22 +64,13 @@ class ConsumerState(ConsumerLife):
         return self.cache.infos()
 
     def check_fetch(self) -> None:
-        """Do nothing as long as the consumer may fetch.
-
-        Raises:
-            ConsumeError: it is not open.
-            RpcError: the master does not take it any more.
-        """
+        """Raise an error unless the consumer may fetch, and the master takes it."""
         super().check_fetch()
         if (refused := self.refused()) is not None:
             raise refused
 
     def add(self, partition: ConsumerPartition, position: Position, *, on_hold: bool = False) -> None:
-        """Add a partition that is registered at its broker; ``on_hold``: as by ``cache.hold``.
-
-        Raises:
-            ConsumeError: the consumer is not open.
-        """
+        """Add a partition that is registered at its broker; ``on_hold``: as by ``cache.hold``."""
         name = partition.partition
         info = PartitionInfo(name.broker_id, partition.endpoint, name.topic, name.partition_id)
         self.check_open()

@@ -31,13 +31,7 @@ class Upkeep:
     def __init__(
         self, state: ConsumerState, reader: Reader, after_leases: Callable[[], object] = lambda: None
     ) -> None:
-        """Ask no broker.
-
-        Args:
-            state: the consumer's partitions.
-            reader: what they share.
-            after_leases: does what else a consumer of its kind has to do in a period; it must return at once.
-        """
+        """Ask no broker. ``after_leases`` does what else is due in a period, and must return at once."""
         self._state = state
         self._reader = reader
         self._after_leases = after_leases

@@ -55,11 +55,7 @@ class UserThread:
         return any(thread.is_current() for thread in self._threads.values())
 
     async def call(self, name: str, function: Callable[[], object]) -> None:
-        """Call a function in its thread, and wait for its end; what it raises is passed on.
-
-        Raises:
-            TubeMQConnectionError: no thread is left.
-        """
+        """Call a function in its thread, and wait for its end; what it raises is passed on."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
 

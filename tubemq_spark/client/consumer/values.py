@@ -55,11 +55,7 @@ class Booking:
 
 
 def parse_context(text: object) -> Booking:
-    """Read the text of a booking, which comes from users.
-
-    Raises:
-        OptionError: it is not one.
-    """
+    """Read the text of a booking, which comes from users."""
     place, _, number = text.rpartition("@") if isinstance(text, str) else ("", "", "")
     parts = place.split(":")
     numbers = [parts[0], parts[-1], number]

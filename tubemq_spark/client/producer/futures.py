@@ -96,11 +96,7 @@ class UnaskedFailures:
         self._errors.pop(future, None)
 
     def raise_first(self) -> None:
-        """Return when there are none; otherwise forget all of them.
-
-        Raises:
-            TubeMQError: that of the first message.
-        """
+        """Raise the error of the first message, if there is one, and forget all."""
         errors, self._errors = self._errors, {}
         for error in errors.values():
             raise error
@@ -114,11 +110,9 @@ class SharedByFutures:
         waits_for_itself: Callable[[], bool] = lambda: False,
         start_callbacks: Callable[[], object] = lambda: None,
     ) -> None:
-        """Begin without failures.
+        """``waits_for_itself`` tells whether messages may wait for what the caller does.
 
-        Args:
-            waits_for_itself: whether messages may wait for what the caller does.
-            start_callbacks: starts what calls functions of the user, and says whether that is possible.
+        ``start_callbacks`` starts what calls functions of the user, or raises that this is not possible.
         """
         self.process = os.getpid()
         self.unasked = UnaskedFailures()

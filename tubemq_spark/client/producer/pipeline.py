@@ -120,23 +120,13 @@ class Pipeline(Protocol):
         """Return the same; ask, and wait for that, up to ``delivery_timeout_ms``.
 
         Callers that ask for the same wait together; when none is left that waits, the question is dropped.
-
-        Raises:
-            ProduceError: the topic or the partition does not exist, or could not be published to in time; or
-                the pipeline has ended since.
-            TubeMQConnectionError: no server answered in time.
         """
 
     async def place_once(self, topic: str, partition: tuple[int, int] | None) -> Place:
         """As ``place``, but ask only once; what is refused may be otherwise soon."""
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
-        """Ask to which partitions a topic can be published now.
-
-        Raises:
-            ProduceError: the topic does not exist, or its name cannot be one.
-            TubeMQConnectionError: no server answered in time.
-        """
+        """Ask to which partitions a topic can be published now."""
 
     async def accept(
         self,
@@ -147,27 +137,14 @@ class Pipeline(Protocol):
         *,
         wait_for_share: bool = True,
     ) -> int:
-        """Accept messages of a batch, in order; wait while there is no room, and for topics not known.
+        """Accept messages of a batch, in order, and return the row behind; wait for room and unknown topics.
 
         Calls of several tasks take turns. A message whose broker's share is full waits, and holds up those of
-        its own call only.
-
-        Args:
-            batch: the messages; what becomes of them is told to its ``outcomes``. Without one, the first
-                message that fails ends the pipeline. Those in ``refused`` are refused.
-            first: the first message to be accepted.
-            stop: the message behind the last one.
-            on_refused: takes the row of a message that cannot be sent, and why: it is too long, its topic or
-                partition does not exist or could not be published to in time, or no server answered. The
-                others are sent. What it raises is raised here, those before the row are accepted. None: the
-                first refusal is raised, with its ``row``.
-            wait_for_share: whether a message waits whose broker's share is full; otherwise this returns.
-
-        Returns:
-            The row behind the last message that was accepted: ``stop``, or that of one that would wait.
-
-        Raises:
-            TubeMQError: ``error``, or the first refusal.
+        its own call only; without ``wait_for_share`` this returns its row. What becomes of the messages is
+        told to the batch's ``outcomes``; without it, the first that fails ends the pipeline. ``on_refused``
+        takes the row of each message that cannot be sent, and why: it is in the batch's ``refused``, too
+        long, or its topic or partition is not known in time. The others are sent. What it raises is raised
+        here; without it the first refusal is raised, with its ``row``. Those before it are accepted.
         """
         refused: dict[Question, TubeMQError] = {}  # what is asked only once in a call
         row = first
@@ -212,11 +189,7 @@ class Pipeline(Protocol):
             raise self.error
 
     async def flush(self) -> None:
-        """Return when every accepted message has ended.
-
-        Raises:
-            TubeMQError: ``error``.
-        """
+        """Return when every accepted message has ended."""
 
     def give_up(self, *batches: OutgoingBatch) -> None:
         """Fail the messages of some batches that have not ended, within half a second."""

@@ -40,15 +40,7 @@ class Connecting:
         *,
         follow_resets: bool,
     ) -> None:
-        """Create it for one consumer, with no partition connected.
-
-        Args:
-            state: the consumer's partitions.
-            tasks: those of the consumer.
-            reader: what the partitions share.
-            session: tells of partitions and of resets.
-            follow_resets: whether an administrator may move the group behind the last messages.
-        """
+        """``follow_resets`` says whether an administrator may move the group behind the last messages."""
         self._state = state
         self._tasks = tasks
         self._reader = reader
@@ -81,11 +73,7 @@ class Connecting:
             return ConsumedPosition(position.current, position.latest, time.time())
 
     async def disconnect(self, partition: TopicPartition) -> bool:
-        """Give a partition up, after its batch was confirmed or ``rebalance_wait_ms`` have passed.
-
-        Returns:
-            Whether it was connected.
-        """
+        """Give a partition up, when its batch was confirmed or had its time; return whether it was held."""
         async with self._intent_lock(partition):
             await self._state.wait_for_batches([partition])
             return await self._give_up(partition)

@@ -33,41 +33,23 @@ class AssignedCoreBase(ConsumerCore):
 
     @abc.abstractmethod
     async def partitions(self) -> dict[TopicPartition, bool]:
-        """Return all partitions of the topics, each with whether it can be read now.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.partitions``.
-        """
+        """Return all partitions of the topics, each with whether it can be read now."""
 
     async def share(self) -> tuple[TopicPartition, ...]:
-        """Return the partitions that belong to this consumer's node and can be read now; without a node, all.
-
-        Raises:
-            TubeMQError: as ``partitions``.
-        """
+        """Return the partitions of this consumer's node that can be read now; without a node, all."""
         subscribable = await self.partitions()
         shared = subscribable if self.node is None else share_of(subscribable, self.node)
         return tuple(partition for partition in shared if subscribable[partition])
 
     @abc.abstractmethod
     async def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
-        """Take a partition; when this is cancelled, it is given back.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.connect``.
-        """
+        """Take a partition; when this is cancelled, it is given back."""
 
     @abc.abstractmethod
     async def disconnect(self, partition: TopicPartition) -> bool:
         """Give a partition up; that is carried out also when its caller waits no more.
 
         Nothing more of it is handed out from now on.
-
-        Returns:
-            Whether it was connected.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.disconnect``.
         """
 
     @abc.abstractmethod
@@ -93,18 +75,8 @@ class AssignedCore(EngineCore, AssignedCoreBase):
     ) -> None:
         """Reach no server; may be called in any thread.
 
-        Args:
-            config: the settings.
-            connections: those of the consumer's loop.
-            subscription: the topics, with the message types that are wanted.
-            user_code: where functions of the user are called.
-            questions: how to ask about the logs of partitions.
-            node: which of how many consumers of the group this one is.
-            on_loss: what to do about records that are gone or damaged.
-            follow_resets: whether the partitions go behind their last messages when an administrator wants
-                the group to.
-            client_id: the name under which servers know it; by default a new one. A consumer with the name of
-                one that holds a partition takes that over.
+        A consumer with the ``client_id`` of one that holds a partition takes that over. ``follow_resets``
+        says whether partitions go behind their last messages when an administrator wants the group to.
         """
         super().__init__(config, subscription, user_code, on_loss)
         self.node = node
@@ -136,22 +108,14 @@ class AssignedCore(EngineCore, AssignedCoreBase):
         return not self.state.connected
 
     async def partitions(self) -> dict[TopicPartition, bool]:
-        """Return all partitions of the topics, each with whether it can be read now.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.partitions``.
-        """
+        """Return all partitions of the topics, each with whether it can be read now."""
         self.state.check_open()
         await self._session.refresh_layout()
         layout = self._session.known_layout
         return {partition: is_subscribable(layout, partition) for partition in layout.partitions}
 
     async def connect(self, partition: TopicPartition, offset: int | None = None) -> ConsumedPosition:
-        """Take a partition; when this is cancelled, it is given back.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.connect``.
-        """
+        """Take a partition; when this is cancelled, it is given back."""
         self.state.check_open()
         if partition not in self._session.known_layout.partitions:
             await self._session.refresh_layout()
@@ -161,12 +125,6 @@ class AssignedCore(EngineCore, AssignedCoreBase):
         """Give a partition up; that is carried out also when its caller waits no more.
 
         Nothing more of it is handed out from now on.
-
-        Returns:
-            Whether it was connected.
-
-        Raises:
-            ConsumeError: the consumer is not open.
         """
         self.state.check_open()
         self.state.cache.hold_back([partition])
@@ -210,15 +168,7 @@ def statuses(
     partitions: Iterable[TopicPartition],
     not_subscribable: Collection[TopicPartition],
 ) -> dict[TopicPartition, PartitionStatus]:
-    """Return what is known about each partition.
-
-    Args:
-        positions: where those stand that the consumer holds.
-        states: what these are doing.
-        troubles: why a partition cannot be read, or was given up.
-        partitions: those that the master lists.
-        not_subscribable: those of them that cannot be read now.
-    """
+    """Return what is known about each partition."""
     listed = set(partitions)
     by_partition: dict[TopicPartition, PartitionStatus] = {}
     for partition in sorted({*listed, *positions, *troubles}):

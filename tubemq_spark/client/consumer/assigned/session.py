@@ -55,18 +55,9 @@ class AssignedSession(BalanceSession):
         on_news: Callable[[], object] = lambda: None,
         client_id: str | None = None,
     ) -> None:
-        """Reach no master; ``open`` registers.
+        """Reach no master; ``open`` registers. Without a ``node`` the master does not check it.
 
-        Args:
-            config: the settings.
-            connections: those of the client.
-            subscription: the topics, with the message types that are wanted.
-            control: takes over the flow control rules and the query priority that the master sends.
-            node: which of how many consumers this one is; None: the master does not check it.
-            partitions: returns the partitions that are held.
-            on_news: called in the loop after each heartbeat that was answered, with what it brought; returns
-                at once.
-            client_id: the name under which servers know the consumer; by default a new one.
+        ``on_news`` is called in the loop after each heartbeat that was answered, and returns at once.
         """
         super().__init__(config, connections, subscription.topics, client_id=client_id)
         self.registered_at: float | None = None
@@ -90,11 +81,7 @@ class AssignedSession(BalanceSession):
         """Held while the master is asked for the layout."""
 
     async def refresh_layout(self) -> None:
-        """Ask the master where the partitions are, unless it said so less than ``layout_period_ms`` ago.
-
-        Raises:
-            TubeMQError: as ``layout``.
-        """
+        """Ask the master where the partitions are, unless it said so less than ``layout_period_ms`` ago."""
         async with self._asking:
             if self._layout_due():
                 # Only an answer counts: after an error the next caller asks again, and gets the error too.

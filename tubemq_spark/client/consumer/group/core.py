@@ -38,17 +38,7 @@ class GroupCore(EngineCore):
     ) -> None:
         """Reach no server; may be called in any thread.
 
-        Args:
-            config: the settings.
-            connections: those of the consumer's loop.
-            subscription: the topics, with the message types that are wanted, and where a bound group starts.
-            user_code: where functions of the user are called.
-            questions: how to ask about the logs of partitions.
-            on_loss: what to do about records that are gone or damaged.
-            client_id: the name under which servers know it; by default a new one. A member with the name of
-                one that has gone takes its place.
-            on_assigned: told of partitions that have come; see ``TubeMQClient.group_consumer``.
-            on_revoked: told of partitions that go.
+        A member with the ``client_id`` of one that has gone takes its place.
         """
         super().__init__(config, subscription, user_code, on_loss)
         state = self.state

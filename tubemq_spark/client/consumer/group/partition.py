@@ -82,12 +82,7 @@ class GroupPartition(ConsumerPartition):
         return await super().fetch(confirms=False, own_limits=own_limits)
 
     async def _tell_why_moved(self) -> None:
-        """Report a loss, or log that the group was moved.
-
-        Raises:
-            DataLossError: records are gone, and ``on_loss`` does not tolerate it.
-            TubeMQError: the broker does not say now what its log holds.
-        """
+        """Report a loss, or log that the group was moved."""
         if self._move is None:
             return
         expected, actual, had_lease = self._move

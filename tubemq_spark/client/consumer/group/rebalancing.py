@@ -46,15 +46,7 @@ class Rebalancing:
         session: GroupSession,
         callbacks: Callbacks,
     ) -> None:
-        """Carry out nothing.
-
-        Args:
-            state: its partitions.
-            tasks: those of the consumer.
-            reader: what the partitions share.
-            session: is told what became of events.
-            callbacks: tells the user.
-        """
+        """Carry out nothing."""
         self._state = state
         self._tasks = tasks
         self._reader = reader

@@ -55,17 +55,7 @@ class GroupSession(MasterSession):
         on_event: Callable[[RebalanceEvent], object],
         client_id: str | None = None,
     ) -> None:
-        """Reach no master; ``open`` registers.
-
-        Args:
-            config: the settings.
-            connections: those of the client.
-            subscription: what the consumer asks for.
-            control: takes over the flow control rules and the query priority that the master sends.
-            partitions: returns the partitions that are held.
-            on_event: takes an event; called in the loop, and returns at once.
-            client_id: the name under which servers know the member; by default a new one.
-        """
+        """Reach no master; ``open`` registers. ``on_event`` is called in the loop, and returns at once."""
         super().__init__(config, connections, client_id or identity.consumer_id(config.group, "Pull"))
         self.not_allocated = True
         """Whether no member of the group has had a partition yet, as far as the master has told."""
