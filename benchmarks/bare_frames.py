@@ -18,11 +18,10 @@ from benchmarks.bare_producer import BATCH_ROWS, batch, values
 from testkit.connections import opened_connections
 from tubemq_spark.client import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession
-from tubemq_spark.client.producer.destinations import Destinations
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import outgoing_batch
-from tubemq_spark.client.producer.routing import Routing
+from tubemq_spark.client.producer.routing import Destinations, Routing
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop

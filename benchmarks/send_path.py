@@ -22,8 +22,9 @@ import numpy as np
 
 from benchmarks.twins import Row, compare
 from testkit.wire import encode_response
+from tubemq_spark.client.producer.links import BrokerLink
 from tubemq_spark.client.producer.outgoing import outgoing_batch
-from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run
+from tubemq_spark.client.producer.runs import Destination, Run
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol import framing, rpc
 from tubemq_spark.protocol.constants import Method

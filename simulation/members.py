@@ -12,10 +12,9 @@ from simulation.cluster import Cluster
 from simulation.consumed import GroupLedger
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.engine import EngineCore
-from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
+from tubemq_spark.client.consumer.user_code import OnChange, UserCode, UserLoop
 from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.transport.direct import DirectTransport

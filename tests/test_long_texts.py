@@ -20,7 +20,7 @@ import pytest
 import tubemq_spark
 from tubemq_spark.cli.embedded import TOPIC_TEXT
 from tubemq_spark.cli.receipts import verify
-from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
+from tubemq_spark.client.consumer.flow_control import parse_flow_rules
 from tubemq_spark.client.consumer.values import parse_context
 from tubemq_spark.client.names.readers import group_of_reader
 from tubemq_spark.client.producer import outgoing

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tubemq_spark.client import ClientConfig, ConsumePosition, ConsumerConfig, TubeMQClient
-from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+from tubemq_spark.client.consumer.consumer import GroupConsumer
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import PublishRoutes
-from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.links import BrokerLink, BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.partitioner import Partitioner, PublishedTopic
-from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run, runs
+from tubemq_spark.client.producer.runs import Destination, Run, runs
 from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint, TopicPartition

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
-    from tubemq_spark.client.consumer.group.consumer import GroupConsumer
+    from tubemq_spark.client.consumer.consumer import GroupConsumer
     from tubemq_spark.client.consumer.values import Batch, Confirmed, PartitionStatus
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
@@ -84,7 +84,7 @@ _MODULES: Final = {
     "ConsumePosition": "tubemq_spark.client.consumer_config",
     "ConsumerConfig": "tubemq_spark.client.consumer_config",
     "CustomPartitioner": "tubemq_spark.client.partitioners",
-    "GroupConsumer": "tubemq_spark.client.consumer.group.consumer",
+    "GroupConsumer": "tubemq_spark.client.consumer.consumer",
     "Latency": "tubemq_spark.client.producer.statistics",
     "MasterAdmin": "tubemq_spark.client.metadata.admin",
     "Node": "tubemq_spark.client.subscription",

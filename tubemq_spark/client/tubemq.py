@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Self
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
+from tubemq_spark.client.consumer.consumer import GroupConsumer
 from tubemq_spark.client.consumer.core import ConsumerCore
-from tubemq_spark.client.consumer.group.consumer import GroupConsumer
 from tubemq_spark.client.consumer.user_code import UserCode, UserThread
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.names.guesses import answers_guesses, wrong_constructor

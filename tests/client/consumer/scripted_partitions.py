@@ -9,12 +9,11 @@ import zlib
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.brokers import Brokers
-from tubemq_spark.client.consumer.cache import PartitionCache
+from tubemq_spark.client.consumer.cache import Brokers, PartitionCache
+from tubemq_spark.client.consumer.engine import FetchLine
 from tubemq_spark.client.consumer.fetching import Fetching
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.life import Life
-from tubemq_spark.client.consumer.line import FetchLine
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer_config import ConsumerConfig

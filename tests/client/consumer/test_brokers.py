@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.client.consumer.brokers import PATIENCE_S, Brokers
+from tubemq_spark.client.consumer.cache import PATIENCE_S, Brokers
 from tubemq_spark.net.retry import BROKER_AWAY
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.cases import in_one_test
-from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
+from tubemq_spark.client.consumer.flow_control import parse_flow_rules
 from tubemq_spark.protocol.flow_rules import (
     UNLIMITED,
     EmptyFetches,

@@ -11,10 +11,8 @@ from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Sto
 from tubemq_spark.client.broker.session import Fetched
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer.group.partition import GroupPartition
 from tubemq_spark.client.consumer.life import Life
-from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
-from tubemq_spark.client.consumer.registering import register
+from tubemq_spark.client.consumer.partition import ConsumerPartition, GroupPartition, Reader, Standing
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError
@@ -363,7 +361,7 @@ def state_of(at):
 async def test_the_broker_is_told_of_a_registration_that_is_cancelled(kind, fault):
     async with world(kind) as at:
         state = state_of(at)
-        await at.cancel(register(state, at.partition, 0, EARLIEST), fault, REGISTER)
+        await at.cancel(state.register(at.partition, 0, EARLIEST), fault, REGISTER)
         assert at.broker.counts() == {REGISTER: 2}
         assert at.broker.holdings[HELD].owner is None
         assert state.connected == {}
@@ -375,7 +373,7 @@ async def test_the_broker_is_told_of_a_registration_for_a_consumer_that_was_clos
         state = state_of(at)
         state.end()
         with pytest.raises(ConsumeError):
-            await register(state, at.partition, 0, EARLIEST)
+            await state.register(at.partition, 0, EARLIEST)
         assert at.broker.holdings[HELD].owner is None
         assert at.partition.standing is Standing.RELEASED
 
@@ -384,7 +382,7 @@ async def test_closing_does_not_wait_for_the_pause_before_a_second_registration(
     async with world() as at:
         state = state_of(at)
         at.broker.fault_of_method[REGISTER].append(model.refuse(503))
-        registering = asyncio.ensure_future(register(state, at.partition, 0, EARLIEST))
+        registering = asyncio.ensure_future(state.register(at.partition, 0, EARLIEST))
         while not (state.changes._waiting or registering.done()):
             await asyncio.sleep(0)
         state.end()
@@ -396,7 +394,7 @@ async def test_closing_does_not_wait_for_the_pause_before_a_second_registration(
 async def test_the_broker_is_told_also_when_giving_up_is_cancelled():
     async with world() as at:
         state = state_of(at)
-        await register(state, at.partition, 0, EARLIEST)
+        await state.register(at.partition, 0, EARLIEST)
         giving_up = asyncio.ensure_future(state.release(at.partition))
         while not (state.releases or giving_up.done()):
             await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from tubemq_spark.client import (
     TubeMQClient,
     urls,
 )
-from tubemq_spark.client.consumer.flow_rules import parse_flow_rules
+from tubemq_spark.client.consumer.flow_control import parse_flow_rules
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.settings.fields import settings_of

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tubemq_spark.client.producer import futures
-from tubemq_spark.client.producer.futures import SendFuture, SendResult, SharedByFutures, follow
-from tubemq_spark.client.producer.outcome import BatchOutcome
+from tubemq_spark.client.producer.futures import BatchOutcome, SendFuture, SendResult, SharedByFutures, follow
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_connection import Details
@@ -175,7 +174,7 @@ TOLD_WHILE_GARBAGE_IS_COLLECTED = """
 import gc, sys, threading, time
 import numpy as np
 from tubemq_spark.client.producer.futures import SendFuture, SharedByFutures, follow
-from tubemq_spark.client.producer.outcome import BatchOutcome
+from tubemq_spark.client.producer.futures import BatchOutcome
 
 class Garbage:
     def __init__(self):

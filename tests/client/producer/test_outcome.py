@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.client.virtual_brokers import batch_of
-from tubemq_spark.client.producer.futures import SendFuture, SendResult, SharedByFutures, follow
-from tubemq_spark.client.producer.outcome import BatchOutcome
+from tubemq_spark.client.producer.futures import BatchOutcome, SendFuture, SendResult, SharedByFutures, follow
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_connection import Details

@@ -12,7 +12,7 @@ from tests.client.ranges import config_of
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer import links, probe
+from tubemq_spark.client.producer import links
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
@@ -95,13 +95,13 @@ def test_a_broker_that_was_stopped_is_used_again(server, sender):
 )
 def test_every_answer_will_do_and_nothing_else(server, answer, answers):
     with RpcServer(answer) as broker:
-        assert run(probe.answers(config_of(server, rpc_timeout_ms=200), "me", broker.endpoint)) is answers
+        assert run(links.answers(config_of(server, rpc_timeout_ms=200), "me", broker.endpoint)) is answers
 
 
 def test_an_address_that_nobody_listens_at_does_not_answer(server):
     with RpcServer(lambda asked: None) as broker:
         endpoint = Endpoint("127.0.0.1", broker.endpoint.port)
-    assert run(probe.answers(config_of(server), "me", endpoint)) is False
+    assert run(links.answers(config_of(server), "me", endpoint)) is False
 
 
 def test_without_a_descriptor_no_broker_answers():
@@ -112,7 +112,7 @@ def test_without_a_descriptor_no_broker_answers():
     os.close(lowest_free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
     try:
-        assert run(probe.answers(config, "me", endpoint)) is False
+        assert run(links.answers(config, "me", endpoint)) is False
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -9,8 +9,15 @@ from typing import ClassVar, Self
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.consumer import ConsumerBase
 from tubemq_spark.client.consumer.core import ConsumerCore
-from tubemq_spark.client.consumer.parts import Part, UnfinishedParts, checked_limit
-from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, PartitionStatus
+from tubemq_spark.client.consumer.values import (
+    Batch,
+    Confirmed,
+    ConsumedPosition,
+    Part,
+    PartitionStatus,
+    UnfinishedParts,
+    checked_limit,
+)
 from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry

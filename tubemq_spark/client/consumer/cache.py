@@ -1,7 +1,21 @@
-"""The partitions that a group consumer holds, and what each of them is doing.
+"""The partitions that a consumer holds and their brokers, and what each of them is doing.
 
-This is a state machine without lock, thread or network. A partition is in exactly
-one state:
+This is a state machine without lock, thread or network. A broker is in one of these states (``Brokers``):
+
+========  ====================================================================================================
+state     meaning
+========  ====================================================================================================
+sound     any number of its partitions may be asked at once
+silent    sound, but what was asked first has no answer for ``PATIENCE_S``: nothing else is asked before one
+          comes, so a broker that stands still takes one turn from those that wait and not one per partition
+away      it did not answer, or could not be reached: all of its partitions rest together. After a pause,
+          which doubles with each failure in a row, one partition is tried. Any answer makes it sound
+========  ====================================================================================================
+
+A request counts as a failure only if it began after the last one: several that were under way together are
+one failure.
+
+A partition is in exactly one state (``PartitionCache``):
 
 ========  ====================================================================================================
 state     meaning
@@ -37,7 +51,7 @@ Invariants:
 - While a partition is being moved nothing of it is selected, and no batch of it is out. Behind that, nothing
   that was fetched before counts as consumed: the broker has forgotten it.
 - The sets keep the order of arrival, so every idle partition is selected before any is selected twice, unless
-  its broker is not to be asked now (``brokers``).
+  its broker is not to be asked now.
 - ``registered`` only grows: a partition that comes back resumes at the group's position, wherever new ones
   start.
 """
@@ -46,13 +60,13 @@ import collections
 import dataclasses
 import heapq
 import itertools
+import random
 import secrets
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from tubemq_spark.client.broker.session import Position
-from tubemq_spark.client.consumer.brokers import Brokers
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow
 from tubemq_spark.client.consumer.values import (
     Booking,
@@ -62,14 +76,83 @@ from tubemq_spark.client.consumer.values import (
 )
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Clock, monotonic
+from tubemq_spark.net.retry import BROKER_AWAY
 from tubemq_spark.protocol.packed_strings import PartitionInfo
 
+PATIENCE_S: Final = 0.2
+"""A sound broker answers within a few milliseconds, whether it has messages or not."""
 _NUMBER_BITS: Final = 48
 _SHORTEST_REST_MS: Final = 10
 """A rest that is not longer is not worth waiting for."""
-
-
 _BOOKED: Final = frozenset({PartitionState.FETCHING, PartitionState.IN_USE})
+
+
+@dataclasses.dataclass(slots=True)
+class _Broker:
+    """One broker."""
+
+    under_way: dict[int, float] = dataclasses.field(default_factory=dict)
+    """When the requests without an answer began, by the number of their booking."""
+    failures: int = 0
+    failed_at: float = float("-inf")
+    until: float = 0.0
+    """When the pause ends, after a failure."""
+
+
+class Brokers:
+    """The brokers of one consumer, by their numbers."""
+
+    def __init__(self, clock: Clock = monotonic, random: Callable[[], float] = random.random) -> None:
+        """Take ``random`` as a function to [0, 1): it shortens pauses by up to a half."""
+        self._clock = clock
+        self._random = random
+        self._brokers: dict[int, _Broker] = {}
+
+    def may_be_asked(self, broker_id: int) -> bool:
+        """Whether one more partition of a broker may be fetched."""
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            return True
+        now = self._clock()
+        if broker.failures:
+            return not broker.under_way and now >= broker.until
+        return all(began + PATIENCE_S > now for began in broker.under_way.values())
+
+    def is_away(self, broker_id: int) -> bool:
+        """Whether a broker failed last."""
+        broker = self._brokers.get(broker_id)
+        return broker is not None and broker.failures > 0
+
+    def ask(self, broker_id: int, number: int) -> None:
+        """Note that a request begins."""
+        self._brokers.setdefault(broker_id, _Broker()).under_way[number] = self._clock()
+
+    def end(self, broker_id: int, number: int) -> None:
+        """Note that a request has ended, if that is not known; it says nothing about the broker."""
+        if (broker := self._brokers.get(broker_id)) is not None:
+            broker.under_way.pop(number, None)
+
+    def answer(self, broker_id: int) -> None:
+        """Note that a broker answers."""
+        if (broker := self._brokers.get(broker_id)) is not None:
+            broker.failures = 0
+
+    def fail(self, broker_id: int, number: int) -> None:
+        """Note that a request has failed."""
+        broker = self._brokers.setdefault(broker_id, _Broker())
+        now = self._clock()
+        if broker.under_way.pop(number, now) < broker.failed_at:
+            return
+        broker.failures += 1
+        broker.failed_at = now
+        pause_ms = BROKER_AWAY.after_ms(broker.failures) * (1 - self._random() / 2)
+        broker.until = now + pause_ms / 1000
+
+    def next_attempt(self) -> float | None:
+        """Return the next moment of the clock at which a pause ends."""
+        now = self._clock()
+        moments = [one.until for one in self._brokers.values() if one.failures and one.until > now]
+        return min(moments, default=None)
 
 
 @dataclasses.dataclass(slots=True)

@@ -21,7 +21,7 @@ What goes wrong with one partition holds up no other:
 
 - Records that are gone: the partition is given up, and ``fetch`` raises, unless ``on_loss`` tolerates it.
 - Another consumer of the group holds the partition: it is given up, with a warning.
-- The broker is away: all of its partitions rest, longer with each attempt (``brokers``).
+- The broker is away: all of its partitions rest, longer with each attempt (``cache``).
 - The broker has lost the lease, or cannot serve now: the partition rests, and is registered again where it
   stands.
 - The broker refuses for good: the partition is given up, and ``fetch`` raises.

@@ -6,24 +6,33 @@ Invariants:
 
 - ``connected`` and ``cache`` have the same partitions. They come by ``add`` and go by ``remove``, which only
   the holder of the partition's lock calls.
+
+Each heartbeat period ``Upkeep`` renews the leases of the partitions. All brokers are asked side by side, so
+one that takes its time costs no lease elsewhere. The next heartbeat to a broker begins only when the last one
+has ended.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
-from tubemq_spark.client.broker.session import Position
+from tubemq_spark.client.broker.session import BrokerSession, Position
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.life import ConsumerLife, Life
-from tubemq_spark.client.consumer.partition import ConsumerPartition, Standing
+from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
+from tubemq_spark.client.master.producers import is_token_refused
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.protocol.errcodes import ErrCode
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import REGISTER_MS
+from tubemq_spark.protocol.constants import ReadStatus
+from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.packed_strings import PartitionInfo
 
 logger = logging.getLogger(__name__)
@@ -31,6 +40,8 @@ logger = logging.getLogger(__name__)
 _SILENCE_S: Final = 1.0
 """A broker that takes so long to answer is not asked again while several partitions are given up."""
 _TAKEN: Final = frozenset({ErrCode.PARTITION_OCCUPIED, ErrCode.DUPLICATE_PARTITION})
+_LONGEST_ANSWER_MS: Final = 5_000
+"""A broker that takes longer is asked again before its leases end."""
 
 
 class ConsumerState(ConsumerLife):
@@ -48,26 +59,54 @@ class ConsumerState(ConsumerLife):
         self.connected: dict[TopicPartition, ConsumerPartition] = {}
         self.releases = OwnedTasks()
         """They tell brokers of partitions that were given up; none of them is cancelled."""
-        self.abandon: Callable[[TopicPartition], object] = _ignore
+        self.abandon: Callable[[TopicPartition], object] = lambda _: None
         """Cancels a fetch of a partition that is under way; ``FetchLine`` sets this."""
-        self.tell: Callable[[TubeMQError], object] = _ignore
+        self.tell: Callable[[TubeMQError], object] = lambda _: None
         """Makes a fetch raise an error; ``FetchLine`` sets this too."""
-        self.refused: Callable[[], RpcError | None] = _nothing
+        self.refused: Callable[[], RpcError | None] = lambda: None
         """Returns why the master does not take this member of a group any more, if it does not."""
-        self.on_loss: Callable[[TopicPartition], object] = _ignore
+        self.on_loss: Callable[[TopicPartition], object] = lambda _: None
         """Called when a partition was given up for an error."""
-        self.on_partitions: Callable[[], object] = _nothing
+        self.on_partitions: Callable[[], object] = lambda: None
         """Called when a partition was added or removed."""
-
-    def infos(self) -> tuple[PartitionInfo, ...]:
-        """Return what is connected, in the order of its arrival, as the master knows it."""
-        return self.cache.infos()
 
     def check_fetch(self) -> None:
         """Raise an error unless the consumer may fetch, and the master takes it."""
         super().check_fetch()
         if (refused := self.refused()) is not None:
             raise refused
+
+    async def register(
+        self, partition: ConsumerPartition, offset: int | None, status: ReadStatus, *, on_hold: bool = False
+    ) -> Position:
+        """Register a new partition at its broker, by default where the group stands, and add it.
+
+        After an error or a cancellation the broker is told, which may have carried the request out.
+        """
+        async with partition.lock:
+            try:
+                position = await self._connect(partition, offset, status)
+                self.add(partition, position, on_hold=on_hold)
+            except BaseException:
+                await self.release(partition)
+                raise
+        return position
+
+    async def _connect(
+        self, partition: ConsumerPartition, offset: int | None, status: ReadStatus
+    ) -> Position:
+        """Register a partition, with a second attempt after an error that may pass."""
+        deadline = Deadline.after_ms(self.config.rpc_timeout_ms, asyncio.get_running_loop().time)
+        try:
+            return await partition.connect(offset, status)
+        except TubeMQError as error:
+            if not error.retriable or is_taken(error) or deadline.expired:
+                raise
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(REGISTER_MS / 1000, deadline.remaining())):
+                await self.changes.until(lambda: self.life is not Life.OPEN)
+        self.check_open()
+        return await partition.connect(offset, status)
 
     def add(self, partition: ConsumerPartition, position: Position, *, on_hold: bool = False) -> None:
         """Add a partition that is registered at its broker; ``on_hold``: as by ``cache.hold``."""
@@ -186,14 +225,95 @@ class ConsumerState(ConsumerLife):
         super().note_answer(broker)
 
 
-def _nothing() -> None:
-    pass
-
-
-def _ignore(_: object) -> None:
-    pass
-
-
 def is_taken(error: TubeMQError) -> bool:
     """Whether another consumer of the group holds the partition (410, 412)."""
     return isinstance(error, RpcError) and error.code in _TAKEN
+
+
+class Upkeep:
+    """Renews the leases of one consumer."""
+
+    def __init__(
+        self, state: ConsumerState, reader: Reader, after_leases: Callable[[], object] = lambda: None
+    ) -> None:
+        """Ask no broker. ``after_leases`` does what else is due in a period, and must return at once."""
+        self._state = state
+        self._reader = reader
+        self._after_leases = after_leases
+        self._heartbeats = OwnedTasks()
+        self._under_way: dict[Endpoint, asyncio.Task[None]] = {}
+        """The last heartbeat to each broker."""
+
+    async def run(self) -> None:
+        """Do each period what is due, until this is cancelled; then no heartbeat is left."""
+        try:
+            while True:
+                await asyncio.sleep(self._reader.config.heartbeat_period_ms / 1000)
+                try:
+                    self.run_once()
+                except Exception:
+                    # The next period is another chance; leases last longer.
+                    logger.warning("upkeep of %s failed", self._state.client_id, exc_info=True)
+        finally:
+            await self._heartbeats.cancel()
+
+    def run_once(self) -> None:
+        """Begin everything that is due in a period; waits for no server."""
+        if self._state.cache.expire() or self._state.cache.wake():
+            self._state.changes.note()
+        self._keep_leases()
+        self._after_leases()
+
+    def _keep_leases(self) -> None:
+        """Begin a heartbeat to each broker, except those whose last one has not ended."""
+        by_broker: dict[Endpoint, list[ConsumerPartition]] = {}
+        for partition in self._state.connected.values():
+            by_broker.setdefault(partition.endpoint, []).append(partition)
+        # At other brokers nothing is held any more.
+        missed = self._state.missed
+        self._state.missed = {broker: count for broker, count in missed.items() if broker in by_broker}
+        self._under_way = {broker: task for broker, task in self._under_way.items() if not task.done()}
+        for endpoint, partitions in by_broker.items():
+            if endpoint not in self._under_way:
+                self._under_way[endpoint] = self._heartbeats.start(
+                    self._renew(endpoint, partitions), f"leases at {endpoint}", alone=True
+                )
+
+    async def _renew(self, endpoint: Endpoint, partitions: list[ConsumerPartition]) -> None:
+        """Renew the leases at a broker. Without an answer nothing changes: the next fetch will find out."""
+        config, session = self._reader.config, self._reader.session
+        try:
+            connect_ms = min(config.connect_timeout_ms, _LONGEST_ANSWER_MS)
+            connection = await self._reader.connections.get(endpoint, connect_ms, config.tls)
+            broker = BrokerSession(
+                connection, config, session.visit_token, authorized_token=session.authorized_token
+            )
+            names = [partition.partition for partition in partitions]
+            lost = await broker.start_heartbeat(
+                config.group, session.client_id, names, timeout_ms=_LONGEST_ANSWER_MS
+            )
+        except TubeMQError as error:
+            if self._state.life is Life.OPEN:
+                self._state.note_missed(endpoint, error)
+            if is_token_refused(error):
+                session.refresh_soon()
+            return
+        self._state.note_answer(endpoint)
+        for partition in partitions:
+            if partition.partition in lost:
+                await self._lose(endpoint, partition, lost[partition.partition])
+
+    async def _lose(self, endpoint: Endpoint, partition: ConsumerPartition, code: int) -> None:
+        """Register a partition again with its next fetch, or give it up when another consumer has it."""
+        peer, during = f"broker {endpoint}", f"renewing the lease of {partition.partition}"
+        error = rpc_error(code, "", peer=peer, during=during)
+        # What uses it at this moment gets the same answer. The lock need not be taken: nothing here waits,
+        # since a broker is not told of a partition that another consumer has taken.
+        if partition.lock.locked() or partition.standing is Standing.RELEASED:
+            return
+        if is_taken(error):
+            logger.warning("%s is given up: %s", partition.partition, error)
+            await self._state.release(partition, error)
+        elif code == ErrCode.HB_NO_NODE:
+            logger.info("%s is registered again: its broker has forgotten us", partition.partition)
+            partition.unplace()

@@ -5,15 +5,13 @@ import functools
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.producers import ProducerSession, PublishRoutes
-from tubemq_spark.client.producer import probe
-from tubemq_spark.client.producer.destinations import Destinations
-from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.links import BrokerLink, BrokerLinks, answers
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.partitioner import Place, PublishedTopic, RunUserCode
 from tubemq_spark.client.producer.pipeline import Obstacle, Pipeline, Question
-from tubemq_spark.client.producer.routing import Routing
-from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run, runs
+from tubemq_spark.client.producer.routing import Destinations, Routing
+from tubemq_spark.client.producer.runs import Destination, Run, runs
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.producer.window import SendWindow
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
@@ -49,7 +47,7 @@ class BrokerPipeline(Pipeline):
         self._links = BrokerLinks(
             config.rpc_timeout_ms,
             detailed=detailed,
-            probe=functools.partial(probe.answers, config, self.client_id, look_up=look_up),
+            probe=functools.partial(answers, config, self.client_id, look_up=look_up),
         )
         self._destinations = Destinations(
             self._session, self._links, config.partitioner, keep_order=config.keep_order

@@ -1,12 +1,27 @@
-"""The brokers of one producer, and which of them messages without key and partition pass over."""
+"""The brokers of one producer, and which of them messages without key and partition pass over.
+
+Whether a broker that failed answers again, a *probe* asks, for which no message waits. A frozen broker takes
+connections, and stores what was sent to it when it is resumed. So the probe stores nothing: it is the
+heartbeat of a consumer that holds no partition. Every answer will do, a refusal too.
+"""
 
 import asyncio
+import collections
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from tubemq_spark.client.producer.runs import BrokerLink
-from tubemq_spark.client.producer.statistics import BrokerStatistics
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer.runs import Run
+from tubemq_spark.client.producer.statistics import BrokerCounts, BrokerStatistics
+from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.byte_connection import LookUp, look_up
+from tubemq_spark.net.connection import connect
+from tubemq_spark.net.send_stream import SendStream
+from tubemq_spark.protocol.constants import Method, ReadStatus, ServiceType
+from tubemq_spark.protocol.pb import broker_pb2
+from tubemq_spark.protocol.send_connection import SendConnection
 
 _AVOID_S: Final = 3.0
 _AVOID_AT_MOST_S: Final = 48.0
@@ -16,6 +31,236 @@ _LONGEST_TURN: Final = 32
 """Messages that one partition gets before the next one: choosing a partition and keeping account of it costs
 as much for one message as for a run of them. Longer turns save little more, and a task of few messages would
 reach few partitions."""
+_GATHER_S: Final = 0.02
+"""So long the kernel collects answers. To read each by itself costs more than all else that a sender does."""
+_SILENT_S: Final = 0.5
+"""A broker that has said nothing for so long while messages wait for it is not waited for by the others."""
+_LEAST_ANSWER_BYTES: Final = 16
+"""A quarter of what a short answer has: about so many of those in flight are reported together."""
+
+
+class BrokerLink:
+    """One broker: the runs that wait to be written to it, and those in flight.
+
+    A message is in at most one of ``queue`` and ``connection``, of one link. Only the send window moves
+    messages in and out. Those that wait for another attempt are elsewhere, and are counted here.
+    """
+
+    __slots__ = (
+        "_detailed",
+        "_timeout_ms",
+        "_unsent_bytes",
+        "broker_id",
+        "connection",
+        "counts",
+        "crowded",
+        "endpoint",
+        "failures",
+        "full",
+        "held",
+        "held_bytes",
+        "last_heard",
+        "moved_at",
+        "parked",
+        "queue",
+        "reconnect_at",
+        "refuses",
+        "silent",
+        "stream",
+        "troubles",
+        "waiting",
+        "waiting_bytes",
+        "writing",
+    )
+
+    def __init__(
+        self, broker_id: int, endpoint: Endpoint, timeout_ms: int, *, detailed: bool = False
+    ) -> None:
+        """Create it without messages; ``detailed``: whether stored messages are told of with details."""
+        self.broker_id = broker_id
+        self.endpoint = endpoint
+        self.queue: collections.deque[Run] = collections.deque()
+        self._timeout_ms = timeout_ms
+        self._detailed = detailed
+        self.connection = self._connection()
+        """What is in flight; nothing as long as there is no stream."""
+        self.writing: list[Run] = []
+        """Those in flight whose bytes have not all left: they wait for no answer yet."""
+        self.held = 0
+        """How many messages are here."""
+        self.held_bytes = 0
+        """The length of their payloads."""
+        self.waiting = 0
+        """How many messages wait for another attempt, the last of which was to be here."""
+        self.waiting_bytes = 0
+        """The length of their payloads."""
+        self.parked = 0
+        """How many of them wait for a partition that the master does not list."""
+        self.stream: SendStream | None = None
+        self.failures = 0
+        """Connections lost, or not made, since the last answer."""
+        self.reconnect_at = 0.0
+        self.last_heard = 0.0
+        self.moved_at = 0.0
+        """When bytes that waited to be written were last seen to get fewer."""
+        self._unsent_bytes = 0
+        self.troubles = 0
+        """How often it was avoided since it last stored a message."""
+        self.refuses = False
+        """Whether it has stored nothing since it refused a message."""
+        self.crowded = False
+        """Whether it holds its share of the window; see ``BrokerLinks``."""
+        self.silent = False
+        """Whether it was silent for too long when that was looked at last."""
+        self.full = False
+        """Whether more messages for it have to wait outside the window; see ``BrokerLinks``."""
+        self.counts = BrokerCounts()
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_id} ({self.endpoint})"
+
+    @property
+    def name(self) -> str:
+        """The broker, wherever it is."""
+        return f"broker {self.broker_id}"
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nothing is to be expected of it now: it is silent, or has not answered since a failure."""
+        return self.silent or self.failures > 0
+
+    @property
+    def messages(self) -> int:
+        """How many messages are here, or wait for another attempt here."""
+        return self.held + self.waiting
+
+    @property
+    def silent_at(self) -> float:
+        """When it will have been silent for too long; infinite when nothing is expected of it."""
+        if self.stream is None or not self.held:
+            return math.inf
+        return (max(self.last_heard, self.moved_at) if self.writing else self.last_heard) + _SILENT_S
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether to write to it: one that is stalled gets a run at a time, of which copies may be stored."""
+        return not (self.stalled and self.connection)
+
+    @property
+    def oldest(self) -> Run | None:
+        """The run in flight that was sent first."""
+        flight = self.connection.oldest
+        return None if flight is None else flight.run
+
+    def take_late(self, now: float) -> list[tuple[Run, bool]]:
+        """Take the messages whose time is over, those in flight first; return whether each may be stored."""
+        untouched = self._untouched()
+        late: list[tuple[Run, bool]] = []
+        for flight in self.connection.flights:
+            run = flight.run
+            if run.give_up_at <= now:
+                ambiguous = run not in untouched or run.batch.outcomes is not None
+                late += [(message, ambiguous) for message in run.messages(self.connection.give_up(flight))]
+        for run in [run for run in self.queue if run.give_up_at <= now]:
+            self.queue.remove(run)
+            late += [(message, False) for message in run.messages(range(len(run.rows)))]
+        for message, _ in late:
+            self.release(1, message.size)
+        return late
+
+    def keep(self, message: Run, *, parked: bool = False) -> None:
+        """Count a message that waits for another attempt."""
+        message.troubles.kept_by, message.troubles.parked = self, parked
+        self.waiting += 1
+        self.waiting_bytes += message.size
+        self.parked += parked
+
+    def add(self, run: Run) -> None:
+        """Take a run behind all others."""
+        self.queue.append(run)
+        self.held += len(run.rows)
+        self.held_bytes += run.size
+
+    def gather_answers(self, now: float) -> float | None:
+        """Ask for a report when many answers are there; return when to look for fewer."""
+        missing = max(1, len(self.connection))
+        look_at = self.last_heard + _GATHER_S
+        gathers = missing > 1 and now < look_at
+        if self.stream is not None:
+            # Less than what is sure to come: of one answer, the beginning may have been read.
+            self.stream.report_at(1 + (missing - 1) * _LEAST_ANSWER_BYTES if gathers else 1)
+        return look_at if gathers else None
+
+    def requeue(self, runs: list[Run]) -> None:
+        """Take runs before all others."""
+        self.queue.extendleft(reversed(runs))
+        self.held += sum(len(run.rows) for run in runs)
+        self.held_bytes += sum(run.size for run in runs)
+
+    def release(self, count: int, size: int) -> None:
+        """Count messages as gone that were in flight."""
+        self.held -= count
+        self.held_bytes -= size
+
+    def hold(self, runs: list[Run], now: float) -> None:
+        """Suspend the answer time-out of runs whose bytes are not all written."""
+        self.writing = runs
+        self._unsent_bytes = self._left_to_write()
+        self.moved_at = now
+        for run in runs:
+            run.sent_at = math.inf
+
+    def stood_still_s(self, now: float) -> float:
+        """Return for how long no byte has left; when all have, the time for the answers begins."""
+        unsent = self._left_to_write()
+        if not unsent:
+            for run in self.writing:
+                run.sent_at = now
+            self.writing = []
+            return 0.0
+        if unsent != self._unsent_bytes:
+            self._unsent_bytes = unsent
+            self.moved_at = now
+        return now - self.moved_at
+
+    def statistics(self) -> BrokerStatistics:
+        """Return what was counted so far."""
+        return self.counts.snapshot(self.broker_id, self.endpoint)
+
+    def _untouched(self) -> list[Run]:
+        """Return the runs in flight of which no byte has left."""
+        return self.writing if self.stream is not None and self.stream.untouched else []
+
+    def _connection(self) -> SendConnection[Run]:
+        return SendConnection(self._timeout_ms, detailed=self._detailed)
+
+    def _left_to_write(self) -> int:
+        return 0 if self.stream is None else self.stream.unsent_bytes
+
+    def attach(self, stream: SendStream, now: float) -> None:
+        """Begin a new connection: serial numbers and half-read answers belonged to the old one."""
+        self.stream = stream
+        self.last_heard = now
+        self.connection = self._connection()
+
+    def detach(self) -> tuple[list[Run], list[Run]]:
+        """Forget the connection and give up every message; return what may have been stored and what not.
+
+        A message that was in flight may have been stored unless no byte of it has left. Each message is a run
+        of its own from now on, and each list begins with the oldest.
+        """
+        untouched = self._untouched()
+        ambiguous: list[Run] = []
+        unsent: list[Run] = []
+        for run, positions in self.connection.give_up_all():
+            (unsent if run in untouched else ambiguous).extend(run.messages(positions))
+        for run in self.queue:
+            unsent += run.messages(range(len(run.rows)))
+        self.stream = None
+        self.queue.clear()
+        self.writing = []
+        self.held = self.held_bytes = 0
+        return ambiguous, unsent
 
 
 class BrokerLinks:
@@ -210,3 +455,29 @@ class BrokerLinks:
         troubled = {link for link in self._crowded if link.troubles or link.silent} | self._avoided.keys()
         self.failing = frozenset(link.broker_id for link in troubled) | self.full
         self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing
+
+
+async def answers(
+    config: ClientConfig, client_id: str, endpoint: Endpoint, look_up: LookUp = look_up
+) -> bool:
+    """Return whether a broker answers within ``rpc_timeout_ms``, on a connection of its own."""
+    request = broker_pb2.HeartBeatRequestC2B(
+        clientId=client_id, groupName=config.group, readStatus=ReadStatus.STORED_OR_EARLIEST
+    )
+    timeout_ms = config.rpc_timeout_ms
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            connection = await connect(endpoint, config.connect_timeout_ms, config.tls, look_up=look_up)
+            try:
+                await connection.start(
+                    ServiceType.BROKER_READ,
+                    Method.PARTITION_HEARTBEAT,
+                    request,
+                    timeout_ms=timeout_ms,
+                    during="looking whether it answers",
+                )
+                return connection.heard
+            finally:
+                connection.close()
+    except (TubeMQError, TimeoutError):
+        return False

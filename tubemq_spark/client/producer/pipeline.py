@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.producer.links import BrokerLink
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.client.producer.partitioner import Place, RunUserCode
-from tubemq_spark.client.producer.runs import BrokerLink
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition

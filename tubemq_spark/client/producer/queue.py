@@ -42,7 +42,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from tubemq_spark.client.forks import abandon_in_child
-from tubemq_spark.client.producer.futures import MessageFuture, follow
+from tubemq_spark.client.producer.futures import BatchOutcome, MessageFuture, follow
 from tubemq_spark.client.producer.messages import (
     ENOUGH,
     ENOUGH_BYTES,
@@ -53,7 +53,6 @@ from tubemq_spark.client.producer.messages import (
     checked_message,
     message_batch,
 )
-from tubemq_spark.client.producer.outcome import BatchOutcome
 from tubemq_spark.client.producer.outgoing import OutgoingBatch, refused_message
 from tubemq_spark.client.producer.pipeline import Pipeline, Place, RunUserCode
 from tubemq_spark.client.producer.statistics import ProducerStatistics

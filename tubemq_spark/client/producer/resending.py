@@ -13,10 +13,10 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tubemq_spark.client.producer.destinations import Destinations
-from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.links import BrokerLink, BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
-from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run, release_kept
+from tubemq_spark.client.producer.routing import Destinations
+from tubemq_spark.client.producer.runs import Destination, Run, release_kept
 from tubemq_spark.errors import ProduceError, tells_of_full_disk
 from tubemq_spark.net.retry import RESEND, RESEND_AFTER_SERVER_ERROR
 from tubemq_spark.protocol.constants import Status

@@ -51,13 +51,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.producer.destinations import Destinations
-from tubemq_spark.client.producer.links import BrokerLinks
+from tubemq_spark.client.producer.links import BrokerLink, BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
-from tubemq_spark.client.producer.ordering import PartitionLines
 from tubemq_spark.client.producer.partitioner import RunUserCode
 from tubemq_spark.client.producer.resending import IS_BROKER_THERE, LOOK_AT_BROKER, Reaction, Resending
-from tubemq_spark.client.producer.runs import BrokerLink, Destination, Run, release_kept
+from tubemq_spark.client.producer.routing import Destinations
+from tubemq_spark.client.producer.runs import Destination, PartitionLines, Run, release_kept
 from tubemq_spark.client.producer.statistics import BrokerCounts
 from tubemq_spark.errors import (
     ProduceError,

@@ -24,10 +24,9 @@ from typing import ClassVar, Final, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase, statuses
-from tubemq_spark.client.consumer.callbacks import Callbacks, OnChange
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.life import not_held
-from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer.user_code import Callbacks, OnChange, UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, PartitionStatus
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.remote import wire

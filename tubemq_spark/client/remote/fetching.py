@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.client.consumer.brokers import PATIENCE_S
+from tubemq_spark.client.consumer.cache import PATIENCE_S
 from tubemq_spark.client.consumer.values import Batch, Confirmed, PartitionState
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.remote.attempts import AwayError

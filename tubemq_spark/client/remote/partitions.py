@@ -31,8 +31,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.callbacks import Callbacks
 from tubemq_spark.client.consumer.life import ConsumerLife, confirmed_late, sought
+from tubemq_spark.client.consumer.user_code import Callbacks
 from tubemq_spark.client.consumer.values import (
     Batch,
     ConsumedPosition,

@@ -12,9 +12,8 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-from tubemq_spark.client.consumer.callbacks import OnChange
 from tubemq_spark.client.consumer.core import ConsumerCore
-from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer.user_code import OnChange, UserCode
 from tubemq_spark.client.consumer_config import ConsumerConfig, ConsumerSettings, with_settings
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.any_master import ActiveMasterAdmin

@@ -38,9 +38,8 @@ from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:
     from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-    from tubemq_spark.client.consumer.callbacks import OnChange
     from tubemq_spark.client.consumer.core import ConsumerCore
-    from tubemq_spark.client.consumer.user_code import UserCode
+    from tubemq_spark.client.consumer.user_code import OnChange, UserCode
     from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
     from tubemq_spark.client.subscription import Node, Subscription
 

@@ -2,8 +2,8 @@
 
 A session that attaches partitions, or subscribes, has a consumer, which registers at the master and at the
 brokers under the session's client id. So another gateway, where the client opens its session again, takes its
-partitions over. Fetches wait in the line of the engine (``client/consumer/line.py``): what was fetched for a
-client that has gone goes to the next fetch.
+partitions over. Fetches wait in the line of the engine (``client/consumer/engine.py``): what was fetched for
+a client that has gone goes to the next fetch.
 
 **Invariants.**
 

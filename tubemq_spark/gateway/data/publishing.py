@@ -29,7 +29,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
-from tubemq_spark.client.producer.outcome import BatchOutcome
+from tubemq_spark.client.producer.futures import BatchOutcome
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.admission import Admission, Pressure, busy

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
-from tubemq_spark.client.consumer import line, registering
-from tubemq_spark.client.consumer.brokers import Brokers
+from tubemq_spark.client.consumer import engine, state
+from tubemq_spark.client.consumer.cache import Brokers
 from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQConnectionError, TubeMQError
@@ -46,8 +46,8 @@ def server():
 @pytest.mark.parametrize("locally", [False, True], ids=["remote", "local"])
 def test_the_law(server, locally, monkeypatch):
     # Each fetch waits for the answer that it has asked for, or examples would depend on time.
-    monkeypatch.setattr(line, "PATIENCE_S", 30.0)
-    monkeypatch.setattr(registering, "REGISTER_MS", 1)
+    monkeypatch.setattr(engine, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(state, "REGISTER_MS", 1)
 
     class Machine(AssignedMachine):
         running = server

@@ -289,7 +289,7 @@ def test_closing_waits_for_no_rebalance_longer_than_it_may(server, caplog):
     with client_of(server, rpc_timeout_ms=60_000, shutdown_wait_ms=50) as client:
         consumer = client.group_consumer(TOPIC).open()
         wait_until(lambda: len(consumer.connected) == PARTITIONS * 2 // 3)
-        infos = consumer._core.state.infos()
+        infos = consumer._core.state.cache.infos()
         in_loop(consumer._core._rebalancing.put, RebalanceEvent(2, EventType.CONNECT, infos))
         registers = server.faults.delay(
             Method.PARTITION_REGISTER, 0, broker=2, only=lambda request: request.opType == OpType.REGISTER

@@ -22,8 +22,8 @@ from hypothesis.stateful import (
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, keep_leases, partition
 from tubemq_spark.client import ConsumePosition
-from tubemq_spark.client.consumer import line, registering
-from tubemq_spark.client.consumer.brokers import Brokers
+from tubemq_spark.client.consumer import engine, state
+from tubemq_spark.client.consumer.cache import Brokers
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, TubeMQError
@@ -53,8 +53,8 @@ def server():
 
 def test_the_law(server, monkeypatch):
     # Each fetch waits for the answer that it has asked for, or examples would depend on time.
-    monkeypatch.setattr(line, "PATIENCE_S", 30.0)
-    monkeypatch.setattr(registering, "REGISTER_MS", 1)
+    monkeypatch.setattr(engine, "PATIENCE_S", 30.0)
+    monkeypatch.setattr(state, "REGISTER_MS", 1)
     with client_of(server, "other") as client:
         layout = client.layout(TOPIC).partitions
 

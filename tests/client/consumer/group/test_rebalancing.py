@@ -8,9 +8,9 @@ from tests.client.assigned import TOPIC, in_loop, produce, take
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat
 from tests.waiting import until, wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
-from tubemq_spark.client.consumer.group import rebalancing
-from tubemq_spark.client.consumer.group.rebalancing import Rebalancing
+from tubemq_spark.client.consumer.group.core import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
+from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import Method
@@ -100,7 +100,7 @@ def test_an_event_that_fails_is_answered_and_the_next_one_is_carried_out(brokers
         raise RuntimeError("no memory is left")
 
     script = Script([beat_with(event_of(brokers, 1, EventType.ONLY_CONNECT, *PARTITIONS))])
-    monkeypatch.setattr(rebalancing, "register", fail)
+    monkeypatch.setattr(ConsumerState, "register", fail)
     with ScriptedMaster(consumer_heartbeat=script) as master:
         config = config_for(master, heartbeat_period_ms=10)
         with TubeMQClient(config) as client, client.group_consumer(TOPIC) as consumer:
