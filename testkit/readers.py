@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from testkit.stream import Stream, read_task
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.source.partition import OffsetRangePartition
+from tubemq_spark.source.readers import OffsetRangePartition
 
 SCHEMA = StructType([StructField("value", BinaryType())])
 PATIENCE_S = 60

@@ -7,7 +7,7 @@ from testkit.inlong_msg import container, snappy
 from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.functions import _parse, _parse_in_sql, parse_inlong_msg
 from tubemq_spark.options import ParseMode
-from tubemq_spark.source import unpacking
+from tubemq_spark.source import inlong
 
 SOUND = container(1, [("a=1", [(b"one", b""), (b"two", b"")]), ("b=2", [(b"three", b"")])], 1500)
 PACKED = container(2, [("a=1", [(b"x" * 50, b""), (b"", b"")])], compress=snappy)
@@ -41,7 +41,7 @@ def test_the_function_takes_slices_and_other_kinds_of_bytes():
 
 
 def test_the_function_may_unpack_in_several_parts(monkeypatch):
-    monkeypatch.setattr(unpacking, "TARGET_ROWS", 2)
+    monkeypatch.setattr(inlong, "TARGET_ROWS", 2)
     assert lists([PACKED, None, JUNK, SOUND]) == [[b"x" * 50, b""], None, [None], [b"one", b"two", b"three"]]
 
 

@@ -3,9 +3,7 @@
 import pyspark
 
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.spark.edge import at_sparks_edge
-from tubemq_spark.spark.processes import spare_collector_of_imports
-from tubemq_spark.spark.version import check_spark_version
+from tubemq_spark.spark.edge import at_sparks_edge, check_spark_version, spare_collector_of_imports
 
 try:
     from pyspark.sql.datasource import (
@@ -62,14 +60,14 @@ class TubeMQDataSource(DataSource):
             from tubemq_spark.source.views.reader import ViewReader
 
             return ViewReader(schema, self._options.view, self._options.for_view())
-        from tubemq_spark.source.batch import TubeMQReader
+        from tubemq_spark.source.readers import TubeMQReader
 
         self._options.warn_of_schema(schema.names)
         return TubeMQReader(schema, self._options.for_batch_read())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the stream reader; what is wrong with it is told when it is asked something."""
-        from tubemq_spark.source.stream import RefusedStreamReader, TubeMQStreamReader
+        from tubemq_spark.source.readers import RefusedStreamReader, TubeMQStreamReader
 
         self._options.warn_of_schema(schema.names)
         try:
@@ -79,12 +77,12 @@ class TubeMQDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the batch writer."""
-        from tubemq_spark.sink.batch import TubeMQWriter
+        from tubemq_spark.sink.writers import TubeMQWriter
 
         return TubeMQWriter(schema, self._options.for_write(), overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return the stream writer."""
-        from tubemq_spark.sink.stream import TubeMQStreamWriter
+        from tubemq_spark.sink.writers import TubeMQStreamWriter
 
         return TubeMQStreamWriter(schema, self._options.for_write(), overwrite=overwrite)

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from tubemq_spark.errors import InLongMsgError, OptionError
 from tubemq_spark.options import ParseMode
 from tubemq_spark.options.table import NAMED
-from tubemq_spark.source.unpacking import ATTRIBUTES, TIME, Unpacked, unpack_bodies
+from tubemq_spark.source.inlong import ATTRIBUTES, TIME, Unpacked, unpack_bodies
 from tubemq_spark.spark.columns import UNPACKED
 
 if TYPE_CHECKING:

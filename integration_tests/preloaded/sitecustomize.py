@@ -20,7 +20,5 @@ if _DAEMON in sys.orig_argv:
     # Once for all forks of the daemon.
     import pyspark.worker  # noqa: F401
 
-    import tubemq_spark.sink.batch
-    import tubemq_spark.sink.stream
-    import tubemq_spark.source.batch
-    import tubemq_spark.source.stream  # noqa: F401
+    import tubemq_spark.sink.writers
+    import tubemq_spark.source.readers  # noqa: F401

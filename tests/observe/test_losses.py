@@ -8,8 +8,8 @@ import pytest
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.observe import LagListener, losses as losses_module
-from tubemq_spark.observe.losses import LedgerLosses
+from tubemq_spark.observe import LagListener, metrics as losses_module
+from tubemq_spark.observe.metrics import LedgerLosses
 from tubemq_spark.offsets.ledger import SUFFIX, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossRecord
 

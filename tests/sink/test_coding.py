@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.protocol.send_batch import Coded
-from tubemq_spark.sink import coding
+from tubemq_spark.sink import columns as coding
 
 TEXTS = st.none() | st.text(max_size=3)
 MAPS = st.none() | st.lists(

@@ -16,7 +16,7 @@ from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.protocol.payload import parse_attributes
 from tubemq_spark.sink import task
-from tubemq_spark.sink.receipts import level, summary
+from tubemq_spark.sink.manifests import level, summary
 
 TEXT = StringType()
 SCHEMA = StructType(

@@ -15,7 +15,7 @@ from tests.memory_cluster import MemoryCluster
 from tests.micro_batches import enter_micro_batch
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import FolderError, ManifestFormatError, OptionError, ReplayError
-from tubemq_spark.sink import task, topic_check
+from tubemq_spark.sink import task, writers
 
 QUERY = "3f0b6c1e-5f1d-4b0c-9a55-7d2f0c4b8e11"
 SCHEMA = StructType([StructField("value", StringType())])
@@ -27,7 +27,7 @@ def cluster(monkeypatch):
     """The cluster that every task writes to."""
     made = MemoryCluster(demo=(2, 1), dead=(1, 1), checksums=True)
     monkeypatch.setattr(task, "open_cluster", lambda _: made)
-    monkeypatch.setattr(topic_check, "open_cluster", lambda _: made)
+    monkeypatch.setattr(writers, "open_cluster", lambda _: made)
     return made
 
 

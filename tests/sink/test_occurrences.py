@@ -5,7 +5,7 @@ import collections
 import numpy as np
 from hypothesis import given, strategies as st
 
-from tubemq_spark.sink.occurrences import Occurrences
+from tubemq_spark.sink.uids import Occurrences
 
 hashes = st.integers(0, 9) | st.integers(0, 2**64 - 1)
 

@@ -14,10 +14,10 @@ from tubemq_spark.errors import OptionError, ProduceError, TlsError, TubeMQConne
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.payload import parse_attributes
 from tubemq_spark.receipts import Receipt
-from tubemq_spark.sink import task, topic_check
-from tubemq_spark.sink.receipts import TubeMQCommitMessage, summary
+from tubemq_spark.sink import task, writers
+from tubemq_spark.sink.manifests import TubeMQCommitMessage, summary
 from tubemq_spark.sink.uids import UID_CHARACTERS
-from tubemq_spark.spark.worker import spare_collector
+from tubemq_spark.spark.edge import spare_collector
 
 SCHEMA = StructType([StructField("value", StringType())])
 OPTIONS = {"tubemq.master.servers": "master:8715", "topic": "demo"}
@@ -56,7 +56,7 @@ def master(monkeypatch):
                 raise self.error
 
     made = Master()
-    monkeypatch.setattr(topic_check, "open_cluster", lambda _: made)
+    monkeypatch.setattr(writers, "open_cluster", lambda _: made)
     return made
 
 

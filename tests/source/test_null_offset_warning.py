@@ -4,7 +4,7 @@ import pytest
 
 from tests.source.fake_cluster import BROKER
 from tubemq_spark.model import TopicPartition, TopicsLayout
-from tubemq_spark.source.null_offset_warning import NullOffsetWarning
+from tubemq_spark.source.advice import NullOffsetWarning
 
 OWN = [TopicPartition("own", 1, 0), TopicPartition("own", 1, 10_000), TopicPartition("own", 2, 0)]
 SHARED = [TopicPartition("shared", 1, 0), TopicPartition("shared", 1, 1), TopicPartition("shared", 2, 0)]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.memory_cluster import MemoryCluster
 from tubemq_spark.errors import TubeMQTimeoutError
-from tubemq_spark.source.start_times import StartTimes
+from tubemq_spark.source.advice import StartTimes
 
 ROW = 28
 

@@ -27,7 +27,7 @@ from tubemq_spark.source import task
 from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.schema import arrow_schema, default_schema
 from tubemq_spark.source.task import _Account, _record_batches
-from tubemq_spark.spark.worker import spare_collector
+from tubemq_spark.spark.edge import spare_collector
 from tubemq_spark.testing.client import TopicClient
 
 WAIT_SECONDS = 10

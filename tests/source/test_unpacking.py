@@ -16,11 +16,9 @@ from tests.source.rows import PARTITION, columns, fetched
 from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.options import ParseMode, PayloadFormat
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.source import unpacking
-from tubemq_spark.source.columns import message_columns
-from tubemq_spark.source.inlong import InLongBuilder
-from tubemq_spark.source.schema import arrow_schema, check_schema, default_schema
-from tubemq_spark.source.unpacking import InLongMessage, parse_inlong
+from tubemq_spark.source import inlong
+from tubemq_spark.source.inlong import InLongBuilder, InLongMessage, parse_inlong
+from tubemq_spark.source.schema import arrow_schema, check_schema, default_schema, message_columns
 from tubemq_spark.spark.columns import UNPACKED
 
 pytestmark = pytest.mark.usefixtures("each_twin")
@@ -132,9 +130,9 @@ def test_a_task_tells_of_its_first_malformed_body(mode, caplog):
 def test_rows_do_not_depend_on_what_is_unpacked_together(bodies, mode, most_rows):
     alone = [row for body in bodies for row in build_rows([body], "value", "_corrupt_record", mode=mode)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(unpacking, "TARGET_ROWS", most_rows)
+        patch.setattr(inlong, "TARGET_ROWS", most_rows)
         assert build_rows(bodies, "value", "_corrupt_record", mode=mode) == alone
-        patch.setattr(unpacking, "TARGET_BYTES", 1)
+        patch.setattr(inlong, "TARGET_BYTES", 1)
         assert build_rows(bodies, "value", "_corrupt_record", mode=mode) == alone
 
 
@@ -143,7 +141,7 @@ def test_a_body_of_many_messages_is_handed_over_in_several_batches():
     body = container(1, [("a=1", [(b"%d" % number, b"") for number in range(count)])])
     made = build([body], schema_of("value", "inlongIndex"))
 
-    assert max(len(batch) for batch in made) <= 2 * unpacking.TARGET_ROWS
+    assert max(len(batch) for batch in made) <= 2 * inlong.TARGET_ROWS
     assert [row for batch in made for row in batch.column("inlongIndex").to_pylist()] == list(range(count))
     assert made[-1].column("value")[-1].as_py() == b"%d" % (count - 1)
 
@@ -153,7 +151,7 @@ def test_a_batch_is_as_large_as_what_its_bodies_hold():
     large = container(1, [("a=1", [(b"x" * 1000, b"")]), ("b=2", [(b"y", b"")])])
     bodies = [large, b"?" * 1000, PACKED]
     column = pa.array(bodies, pa.binary())
-    (unpacked,) = unpacking.unpack_bodies(column, ParseMode.PERMISSIVE, lambda *_: None)
+    (unpacked,) = inlong.unpack_bodies(column, ParseMode.PERMISSIVE, lambda *_: None)
 
     assert 1000 + 1 + 1000 + 50 <= unpacked.nbytes <= sum(map(len, bodies)) + 100
 

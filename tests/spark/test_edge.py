@@ -13,11 +13,9 @@ from pyspark.util import handle_worker_exception
 
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQConnectionError, TubeMQError
-from tubemq_spark.sink.batch import TubeMQWriter
-from tubemq_spark.sink.stream import TubeMQStreamWriter
-from tubemq_spark.source.batch import TubeMQReader
+from tubemq_spark.sink.writers import TubeMQStreamWriter, TubeMQWriter
+from tubemq_spark.source.readers import RefusedStreamReader, TubeMQReader, TubeMQStreamReader
 from tubemq_spark.source.schema import default_schema
-from tubemq_spark.source.stream import RefusedStreamReader, TubeMQStreamReader
 from tubemq_spark.spark.edge import at_sparks_edge
 
 MISSING = {"tubemq.master.servers": "master:8715"}

@@ -8,7 +8,7 @@ import pytest
 
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.spark.version import too_old
+from tubemq_spark.spark.edge import too_old
 
 
 @pytest.mark.parametrize("version", ["3.5.9", "4.0.0", "4.1.4", "4.1.0.dev0"])

@@ -8,10 +8,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from tests.memory_cluster import MemoryCluster
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.sink import task as writing, topic_check
+from tubemq_spark.sink import task as writing, writers
 from tubemq_spark.source import planner, task as reading
-from tubemq_spark.spark.processes import spare_collector_of_imports
-from tubemq_spark.spark.worker import REUSED_VARIABLE, spare_collector
+from tubemq_spark.spark.edge import REUSED_VARIABLE, spare_collector, spare_collector_of_imports
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +35,7 @@ def test_the_collector_passes_over_what_a_reused_worker_has_imported(monkeypatch
 
 def test_tasks_that_write_and_tasks_that_read_do_that(monkeypatch):
     cluster, schema = MemoryCluster(demo=(1, 1)), StructType([StructField("value", BinaryType())])
-    for module in (planner, reading, topic_check, writing):
+    for module in (planner, reading, writers, writing):
         monkeypatch.setattr(module, "open_cluster", lambda *_, **__: cluster)
     monkeypatch.setenv(REUSED_VARIABLE, "1")
     servers = {"tubemq.master.servers": "master:8715"}

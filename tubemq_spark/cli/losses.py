@@ -42,11 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
         LedgerFormatError: a file in it is something else, or of a later release.
     """
     from tubemq_spark.options import LossesOptions
-    from tubemq_spark.source.views import losses
+    from tubemq_spark.source.views.files import loss_rows
 
     gaps = [
         _gap(row)
-        for row in losses.rows(LossesOptions(arguments.ledger))
+        for row in loss_rows(LossesOptions(arguments.ledger))
         if (not arguments.topic or row["topic"] in arguments.topic)
         and arguments.query_id in (None, row["queryId"])
     ]

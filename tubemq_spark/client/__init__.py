@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tubemq_spark.net.tls import TlsConfig
     from tubemq_spark.protocol.send_batch import MessageHeader, SendBatch
     from tubemq_spark.receipts import Receipt
-    from tubemq_spark.source.unpacking import InLongMessage, parse_inlong
+    from tubemq_spark.source.inlong import InLongMessage, parse_inlong
 
 __all__ = [
     "AssignedConsumer",
@@ -104,8 +104,8 @@ _MODULES: Final = {
     "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",
     "open_clients": "tubemq_spark.client.registry",
-    "InLongMessage": "tubemq_spark.source.unpacking",
-    "parse_inlong": "tubemq_spark.source.unpacking",
+    "InLongMessage": "tubemq_spark.source.inlong",
+    "parse_inlong": "tubemq_spark.source.inlong",
 }
 
 

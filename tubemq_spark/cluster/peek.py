@@ -4,12 +4,12 @@ import contextlib
 import math
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQTimeoutError
-from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange, TopicPartition, TopicsLayout
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import LossRecord
@@ -88,3 +88,19 @@ def waiting_at_most(patience_ms: int | None, range_: OffsetRange) -> Sleep:
 
 def _pass_over(_: LossRecord) -> None:
     """Look behind records that are gone."""
+
+
+_SILENT_MS: Final = 1_000
+
+
+def bounds_after(cluster: Cluster, layout: TopicsLayout, silent: Collection[int]) -> StoreBounds:
+    """Ask all brokers of a layout for the bounds of their stores; none costs its whole time-out twice.
+
+    Brokers that are ``silent``, since they did not answer a question before, are waited for a second.
+    """
+    late = [store for store in layout.stores if store.broker_id in silent]
+    bounds = cluster.bounds(layout, [store for store in layout.stores if store.broker_id not in silent])
+    if not late:
+        return bounds
+    rest = cluster.bounds(layout, late, timeout_ms=_SILENT_MS)
+    return StoreBounds({**bounds.by_store, **rest.by_store}, {**bounds.failures, **rest.failures})

@@ -25,8 +25,14 @@ from pyspark.sql.streaming.listener import (
 )
 
 from tubemq_spark.observe.lag import QueryLag, TopicLag
-from tubemq_spark.observe.progress import SourceOffsets, moment, observed_bytes, source_offsets
-from tubemq_spark.observe.run import QueryRun, QueryState
+from tubemq_spark.observe.progress import (
+    QueryRun,
+    QueryState,
+    SourceOffsets,
+    moment,
+    observed_bytes,
+    source_offsets,
+)
 
 if TYPE_CHECKING:
     from tubemq_spark.observe.metrics import Metrics
@@ -93,8 +99,7 @@ class LagListener(StreamingQueryListener):
         Raises:
             OptionError: ``prometheus_client`` is not installed, or ``loss_ledger`` is no folder.
         """
-        from tubemq_spark.observe.losses import LedgerLosses
-        from tubemq_spark.observe.metrics import Metrics
+        from tubemq_spark.observe.metrics import LedgerLosses, Metrics
 
         ledger = None if loss_ledger is None else LedgerLosses(loss_ledger)
         return Metrics(self, ledger, partitions=partitions)

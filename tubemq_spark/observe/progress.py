@@ -1,8 +1,10 @@
-"""What a progress event of Spark says about sources of TubeMQ."""
+"""What progress events of Spark say about sources of TubeMQ, and what is known of one run of a query."""
 
+import collections
 import dataclasses
 import datetime
 import json
+import math
 import uuid
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
@@ -10,7 +12,8 @@ from typing import Any, Final, Protocol
 from pyspark.sql import DataFrame, Row, functions
 
 from tubemq_spark.errors import OffsetFormatError
-from tubemq_spark.model import TopicPartition
+from tubemq_spark.model import StoreId, TopicPartition, rows_between
+from tubemq_spark.observe.lag import PartitionLag, QueryLag, SourceHistory
 from tubemq_spark.offsets.source_offset import ReportedEnd, SourceOffset, StreamOffset, read_stream_offset
 
 _BYTES_OBSERVATION: Final = "tubemq.bytes."
@@ -90,3 +93,137 @@ def _object(text: object) -> dict[str, Any]:
 def _start(text: object) -> StreamOffset:
     """Return where a micro-batch starts: the first one of a query at nothing that Spark knows."""
     return SourceOffset({}) if text in {None, "null", "None"} else read_stream_offset(_object(text))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceState:
+    """One source of a query at one moment; what it has read is counted from the run's first progress on."""
+
+    lag: QueryLag
+    partitions: tuple[PartitionLag, ...]
+    read_by_topic: Mapping[str, int]
+    """How many rows lie between the offsets that micro-batches began and ended at."""
+    read_by_partition: Mapping[TopicPartition, int]
+    """The same; of a store with several partitions each has the rows of all."""
+    input_rows: int
+    """How many rows Spark got."""
+    away: int
+    """How many brokers are away."""
+    outages: int
+    """How often one went."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class QueryState:
+    """One run of a query at one moment."""
+
+    name: str
+    """The query's name, or its id when it has none."""
+    idle: bool
+    """Whether the last that Spark told is that nothing was new."""
+    batches: int
+    """How many micro-batches have ended."""
+    batch_seconds: float
+    """How long they took together."""
+    observed_bytes: int | None
+    """How many bytes ``with_bytes`` counted; None without it."""
+    sources: tuple[SourceState, ...]
+
+
+class _Source:
+    def __init__(self) -> None:
+        self.history = SourceHistory()
+        self.read_by_topic: collections.Counter[str] = collections.Counter()
+        self.read_by_partition: collections.Counter[TopicPartition] = collections.Counter()
+        self.input_rows = 0
+        self.end = ReportedEnd({})
+
+    def look(self, at: float, offsets: SourceOffsets) -> None:
+        self.history.add(at, offsets.end.latest, offsets.positions)
+        self.end = offsets.end
+
+    def count(self, offsets: SourceOffsets, input_rows: int) -> None:
+        self.input_rows += input_rows
+        stores: dict[StoreId, int] = {}
+        for partition, position in offsets.positions.items():
+            rows = rows_between(offsets.begins[partition], position)
+            self.read_by_partition[partition] += rows
+            stores[partition.store_id] = max(rows, stores.get(partition.store_id, 0))
+        for store, rows in stores.items():
+            self.read_by_topic[store.topic] += rows
+
+
+class QueryRun:
+    """One run of a query: how far behind it is, what it has read, and whether it is idle.
+
+    Counters only grow while a run lasts. Not for use by several threads at once: the listener has a lock.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """The query's name, or its id when it has none."""
+        self._sources: dict[int, _Source] = {}
+        self._at = self._looked_at = -math.inf
+        self._idle = False
+        self._batches = 0
+        self._batch_seconds = 0.0
+        self._observed_bytes: int | None = None
+
+    def batch_ended(
+        self,
+        at: float,
+        seconds: float,
+        sources: Mapping[int, tuple[SourceOffsets, int]],
+        observed_bytes: int | None,
+    ) -> None:
+        """Learn of a micro-batch."""
+        self._idle = False
+        self._batches += 1
+        self._batch_seconds += seconds
+        if observed_bytes is not None:
+            self._observed_bytes = (self._observed_bytes or 0) + observed_bytes
+        for number, (offsets, input_rows) in sources.items():
+            self._sources.setdefault(number, _Source()).count(offsets, input_rows)
+        self.looked(at, {number: offsets for number, (offsets, _) in sources.items()})
+
+    def found_nothing(self, at: float) -> None:
+        """Learn that nothing was new at a moment."""
+        self._idle, self._at = True, at
+
+    def looked(self, at: float, sources: Mapping[int, SourceOffsets]) -> None:
+        """Learn where sources ended at a moment; one that is not later than the last is left out."""
+        if at <= self._looked_at:
+            return
+        self._at = max(at, self._at)
+        self._looked_at = at
+        for number, offsets in sources.items():
+            self._sources.setdefault(number, _Source()).look(at, offsets)
+
+    def lags(self) -> list[QueryLag]:
+        """Return the lag of each source."""
+        return [self._lag(number, source) for number, source in sorted(self._sources.items())]
+
+    def state(self) -> QueryState:
+        """Return all that is known."""
+        return QueryState(
+            self.name,
+            self._idle,
+            self._batches,
+            self._batch_seconds,
+            self._observed_bytes,
+            tuple(
+                SourceState(
+                    self._lag(number, source),
+                    tuple(source.history.partition_lags()),
+                    dict(source.read_by_topic),
+                    dict(source.read_by_partition),
+                    source.input_rows,
+                    len(source.end.away),
+                    source.end.outages,
+                )
+                for number, source in sorted(self._sources.items())
+            ),
+        )
+
+    def _lag(self, number: int, source: _Source) -> QueryLag:
+        return QueryLag(self.name, number, self._at, tuple(source.history.lags()))

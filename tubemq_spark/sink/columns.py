@@ -1,31 +1,94 @@
-"""Which columns a frame written to TubeMQ may have, and what a sender gets of them."""
+"""Which columns a frame written to TubeMQ may have, and what a sender gets of them.
+
+``SinkColumns`` makes ``CheckedRows`` of a record batch: its rows as messages, and which of them cannot be
+messages. A sender takes bytes one behind the other, and repeated values told once (``coded``).
+"""
 
 import collections
 import dataclasses
 import functools
+import itertools
 import logging
 import time
 import zoneinfo
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from tubemq_spark.errors import OptionError
-from tubemq_spark.model import MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY
+from tubemq_spark.errors import OptionError, ProduceError
+from tubemq_spark.model import MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY, excerpt
 from tubemq_spark.offsets.message_time import is_repeated, text_of
 from tubemq_spark.options import MessageTime, WriteOptions
-from tubemq_spark.protocol.send_batch import Bools, BytesColumn, Coded, MessageHeader, SendBatch
-from tubemq_spark.sink import coding
-from tubemq_spark.sink.checked_rows import CheckedRows
+from tubemq_spark.protocol.send_batch import (
+    Bools,
+    BytesColumn,
+    Coded,
+    Int64s,
+    MessageHeader,
+    SendBatch,
+    Value,
+)
 from tubemq_spark.sink.uids import Described, TaskUids, row_uids
 from tubemq_spark.spark.columns import ORIGIN, WRITTEN, suggestion
 from tubemq_spark.spark.types import name_beside
 
 logger = logging.getLogger(__name__)
 
+
 _ROUTE: Final = frozenset({"brokerId", "partition"})
+_MINUTE_US: Final = 60_000_000
+NO_BODY: Final = b"\0"
+"""The body of a dead letter whose row has no value, or an empty one."""
+
+
+def row_name(number: int, value: bytes | None = None) -> str:
+    """Return words that let the user find a row: its number, its task and how its value begins."""
+    shown = "" if value is None else f" ({excerpt(value)})"
+    return f"{number} of {task_name()}{shown}"
+
+
+def task_number() -> int:
+    """Return the number of the task that runs here, which its repetitions have as well."""
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
+
+
+def task_name() -> str:
+    """Return the name of the task that runs here, as Spark's own messages number it."""
+    return "this task" if TaskContext.get() is None else f"task {task_number()}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class CheckedRows:
+    """All rows of a record batch, one for one; only those that are not refused may be sent."""
+
+    messages: SendBatch
+    """A refused row may have a null value, a null topic or half a partition here."""
+    refused: Bools
+    unwritable: Mapping[int, str]
+    """What else is wrong with rows, by their places; these are refused as well."""
+
+    def refusal(self, row: int) -> ProduceError:
+        """Return why a refused row cannot be a message."""
+        messages = self.messages
+        number, value = messages.first_row + row, messages.values.value(row)
+        topic = cast("str | None", messages.topics.value(row))
+        if value is None:
+            return ProduceError("TUBEMQ_SINK_NULL_VALUE", row=row_name(number), topic=topic)
+        name = row_name(number, value)
+        if topic is None:
+            return ProduceError("TUBEMQ_SINK_NULL_TOPIC", row=name)
+        if row in self.unwritable:
+            return ProduceError("TUBEMQ_BAD_MESSAGE", what=f"row {name}: {self.unwritable[row]}")
+        broker, partition = (messages.partitions and messages.partitions.value(row)) or (None, None)
+        return ProduceError(
+            "TUBEMQ_SINK_HALF_NULL_ROUTE", row=name, topic=topic, broker=broker, partition=partition
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +154,7 @@ class SinkColumns:
         unwritable |= _no_texts(topics, lambda topic: [("topic", topic)])
         unwritable |= _no_texts(described, _texts_of)
         refused[list(unwritable)] = True
-        values, keys = coding.bytes_column(batch.column("value")), self._bytes(batch, "key")
+        values, keys = bytes_column(batch.column("value")), self._bytes(batch, "key")
         uids = row_uids(self._bytes(batch, MESSAGE_UID_KEY), described, topics, keys, values, stamp)
         headers = self._headers(described, now)
         messages = SendBatch(topics, values, headers, keys, self._routes(batch), first, uids)
@@ -99,34 +162,32 @@ class SinkColumns:
 
     def _refused(self, batch: pa.RecordBatch) -> Bools:
         """Tell which rows cannot be messages; timestamps are not examined."""
-        refused = coding.nulls(batch.column("value")).copy()
+        refused = nulls(batch.column("value")).copy()
         if self.topic is None:
-            refused |= coding.nulls(batch.column("topic"))
+            refused |= nulls(batch.column("topic"))
         if self.names >= _ROUTE:
-            refused |= coding.nulls(batch.column("brokerId")) != coding.nulls(batch.column("partition"))
+            refused |= nulls(batch.column("brokerId")) != nulls(batch.column("partition"))
         return refused
 
     def _topics(self, batch: pa.RecordBatch) -> Coded[str]:
         if self.topic is not None:
-            return coding.constant(self.topic, batch.num_rows)
-        return coding.coded(batch.column("topic"))
+            return constant(self.topic, batch.num_rows)
+        return coded(batch.column("topic"))
 
     def _routes(self, batch: pa.RecordBatch) -> Coded[tuple[int, int] | None] | None:
         if not self.names >= _ROUTE:
             return None
-        named = coding.combined(
-            coding.coded(batch.column("brokerId")), coding.coded(batch.column("partition"))
-        )
+        named = combined(coded(batch.column("brokerId")), coded(batch.column("partition")))
         return Coded(tuple(None if pair == (None, None) else pair for pair in named.values), named.codes)
 
     def _bytes(self, batch: pa.RecordBatch, name: str) -> BytesColumn | None:
-        return coding.bytes_column(batch.column(name)) if name in self.names else None
+        return bytes_column(batch.column(name)) if name in self.names else None
 
     def _described(self, batch: pa.RecordBatch, times: Coded[str | None]) -> Coded[Described]:
         """Return attributes, type and time of the rows, as they have them."""
-        return coding.combined(
-            self._optional(batch, "attributes", coding.coded_maps),
-            self._optional(batch, "messageType", coding.coded),
+        return combined(
+            self._optional(batch, "attributes", coded_maps),
+            self._optional(batch, "messageType", coded),
             times,
         )
 
@@ -174,7 +235,7 @@ class SinkColumns:
         self, batch: pa.RecordBatch, name: str, code: Callable[[pa.Array], Coded[Any]]
     ) -> Coded[Any]:
         if name not in self.names:
-            return coding.constant(None, batch.num_rows)
+            return constant(None, batch.num_rows)
         return code(batch.column(name))
 
     @property
@@ -185,8 +246,8 @@ class SinkColumns:
     def _times(self, batch: pa.RecordBatch) -> tuple[Coded[str | None], dict[int, str]]:
         """Return the times of the rows as TubeMQ writes them, and why some cannot be written, by row."""
         if not self._has_times:
-            return coding.constant(None, batch.num_rows), {}
-        minutes = coding.coded_minutes(batch.column("timestamp"))
+            return constant(None, batch.num_rows), {}
+        minutes = coded_minutes(batch.column("timestamp"))
         texts = [self._minute(minute) for minute in minutes.values]
         errors = {
             code: f"its timestamp does not fit into yyyyMMddHHmm ({text})"
@@ -229,7 +290,7 @@ def _no_texts(column: Coded[Any], texts: Callable[[Any], Iterable[tuple[str, str
         code: f"its {name} has bytes that are not UTF-8"
         for code, value in enumerate(column.values)
         for name, text in texts(value)
-        if text is not None and not coding.is_text(text)
+        if text is not None and not is_text(text)
     }
     return {
         row: wrong[code] for row, code in enumerate(column.codes.tolist() if wrong else ()) if code in wrong
@@ -268,3 +329,94 @@ def _check_field(name: str, data_type: DataType) -> None:
             expected=name_beside(data_type, column.expected),
             hint="make JSON of it with to_json(value)" if is_nested else "cast it",
         )
+
+
+def constant(value: Value, rows: int) -> Coded[Value]:
+    """Return a column of one value."""
+    return Coded((value,), np.zeros(rows, np.int64))
+
+
+def coded(column: pa.Array) -> Coded[Any]:
+    """Return a column's values, each once and in the order of appearance; null is one of them."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return Coded(tuple(_values(encoded.dictionary)), _codes(encoded))
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text of ``coded`` or ``coded_maps`` is one: Spark's may have bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def coded_maps(column: pa.MapArray) -> Coded[Any]:
+    """Return a column's maps as lists of pairs; those equal in all pairs and their order are told once.
+
+    Arrow cannot compare maps, but texts. A map's text is that of its codes, so no two maps share one; except
+    that null and a map without pairs do, and both are None.
+    """
+    pairs = pc.binary_join_element_wise(_code_texts(column.keys), _code_texts(column.items), ":")
+    texts = pc.binary_join(pa.ListArray.from_arrays(column.offsets, pairs), ",")
+    codes = _codes(texts.dictionary_encode(null_encoding="encode"))
+    _, first_rows = np.unique(codes, return_index=True)
+    first = column.take(pa.array(first_rows))
+    pairs_of_all = list(zip(_values(first.keys), _values(first.items), strict=True))
+    bounds = itertools.pairwise(first.offsets.to_pylist())
+    return Coded(tuple(pairs_of_all[start:end] or None for start, end in bounds), codes)
+
+
+def coded_minutes(column: pa.TimestampArray) -> Coded[Any]:
+    """Return a column of timestamps as minutes since the epoch."""
+    moments = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+    microseconds = moments.fill_null(0).to_numpy()
+    return coded(pa.array(microseconds // _MINUTE_US, mask=nulls(column)))
+
+
+def combined(*columns: Coded[Any]) -> Coded[tuple[Any, ...]]:
+    """Return the combinations of values that columns have, each once."""
+    numbers: Int64s = np.zeros(len(columns[0].codes), np.int64)
+    for column in columns:
+        numbers = numbers * len(column.values) + column.codes
+    _, first_rows, codes = np.unique(numbers, return_index=True, return_inverse=True)
+    return Coded(tuple(tuple(column.value(row) for column in columns) for row in first_rows), codes)
+
+
+def bytes_column(column: pa.Array) -> BytesColumn:
+    """Return a column of texts or bytes as bytes: Spark's texts may hold bytes that are not UTF-8."""
+    values = column.cast(pa.large_binary())
+    _, offsets_buffer, data = values.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int64)[values.offset : values.offset + len(values) + 1]
+    start, end = int(offsets[0]), int(offsets[-1])
+    return BytesColumn(
+        b"" if data is None else memoryview(data).cast("B")[start:end],
+        offsets - start,
+        nulls(column) if column.null_count else None,
+    )
+
+
+def nulls(column: pa.Array) -> Bools:
+    """Tell which values are null."""
+    is_null: Bools = column.is_null().to_numpy(zero_copy_only=False)
+    return is_null
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return values; of texts that are none, those of their bytes that are not UTF-8 are surrogates."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        raw = column.cast(pa.large_binary()).to_pylist()
+        return [None if text is None else text.decode(errors="surrogateescape") for text in raw]
+    return values
+
+
+def _codes(column: pa.DictionaryArray) -> Int64s:
+    codes: Int64s = column.indices.to_numpy().astype(np.int64)
+    return codes
+
+
+def _code_texts(column: pa.Array) -> pa.Array:
+    """Return a text for each value, equal for equal values."""
+    return column.dictionary_encode(null_encoding="encode").indices.cast(pa.string())

@@ -23,7 +23,7 @@ from tubemq_spark.offsets.ledger import SUFFIX, Origin, coalesced, file_of, micr
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.spark.worker import micro_batch_of_task
+from tubemq_spark.spark.edge import micro_batch_of_task
 
 if TYPE_CHECKING:
     from tubemq_spark.files.folder_uri import FolderUri

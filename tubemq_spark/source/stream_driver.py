@@ -52,13 +52,12 @@ from tubemq_spark.offsets.source_offset import (
     start_of,
 )
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.group_progress import GroupProgress
+from tubemq_spark.source.advice import NullOffsetWarning, StartTimes
+from tubemq_spark.source.beside import GroupProgress
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
 from tubemq_spark.source.marks import Looked, Marks
-from tubemq_spark.source.null_offset_warning import NullOffsetWarning
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
-from tubemq_spark.source.start_times import StartTimes
 from tubemq_spark.source.visibility import Snapshot
 from tubemq_spark.source.work import Work
 

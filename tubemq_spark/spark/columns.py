@@ -1,7 +1,7 @@
 """The columns of a frame that is read from TubeMQ or written to it: the one table of them.
 
 A new column is one entry here. To be read, it needs a function in ``source/arrow.py`` that builds it, or in
-``source/unpacking.py`` if it differs among the messages in a body. To be written, it has to be taken from the
+``source/inlong.py`` if it differs among the messages in a body. To be written, it has to be taken from the
 frame in ``sink/columns.py``, and needs a place in the messages of ``protocol/send_batch.py``. The page
 docs/reference/columns.md is written from this table (``make docs``). It needs no Spark: messages are read as
 Arrow without it too.

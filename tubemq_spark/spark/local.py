@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.spark.version import OLDEST, too_old
+from tubemq_spark.spark.edge import OLDEST, too_old
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.marks import Mark
 from tubemq_spark.offsets.source_offset import SourceOffset
-from tubemq_spark.source.checkpoints.files import CheckpointFiles
+from tubemq_spark.source.checkpoints import CheckpointFiles
 from tubemq_spark.testing.client import TopicClient
 
 KAFKA = '{"demo":{"0":17}}'

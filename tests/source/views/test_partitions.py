@@ -6,7 +6,7 @@ import pytest
 
 from tubemq_spark.errors import LocalProtocolError, TubeMQError
 from tubemq_spark.options import OptionSet
-from tubemq_spark.source.views import partitions
+from tubemq_spark.source.views.places import partition_rows
 
 
 def picked(rows, *columns):
@@ -111,7 +111,7 @@ def test_partitions_are_those_of_topics():
         {"tubemq.master.servers": "master:8715", "view": "partitions", "subscribe": "demo"}
     )
     with pytest.raises(LocalProtocolError, match="a view of no topics"):
-        list(partitions.rows(dataclasses.replace(options.for_view(), subscription=None)))
+        list(partition_rows(dataclasses.replace(options.for_view(), subscription=None)))
 
 
 def test_an_option_without_effect_is_refused(view):

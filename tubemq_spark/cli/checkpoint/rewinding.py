@@ -19,7 +19,7 @@ from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.base import Cluster
-    from tubemq_spark.source.checkpoints.rewind import Stand
+    from tubemq_spark.source.checkpoints import Stand
 
 _GROUP: Final = "tubemq_spark_checkpoint"
 
@@ -82,8 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         FolderError: the new checkpoint cannot be written.
         TubeMQError: a server does not answer, or refuses.
     """
-    from tubemq_spark.source.checkpoints.files import CheckpointFiles
-    from tubemq_spark.source.checkpoints.rewind import NewCheckpoint, stand_after, stand_of
+    from tubemq_spark.source.checkpoints import CheckpointFiles, NewCheckpoint, stand_after, stand_of
 
     files = CheckpointFiles(arguments.directory)
     stand = stand_of(files, arguments.source)
@@ -148,7 +147,7 @@ def _times(
     cluster: "Cluster", layout: TopicsLayout, after: SourceOffset, zone: zoneinfo.ZoneInfo, patience_ms: int
 ) -> dict[TopicPartition, datetime.datetime | None]:
     """Return the times of the first messages to be read, as far as they carry one."""
-    from tubemq_spark.source.views.next_message import next_messages
+    from tubemq_spark.source.views.lag import next_messages
 
     spans = cluster.bounds(layout).by_store
     unread = {

@@ -15,7 +15,7 @@ from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
     from tubemq_spark.model import TopicPartition
-    from tubemq_spark.source.checkpoints.files import CheckpointFiles
+    from tubemq_spark.source.checkpoints import CheckpointFiles
 
 _COLUMNS: Final = ("source", "topic", "brokerId", "partition", "begin", "end", "messages")
 _MARK_COLUMNS: Final = (
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         OptionError: there is no such checkpoint or micro-batch, or its query does not read from TubeMQ.
         OffsetFormatError: an offset is damaged, or has a newer format version.
     """
-    from tubemq_spark.source.checkpoints.files import CheckpointFiles
+    from tubemq_spark.source.checkpoints import CheckpointFiles
 
     files = CheckpointFiles(arguments.directory)
     checkpoint = files.progress()

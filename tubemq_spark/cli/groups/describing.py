@@ -48,8 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: no master answers, or a topic that was named does not exist.
     """
     config = cluster_config(arguments)
-    from tubemq_spark.cluster.bounds import bounds_after
     from tubemq_spark.cluster.open import open_cluster
+    from tubemq_spark.cluster.peek import bounds_after
 
     cluster, group = open_cluster(config), arguments.name
     members = members_of(config, group)

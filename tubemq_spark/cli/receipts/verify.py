@@ -21,7 +21,7 @@ from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.fetch_columns import MessageColumns
 from tubemq_spark.protocol.send_batch import sum_of_checksums
 from tubemq_spark.receipts import CHECKSUM_MODULUS
-from tubemq_spark.sink.occurrences import Occurrences
+from tubemq_spark.sink.uids import Occurrences
 
 _UID: Final = re.compile(rb"(?:\A|,)%b=([^,]*)" % MESSAGE_UID_KEY.encode())
 _READERS: Final = 8

@@ -2,32 +2,41 @@
 
 Where a reader stands comes from a checkpoint or from the brokers' administration API; where the stores begin
 and end from the brokers; how old the next message is from reading it. Each of them may be unknown on its own.
+
+TubeMQ tells neither how old the next message is nor how much data there is. So the first messages are read,
+one fetch per partition: they carry the minute in which their producer says they were made, and the answer
+says how much data follows.
 """
 
 import dataclasses
 import datetime
 import zoneinfo
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
-from tubemq_spark.cluster.peek import waiting_at_most
+from tubemq_spark.cluster.peek import peek, waiting_at_most
 from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
-from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId, TopicPartition, rows_between
+from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId, TopicPartition, TopicsLayout, rows_between
 from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.audit import Audit, audit
 from tubemq_spark.offsets.loss import Evidence, Loss, LossRecord, data_loss
 from tubemq_spark.offsets.marks import Mark, Place
+from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.offsets.subscription import Subscription, Topics
 from tubemq_spark.options import ViewOptions
-from tubemq_spark.source.checkpoints.files import read_checkpoint
+from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
+from tubemq_spark.source.checkpoints import read_checkpoint
 from tubemq_spark.source.marks import evidence_in, records_of
-from tubemq_spark.source.views.next_message import Next, next_messages
+from tubemq_spark.source.views import Row
 from tubemq_spark.source.views.places import DETAILS, PLACE, Places, look
-from tubemq_spark.source.views.view import Row
 from tubemq_spark.spark.columns import Column
+
+_RECORD_OVERHEAD_BYTES: Final = 52
+"""What a message takes in the broker's log besides its payload (``DataStoreUtils.STORE_DATA_HEADER_LEN``)."""
+
 
 REMOVED: Final = "removed"
 
@@ -110,6 +119,18 @@ class _Reader:
     """Whether partitions that are new to it were there before."""
     marks: tuple[Mark, ...] = ()
     """Records that its logs had."""
+
+
+class Next(NamedTuple):
+    """What is known of the messages from an offset on."""
+
+    time: datetime.datetime | None = None
+    """When the first was made, to the minute; None when it does not say, or may mean two times, or there is
+    none."""
+    bytes: int | None = None
+    """How much the broker's log has of them, and of those of the store's other partitions."""
+    error: str | None = None
+    """Why they could not be read."""
 
 
 def rows(options: ViewOptions) -> Iterator[Row]:
@@ -280,3 +301,40 @@ def _distances(
 def _ahead(ahead: Next, now: datetime.datetime) -> Row:
     age = None if ahead.time is None else int((now - ahead.time).total_seconds())
     return {"bytes": ahead.bytes, "nextTime": ahead.time, "ageSeconds": age}
+
+
+def next_messages(
+    cluster: Cluster,
+    layout: TopicsLayout,
+    unread: Mapping[TopicPartition, tuple[int, int]],
+    zone: zoneinfo.ZoneInfo,
+    patience_ms: int,
+) -> dict[TopicPartition, Next]:
+    """Read the first messages of several partitions at once; an error is part of the answer."""
+
+    def look(partition: TopicPartition) -> Next:
+        range_ = OffsetRange(partition, *unread[partition])
+        with peek(cluster, layout, range_, patience_ms) as batches:
+            batch = next(batches, None)
+        if batch is None:
+            return Next()
+        return Next(_time(batch.columns, zone), _bytes_from(range_.start, batch))
+
+    messages, errors = answers_and_errors(look, unread)
+    return messages | {partition: Next(error=str(error)) for partition, error in errors.items()}
+
+
+def _time(columns: MessageColumns, zone: zoneinfo.ZoneInfo) -> datetime.datetime | None:
+    minutes = minutes_of(columns.message(0).message_time, zone)
+    if minutes is None or not minutes.certain:
+        return None
+    return datetime.datetime.fromtimestamp(0, datetime.UTC) + datetime.timedelta(minutes=minutes.first)
+
+
+def _bytes_from(start: int, batch: FetchedBatch) -> int | None:
+    """Return what the messages take, those of other partitions between them, and all that follow."""
+    if batch.bytes_behind is None:
+        return None
+    count = len(batch.columns)
+    each = batch.columns.nbytes / count + _RECORD_OVERHEAD_BYTES
+    return batch.bytes_behind + round(each * rows_between(start, batch.next))

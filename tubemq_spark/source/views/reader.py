@@ -10,18 +10,17 @@ from pyspark.sql.types import StructType
 
 from tubemq_spark.options import LossesOptions, ReceiptsOptions, View, ViewOptions
 from tubemq_spark.source.schema import arrow_schema, check_schema, schema_of
-from tubemq_spark.source.views import groups, lag, losses, partitions, receipts
-from tubemq_spark.source.views.view import ViewSpec
+from tubemq_spark.source.views import ViewSpec, files, lag, places
 from tubemq_spark.spark.edge import at_sparks_edge
 
 VIEWS: Final[Mapping[View, ViewSpec]] = {
-    View.PARTITIONS: ViewSpec(partitions.COLUMNS, partitions.rows),
+    View.PARTITIONS: ViewSpec(places.PARTITIONS, places.partition_rows),
     View.LAG: ViewSpec(lag.COLUMNS, lag.rows),
-    View.GROUPS: ViewSpec(groups.COLUMNS, groups.rows),
-    View.LOSSES: ViewSpec(losses.COLUMNS, losses.rows),
-    View.RECEIPTS: ViewSpec(receipts.COLUMNS, receipts.rows),
+    View.GROUPS: ViewSpec(places.GROUPS, places.group_rows),
+    View.LOSSES: ViewSpec(files.LOSSES, files.loss_rows),
+    View.RECEIPTS: ViewSpec(files.RECEIPTS, files.receipt_rows),
 }
-"""A new view is an entry here, a member of ``options.View`` and its module."""
+"""A new view is an entry here, a member of ``options.View``, and its columns and rows."""
 
 
 def view_schema(view: View) -> StructType:

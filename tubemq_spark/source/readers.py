@@ -1,10 +1,16 @@
-"""The streaming source: ``spark.readStream.format("tubemq")``; Spark's checkpoint keeps the offsets."""
+"""What Spark asks of a source: its batch reader, its stream reader, and what it sends to their tasks.
 
-from collections.abc import Iterator
+Spark pickles a reader to every task. Driver and tasks are processes of their own, so what only one of them
+needs is imported by it alone.
+"""
+
+import dataclasses
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -14,15 +20,18 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import RangeRequest
+from tubemq_spark.offsets.ledger import batch_read
+from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
-from tubemq_spark.source.columns import message_columns
-from tubemq_spark.source.partition import partitions_of, work_of
-from tubemq_spark.source.schema import arrow_schema, check_schema
+from tubemq_spark.source.schema import arrow_schema, check_schema, message_columns
+from tubemq_spark.source.work import Work
 from tubemq_spark.spark.edge import at_sparks_edge
 
 if TYPE_CHECKING:
     from tubemq_spark.source.stream_driver import StreamDriver
+
 
 _NO_MAXIMUM: Final = 2**63 - 1
 """Spark's limits are signed 64-bit integers."""
@@ -33,8 +42,7 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One object answers offsets for the life of a query; copies of it read in the tasks.
 
     The copies hold values only. The questions of the driver go to ``StreamDriver``, which is made by the
-    first of them and is not copied. Driver and tasks are processes of their own, so what only one of them
-    needs is imported by it alone.
+    first of them and is not copied. Spark's checkpoint keeps the offsets.
     """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
@@ -130,3 +138,59 @@ class RefusedStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> NoReturn:  # noqa: ARG002
         """Raise the error."""
         raise self._error
+
+
+@at_sparks_edge
+class TubeMQReader(DataSourceReader):
+    """Reads a range of history; holds values only.
+
+    A frame is a snapshot: Spark asks for its partitions once, at the first action, and ``latest`` is
+    where the topics end at that moment.
+    """
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        check_schema(schema, message_columns(options.payload))
+        self._schema = schema
+        self._options = options
+        self._origin = batch_read(options.cluster.client.group, uuid.uuid4().hex)
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the tasks (driver)."""
+        from tubemq_spark.source.batch_driver import plan_batch
+        from tubemq_spark.source.loss_ledger import loss_policy
+
+        policy = loss_policy(self._options)
+        return partitions_of(plan_batch(self._options, self._schema.names, self._origin, policy))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task's ranges (executor)."""
+        from tubemq_spark.source.task import run_task
+
+        return run_task(work_of(partition), self._options, arrow_schema(self._schema), self._origin)
+
+
+@dataclasses.dataclass(init=False)
+class OffsetRangePartition(InputPartition):
+    """The work of one task, see ``Work``."""
+
+    requests: tuple[RangeRequest, ...]
+    lost: tuple[LossRecord, ...]
+
+    def __init__(self, requests: Sequence[RangeRequest], lost: Sequence[LossRecord] = ()) -> None:
+        parts = [*(request.range for request in requests), *lost]
+        more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        super().__init__(f"{parts[0]}{more}")
+        self.requests = tuple(requests)
+        self.lost = tuple(lost)
+
+
+def partitions_of(tasks: Iterable[Work]) -> list[InputPartition]:
+    """Return what Spark sends to some tasks."""
+    return [OffsetRangePartition(*task) for task in tasks]
+
+
+def work_of(partition: InputPartition | None) -> Work:
+    """Return what a task must do: nothing for the bare value that Spark sends if nothing was planned."""
+    if isinstance(partition, OffsetRangePartition):
+        return Work(partition.requests, partition.lost)
+    return Work()

@@ -1,16 +1,10 @@
-"""A warning where a run of a stream begins at very different times in its stores.
-
-A micro-batch takes rows of all stores. Where some begin hours before others, a watermark follows the late
-ones, and Spark drops the rows of the early ones as late, which only its metric ``numRowsDroppedByWatermark``
-tells. The driver knows where a run begins, so it looks once, beside the first trigger.
-No trigger waits for it.
-"""
+"""What a reader is told before it finds out by wrong results."""
 
 import datetime
 import functools
 import logging
 import zoneinfo
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from tubemq_spark.cluster.base import Cluster
@@ -29,6 +23,33 @@ from tubemq_spark.source.beside import OneByOne
 
 logger = logging.getLogger(__name__)
 
+
+class NullOffsetWarning:
+    """Says, once per topic, that ``offset`` is null where the partitions of a topic share stores.
+
+    A row's place in a shared store is not told by the protocol, so a join or ``distinct`` on
+    ``(partition, offset)`` would drop rows without a word. Where only some message types are read it is null
+    everywhere, which the option says.
+    """
+
+    def __init__(self, columns: Iterable[str], *, filtered: bool = False) -> None:
+        self._wanted = "offset" in set(columns) and not filtered
+        self._told: set[str] = set()
+
+    def check(self, layout: TopicsLayout) -> None:
+        """Check a layout; called for every new one."""
+        if not self._wanted:
+            return
+        shared = {store.topic for store in layout.stores.keys() - layout.alone_in_store.keys()}
+        for topic in sorted(shared - self._told):
+            logger.warning(
+                "column 'offset' is null in rows of topic %s: several of its partitions share a store. "
+                "Do not join or deduplicate on it; leave it out of the schema to silence this",
+                topic,
+            )
+        self._told |= shared
+
+
 _MOST_STORES: Final = 16
 _MOST_ENTRIES: Final = 1_000
 _PATIENCE_MS: Final = 2_000
@@ -38,10 +59,15 @@ _WORTH_A_WORD_MINUTES: Final = 60
 
 
 class StartTimes:
-    """Looks once at the times of the first messages that a query is to read."""
+    """A warning where a run of a stream begins at very different times in its stores.
+
+    A micro-batch takes rows of all stores. Where some begin hours before others, a watermark follows the late
+    ones, and Spark drops the rows of the early ones as late, which only its metric
+    ``numRowsDroppedByWatermark`` tells. The driver knows where a run begins, so it looks once, beside the
+    first trigger. No trigger waits for it.
+    """
 
     def __init__(self, cluster: Cluster, time_zone: str) -> None:
-        """Ask nothing; ``time_zone`` is that of the messages' times."""
         self._cluster = cluster
         self._zone = zoneinfo.ZoneInfo(time_zone)
         self._questions: OneByOne[None] = OneByOne("tubemq-start-times")
