@@ -94,6 +94,17 @@ class Operation(Generic[AnyMessage]):
     """Returns the answer that carries a result code and a text."""
 
 
+def failure(
+    response: Callable[..., ProtobufMessage], **fields: object
+) -> Callable[[int, str], ProtobufMessage]:
+    """Return a function that makes an answer of a type with a result code, a text, and these fields."""
+
+    def answer(code: int, text: str) -> ProtobufMessage:
+        return response(errCode=code, errMsg=text, **fields)
+
+    return answer
+
+
 class Dispatcher:
     """The methods of one port."""
 

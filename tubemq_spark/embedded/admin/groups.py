@@ -13,8 +13,8 @@ from tubemq_spark.embedded.admin.parameters import (
     success,
 )
 from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT
-from tubemq_spark.embedded.master.client_balance_handlers import layout_texts
 from tubemq_spark.embedded.master.groups import ConsumeType, Group, RegisteredConsumer
+from tubemq_spark.embedded.master.handlers import layout_texts
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.scheduler import wall_ms
 

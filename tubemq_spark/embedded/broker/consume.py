@@ -41,7 +41,14 @@ from tubemq_spark.embedded.broker.flow_control import Allowance
 from tubemq_spark.embedded.broker.groups import NO_OFFSET, GrantedLease, GroupPosition, Seat
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.config.catalog import TopicStatus
-from tubemq_spark.embedded.dispatch import MAX_NAME_CHARACTERS, Operation, RefusedError, required, trimmed
+from tubemq_spark.embedded.dispatch import (
+    MAX_NAME_CHARACTERS,
+    Operation,
+    RefusedError,
+    failure,
+    required,
+    trimmed,
+)
 from tubemq_spark.embedded.log.records import LogBounds
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.errors import TubeMQError
@@ -62,11 +69,14 @@ class ConsumerHandlers:
         """Take what the broker's handlers share."""
         self._state = state
         self._reader = FetchReader(state)
+        refused = failure(pb.RegisterResponseB2C, success=False, currOffset=NOTHING)
+        not_heard = failure(pb.HeartBeatResponseB2C, success=False)
+        not_committed = failure(pb.CommitOffsetResponseB2C, success=False, currOffset=NOTHING)
         self.operations: Mapping[int, Operation[Any]] = {
-            Method.PARTITION_REGISTER: Operation(pb.RegisterRequestC2B, self.register, _register_failure),
-            Method.PARTITION_HEARTBEAT: Operation(pb.HeartBeatRequestC2B, self.heartbeat, _heartbeat_failure),
+            Method.PARTITION_REGISTER: Operation(pb.RegisterRequestC2B, self.register, refused),
+            Method.PARTITION_HEARTBEAT: Operation(pb.HeartBeatRequestC2B, self.heartbeat, not_heard),
             Method.GET_MESSAGE: Operation(pb.GetMessageRequestC2B, self.fetch, fetch_failure),
-            Method.COMMIT_OFFSET: Operation(pb.CommitOffsetRequestC2B, self.commit, _commit_failure),
+            Method.COMMIT_OFFSET: Operation(pb.CommitOffsetRequestC2B, self.commit, not_committed),
         }
 
     def register(self, request: pb.RegisterRequestC2B) -> pb.RegisterResponseB2C:
@@ -293,15 +303,3 @@ def _committed_by_other(_seat: Seat, owner: str, _client_id: str) -> RefusedErro
 
 def _full_name(named: PartitionInfo) -> str:
     return format_partition(named.broker_id, named.endpoint, named.topic, named.partition_id)
-
-
-def _register_failure(code: int, text: str) -> pb.RegisterResponseB2C:
-    return pb.RegisterResponseB2C(success=False, errCode=code, errMsg=text, currOffset=NOTHING)
-
-
-def _heartbeat_failure(code: int, text: str) -> pb.HeartBeatResponseB2C:
-    return pb.HeartBeatResponseB2C(success=False, errCode=code, errMsg=text)
-
-
-def _commit_failure(code: int, text: str) -> pb.CommitOffsetResponseB2C:
-    return pb.CommitOffsetResponseB2C(success=False, errCode=code, errMsg=text, currOffset=NOTHING)

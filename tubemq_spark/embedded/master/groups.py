@@ -281,13 +281,6 @@ def _java(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@dataclasses.dataclass(slots=True)
-class RegisteredProducer:
-    """A registered producer."""
-
-    heard_at_ms: int
-
-
 class Members:
     """The registered clients, which the master keeps in memory only; hold the master's lock."""
 
@@ -295,7 +288,8 @@ class Members:
         """``expire`` removes clients that have been silent for ``timeout_ms``."""
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
-        self._producers: dict[str, RegisteredProducer] = {}
+        self._producers: dict[str, int] = {}
+        """When each was last heard."""
         self.groups: dict[str, Group] = {}
 
     @property
@@ -305,17 +299,16 @@ class Members:
 
     def add_producer(self, client_id: str) -> None:
         """Register a producer, or register it again."""
-        self._producers[client_id] = RegisteredProducer(self._now_ms())
+        self._producers[client_id] = self._now_ms()
 
     def record_producer_heartbeat(self, client_id: str) -> None:
         """Record that a producer is alive.
 
         One that is not registered is refused (411).
         """
-        producer = self._producers.get(client_id)
-        if producer is None:
+        if client_id not in self._producers:
             raise RefusedError(ErrCode.HB_NO_NODE, _append_first(client_id))
-        producer.heard_at_ms = self._now_ms()
+        self.add_producer(client_id)
 
     def remove_producer(self, client_id: str) -> None:
         """Remove a producer, if it is registered."""
@@ -366,7 +359,7 @@ class Members:
     def expire(self) -> list[str]:
         """Remove the clients that have been silent for too long; return their ids."""
         latest = self._now_ms() - self._timeout_ms
-        producers = [name for name, producer in self._producers.items() if producer.heard_at_ms <= latest]
+        producers = [name for name, heard_at_ms in self._producers.items() if heard_at_ms <= latest]
         consumers = [
             (group.name, consumer.client_id)
             for group in self.groups.values()

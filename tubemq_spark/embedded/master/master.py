@@ -16,10 +16,12 @@ from tubemq_spark.embedded.master.balancing import (
     members_needed,
     spread,
 )
-from tubemq_spark.embedded.master.client_balance_handlers import ClientBalanceHandlers
 from tubemq_spark.embedded.master.groups import ConsumeType, Group, ResourceCheck
-from tubemq_spark.embedded.master.producer_handlers import ProducerHandlers
-from tubemq_spark.embedded.master.server_balance_handlers import ServerBalanceHandlers
+from tubemq_spark.embedded.master.handlers import (
+    ClientBalanceHandlers,
+    ProducerHandlers,
+    ServerBalanceHandlers,
+)
 from tubemq_spark.embedded.master.state import MasterState, disabled_topics
 from tubemq_spark.embedded.scheduler import Scheduler, wall_ms
 from tubemq_spark.model import Endpoint, TopicPartition
