@@ -264,7 +264,7 @@ def test_a_broker_stops_while_a_request_to_it_ends_a_rule(tubemq, connection):
     assert asked.wait(TIMEOUT_S)
     stopping = threading.Thread(target=tubemq.faults.stop_broker, args=(1,), daemon=True)
     stopping.start()
-    wait_until(lambda: tubemq._nodes.get(1).running is None)
+    wait_until(lambda: tubemq._nodes.get(1).broker is None)
 
     go_on.set()
     stopping.join(TIMEOUT_S)

@@ -7,7 +7,6 @@ import pytest
 from testkit.connections import connected, submit_call
 from tests.embedded.wire import TIMEOUT_S
 from tubemq_spark.embedded.dispatch import RpcServer
-from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Reply
@@ -21,25 +20,18 @@ INTERCEPTED = master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="int
 class Server(RpcServer):
     """Answers everything alike."""
 
-    def __init__(self, scheduler):
+    def __init__(self):
         self.ran = threading.Event()
         super().__init__("test", "127.0.0.1", 0)
-        self._run_every(scheduler, 1, self.ran.set, "running")
+        self._scheduler.every(1, self.ran.set, "running")
 
     def serve(self, requests):
         return [SAID.SerializeToString() for _ in requests]
 
 
 @pytest.fixture
-def scheduler():
-    scheduler = Scheduler()
-    yield scheduler
-    scheduler.close()
-
-
-@pytest.fixture
-def server(scheduler):
-    server = Server(scheduler)
+def server():
+    server = Server()
     yield server
     server.close()
 
@@ -59,10 +51,11 @@ def test_requests_go_to_serve_or_to_the_interceptor(server):
     assert answer_of(server) == "handled"
 
 
-def test_tasks_run_until_it_is_closed(server, scheduler):
+def test_tasks_run_until_it_is_closed(server):
     assert server.ran.wait(TIMEOUT_S)
     port = server.port
     server.close()
     with pytest.raises(TubeMQConnectionError), connected(Endpoint("127.0.0.1", port), 3_000):
         pass
-    scheduler.close()  # Ends at once: there is no task left.
+    server.ran.clear()
+    assert not server.ran.wait(0.05)

@@ -15,18 +15,18 @@ The caller's thread     Starts and stops brokers, changes topics, sets faults.
 Locks
 -----
 
-What is read often is replaced as a whole and read without a lock: ``JsonFile.value``, ``BrokerNode.running``,
+What is read often is replaced as a whole and read without a lock: ``JsonFile.value``, ``BrokerNode.broker``,
 the maps of ``Brokers`` and ``BrokerNodes``, an open store in ``StoreSet``. Locks guard changes. A thread that
 holds one of these locks may only take locks below it:
 
 ============================================ =============================================================
-``_changing`` in each class of ``admin``     A web call reads a record and changes it.
-``BrokerNodes._adding``                      Opening one more broker.
+``_change_lock`` in classes of ``admin``     A web call reads a record and changes it.
+``BrokerNodes._adding_lock``                 Opening one more broker.
 ``BrokerNode._lock``                         Starting, stopping and freezing a broker.
-``BrokerState.changing_topics``              Changing a topic, and deleting what belongs to it.
-``GroupPosition.lock``, one per seat         A seat's position and lease; see ``broker.consume``.
+``BrokerState.topics_lock``                  Changing a topic, and deleting what belongs to it.
+``GroupPosition.lock``, one per partition    A partition's position and lease; see ``broker.consume``.
 ``StoreSet._lock``                           Opening, removing and closing stores.
-``Store._flushing``                          One flush of a store at a time; see ``log.store``.
+``Store._flush_lock``                        One flush of a store at a time; see ``log.store``.
 ``Store._lock``                              The ends of a store's two logs.
 ``JsonFile.lock``, one per file              From reading a value to replacing it.
 ``MasterState.lock``                         The members of all groups, and their events.

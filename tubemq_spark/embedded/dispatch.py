@@ -8,7 +8,7 @@ from typing import Any, Final, Generic
 
 from google.protobuf.message import Message as ProtobufMessage
 
-from tubemq_spark.embedded.scheduler import Scheduler, Task
+from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.net.listener import Answer, Fault, Interceptor, Listener
 from tubemq_spark.net.tls import ServerTls
@@ -174,7 +174,7 @@ class RpcServer(abc.ABC):
     def __init__(self, name: str, host: str, port: int, tls: ServerTls | None = None) -> None:
         """Open the port (0: any free one); ``serve`` is called from then on."""
         self._listener = Listener(name, host, port, self.serve, tls, setting=f"{name}_port")
-        self._tasks: list[Task] = []
+        self._scheduler = Scheduler()
 
     @abc.abstractmethod
     def serve(self, requests: Sequence[rpc.Request]) -> Iterable[Answer]:
@@ -203,13 +203,6 @@ class RpcServer(abc.ABC):
         self._listener.thaw()
 
     def close(self) -> None:
-        """Cancel the tasks and close the port."""
-        for task in self._tasks:
-            task.cancel()
+        """End the periodic tasks, and close the port."""
+        self._scheduler.close()
         self._listener.close()
-
-    def _run_every(
-        self, scheduler: Scheduler, period_ms: int, function: Callable[[], None], name: str
-    ) -> None:
-        """Run a task of this server periodically until ``close``."""
-        self._tasks.append(scheduler.every(period_ms, function, name))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final, Unpack
 
-from tubemq_spark.embedded.broker.groups import GrantedLease, Seat
+from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPartition
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Pause, Rule, RuleBook, Script
 from tubemq_spark.embedded.master.state import MasterState
@@ -268,16 +268,16 @@ class Faults:
         self, topic: str | None, group: str | None, broker: int | None, holder: str | None
     ) -> int:
         nodes = self._nodes if broker is None else [self._nodes.get(broker)]
-        seats = [
-            (running.state, seat)
+        partitions = [
+            (running.state, partition)
             for node in nodes
-            if (running := node.running) is not None
-            for seat in running.state.leases.all()
-            if topic in (None, seat.topic) and group in (None, seat.group)
+            if (running := node.broker) is not None
+            for partition in running.state.leases.all()
+            if topic in (None, partition.topic) and group in (None, partition.group)
         ]
-        for state, seat in seats:
-            _change_lease(state, seat, holder)
-        return len(seats)
+        for state, partition in partitions:
+            _change_lease(state, partition, holder)
+        return len(partitions)
 
     def _stop(self, broker_id: int, ending: Ending) -> None:
         node = self._nodes.get(broker_id)
@@ -290,13 +290,13 @@ class Faults:
         return rule
 
 
-def _change_lease(state: BrokerState, seat: Seat, holder: str | None) -> None:
-    position = state.offsets.find_or_add(seat, 0)
+def _change_lease(state: BrokerState, partition: GroupPartition, holder: str | None) -> None:
+    position = state.offsets.find_or_add(partition, 0)
     with position.lock:
         position.commit(consumed=False)
-        state.leases.end(seat)
+        state.leases.end(partition)
         if holder is not None:
-            state.leases.grant(seat, GrantedLease(holder, frozenset(), UNDEFINED))
+            state.leases.grant(partition, GrantedLease(holder, frozenset(), UNDEFINED))
 
 
 def refusal(method: Method, code: int, text: str) -> bytes:

@@ -10,17 +10,11 @@ import enum
 import ipaddress
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
 
 from tubemq_spark.embedded.admin.broker_calls import BrokerCalls
-from tubemq_spark.embedded.admin.brokers import BrokerSetup
-from tubemq_spark.embedded.admin.controls import ClusterCalls, ControlCalls
-from tubemq_spark.embedded.admin.groups import GroupCalls
-from tubemq_spark.embedded.admin.http import BROKER_FRAME, MASTER_FRAME, AdminServer
-from tubemq_spark.embedded.admin.parameters import Call
-from tubemq_spark.embedded.admin.topics import SetTopic, TopicCalls
+from tubemq_spark.embedded.admin.http import BROKER_FRAME, AdminServer
 from tubemq_spark.embedded.authentication import Authentication, VisitTokens
 from tubemq_spark.embedded.broker.broker import Broker
 from tubemq_spark.embedded.broker.groups import LeaseTable, OffsetTable
@@ -31,10 +25,7 @@ from tubemq_spark.embedded.config.controls import BrokerConfig, Controls
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.files import make_directory
 from tubemq_spark.embedded.log.records import Traffic
-from tubemq_spark.embedded.master.brokers import KnownBroker, Presence
-from tubemq_spark.embedded.master.master import Master
-from tubemq_spark.embedded.master.state import MasterState
-from tubemq_spark.embedded.scheduler import Scheduler, wall_ms
+from tubemq_spark.embedded.master.brokers import BrokerEntry, Presence
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Interceptor
@@ -76,145 +67,6 @@ class Ending(enum.Enum):
     """Like a kill, and what was not flushed is lost."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RunningBroker:
-    """A broker with its open stores and ports."""
-
-    state: BrokerState
-    broker: Broker
-    web: AdminServer
-    scheduler: Scheduler
-
-    @classmethod
-    def open(cls, location: BrokerLocation, catalog: Catalog, cluster: ClusterState) -> Self:
-        """Open the stores and then the ports."""
-        with contextlib.ExitStack() as undo:
-            state = _open_state(location, catalog, cluster)
-            undo.callback(state.stores.close)
-            scheduler = Scheduler()
-            undo.callback(scheduler.close)
-            broker = Broker(state, location.host, location.port, scheduler)
-            undo.callback(broker.close)
-            web = AdminServer(
-                "broker",
-                location.host,
-                location.web_port,
-                BrokerCalls(state).calls,
-                BROKER_FRAME,
-                advertised=location.advertised,
-            )
-            undo.pop_all()
-            return cls(state, broker, web, scheduler)
-
-    def freeze(self) -> None:
-        """Read and answer nothing from now on; connections stay open, and connecting succeeds."""
-        self.broker.freeze()
-        self.web.freeze()
-
-    def thaw(self) -> None:
-        """Resume with what arrived in the meantime."""
-        self.broker.thaw()
-        self.web.thaw()
-
-    def close(self, ending: Ending) -> None:
-        """Close the ports, and then the stores."""
-        with contextlib.ExitStack() as closing:
-            closing.callback(self.state.stores.close)
-            if ending is Ending.POWER_CUT:
-                closing.callback(self.state.stores.lose_unflushed)
-            if ending is Ending.ORDERLY:
-                closing.callback(self.state.offsets.close)
-            closing.callback(self.scheduler.close)
-            closing.callback(self.broker.close)
-            closing.callback(self.web.close)
-
-
-def _open_state(location: BrokerLocation, catalog: Catalog, cluster: ClusterState) -> BrokerState:
-    settings = cluster.settings
-    stores = StoreSet(location.directory / "stores", catalog, settings)
-    with contextlib.ExitStack() as undo:
-        undo.callback(stores.close)
-        state = BrokerState(
-            location.broker_id,
-            settings,
-            location.advertised,
-            catalog,
-            stores,
-            OffsetTable(location.directory / "offsets.json"),
-            LeaseTable(settings.lease_timeout_ms),
-            cluster.tokens,
-            cluster.controls,
-            cluster.authentication,
-            reads=Service(settings.allowed_io_errors, f"Reading at broker {location.broker_id}"),
-            writes=Service(settings.allowed_io_errors, f"Writing at broker {location.broker_id}"),
-        )
-        state.finish_removals()
-        undo.pop_all()
-    return state
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RunningMaster:
-    """The master with its open ports."""
-
-    state: MasterState
-    master: Master
-    web: AdminServer
-    scheduler: Scheduler
-
-    @classmethod
-    def open(
-        cls,
-        state: MasterState,
-        host: str,
-        ports: tuple[int, int],
-        settings: EmbeddedSettings,
-        calls: Mapping[str, Call],
-    ) -> Self:
-        """Open the ports: the one for clients and the web port (0: any free one)."""
-        port, web_port = ports
-        with contextlib.ExitStack() as undo:
-            scheduler = Scheduler()
-            undo.callback(scheduler.close)
-            master = Master(state, host, port, settings, scheduler)
-            undo.callback(master.close)
-
-            def leader() -> str | None:
-                # There is no other master to redirect to.
-                return f"{state.address.host}:{web.port}" if state.standby.is_set() else None
-
-            web = AdminServer(
-                "master",
-                host,
-                web_port,
-                calls,
-                MASTER_FRAME,
-                leader=leader,
-                advertised=state.address.host,
-            )
-            undo.pop_all()
-            return cls(state, master, web, scheduler)
-
-    def close(self) -> None:
-        """Close the ports."""
-        with contextlib.ExitStack() as closing:
-            closing.callback(self.scheduler.close)
-            closing.callback(self.master.close)
-            closing.callback(self.web.close)
-
-
-def master_calls(state: MasterState, token: str, set_topic: SetTopic) -> Mapping[str, Call]:
-    """Return the web calls of a master; those that change something need ``token``."""
-    groups: tuple[Mapping[str, Call], ...] = (
-        ClusterCalls(state, token, wall_ms()).calls,
-        BrokerSetup(state, token).calls,
-        TopicCalls(state, token, set_topic).calls,
-        GroupCalls(state, token).calls,
-        ControlCalls(state, token).calls,
-    )
-    return {method: call for calls in groups for method, call in calls.items()}
-
-
 class BrokerCondition(enum.StrEnum):
     """The condition of a broker."""
 
@@ -226,8 +78,8 @@ class BrokerCondition(enum.StrEnum):
 class BrokerNode:
     """One broker: its configuration and, while it runs, its stores and ports.
 
-    ``running`` is replaced as a whole, under the lock; it is None while the broker is stopped. The master is
-    told about each change (``known.presence``).
+    ``broker`` is replaced as a whole, under the lock; it is None while the broker is stopped. The master is
+    told about each change (``entry.presence``).
     """
 
     def __init__(self, location: BrokerLocation, cluster: ClusterState) -> None:
@@ -235,22 +87,23 @@ class BrokerNode:
         make_directory(location.directory)
         settings = cluster.settings
         self._cluster = cluster
+        self._location = location
         self._lock = threading.RLock()
         # Not ``_lock``, which ``stop`` holds while it waits for requests, and those may end a fault.
-        self._intercepting = threading.Lock()
+        self._interceptor_lock = threading.Lock()
         self._interceptor: Interceptor | None = None
         self._frozen = False
         self._past_traffic = Traffic()
         self._reserved = contextlib.ExitStack()
         catalog = Catalog(location.directory / "topics.json")
         config = BrokerConfig(location.directory / "broker.json")
-        running = RunningBroker.open(location, catalog, cluster)
-        self._running: RunningBroker | None = running
-        self._location = dataclasses.replace(location, port=running.broker.port, web_port=running.web.port)
-        self.known = KnownBroker(
+        broker = self._open(catalog)
+        self.broker: Broker | None = broker
+        self._location = dataclasses.replace(location, port=broker.port, web_port=self._web.port)
+        self.entry = BrokerEntry(
             location.broker_id,
-            Endpoint(location.advertised, running.broker.port),
-            running.web.port,
+            Endpoint(location.advertised, broker.port),
+            self._web.port,
             catalog,
             config,
             Presence(settings.broker_timeout_ms, settings.broker_startup_ms),
@@ -260,65 +113,68 @@ class BrokerNode:
     @property
     def id(self) -> int:
         """The broker's id."""
-        return self.known.id
+        return self.entry.id
 
     @property
     def condition(self) -> BrokerCondition:
         """The present condition."""
         with self._lock:
-            if self._running is None:
+            if self.broker is None:
                 return BrokerCondition.STOPPED
             return BrokerCondition.FROZEN if self._frozen else BrokerCondition.RUNNING
 
     @property
-    def running(self) -> RunningBroker | None:
-        """The running broker; None while it is stopped."""
-        return self._running
-
-    @property
     def state(self) -> BrokerState:
         """What the handlers of the running broker share."""
-        if (running := self._running) is None:
+        if (broker := self.broker) is None:
             raise OptionError("TUBEMQ_BROKER_STOPPED", broker_id=self.id)
-        return running.state
+        return broker.state
 
     def stop(self, ending: Ending) -> None:
-        """Close the ports and connections; a stopped broker stays stopped."""
+        """Close the ports and connections, and then the stores; a stopped broker stays stopped."""
         with self._lock:
-            if (running := self._running) is None:
+            if (broker := self.broker) is None:
                 return
-            self._running = None
+            self.broker = None
             self._frozen = False
             if ending is Ending.ORDERLY:
-                self.known.presence.mark_left()
+                self.entry.presence.mark_left()
             else:
-                self.known.presence.mark_silent()
-            self._past_traffic.add(running.state.stores.traffic())
-            try:
-                running.close(ending)
-            finally:
-                self._reserve_ports()
+                self.entry.presence.mark_silent()
+            stores = broker.state.stores
+            self._past_traffic.add(stores.traffic())
+            with contextlib.ExitStack() as closing:
+                closing.callback(self._reserve_ports)
+                closing.callback(stores.close)
+                if ending is Ending.POWER_CUT:
+                    closing.callback(stores.lose_unflushed)
+                if ending is Ending.ORDERLY:
+                    closing.callback(broker.state.offsets.close)
+                closing.callback(broker.close)
+                closing.callback(self._web.close)
 
     def freeze(self) -> None:
-        """Read and answer nothing, but keep the connections."""
+        """Read and answer nothing, but keep the connections; connecting succeeds."""
         with self._lock:
-            if self._running is None:
+            if self.broker is None:
                 raise OptionError("TUBEMQ_BROKER_STOPPED", broker_id=self.id)
-            self._running.freeze()
+            self.broker.freeze()
+            self._web.freeze()
             self._frozen = True
-            self.known.presence.mark_silent()
+            self.entry.presence.mark_silent()
 
     def start(self) -> None:
         """Run again on the same ports; a frozen broker resumes, a running one keeps running."""
         with self._lock:
-            if self._running is None:
+            if self.broker is None:
                 self._reserved.close()
-                self._running = RunningBroker.open(self._location, self.known.catalog, self._cluster)
+                self.broker = self._open(self.entry.catalog)
                 self._apply_interceptor()
             elif self._frozen:
-                self._running.thaw()
+                self.broker.thaw()
+                self._web.thaw()
             self._frozen = False
-            self.known.presence.mark_back()
+            self.entry.presence.mark_back()
 
     def intercept(self, interceptor: Interceptor | None) -> None:
         """Put a function between the requests and their handlers; it is kept over a stop. None removes it."""
@@ -328,39 +184,39 @@ class BrokerNode:
     def set_topic(self, topic: str, spec: TopicSpec, by: str = SYSTEM_USER, date: str | None = None) -> None:
         """Add or change a topic, as ``BrokerState`` does; a stopped broker applies it when it starts."""
         with self._lock:
-            if self._running is not None:
-                self._running.state.set_topic(topic, spec, by, date)
+            if self.broker is not None:
+                self.broker.state.set_topic(topic, spec, by, date)
                 return
-            old = self.known.catalog.get(topic)
+            old = self.entry.catalog.get(topic)
             if old is not None and old.status is TopicStatus.REMOVED is not spec.status:
                 what = f"broker {self.id} is stopped and has not removed the old topic yet"
                 raise OptionError("TUBEMQ_BAD_TOPIC_SHAPE", topic=topic, what=what)
-            self.known.catalog.add(topic, spec, by, date)
+            self.entry.catalog.add(topic, spec, by, date)
 
     def spec_with_shape(self, topic: str, stores: int, partitions: int) -> TopicSpec:
         """Return a topic's rules with a shape; a topic that is new or was closed gets the default rules."""
-        old = self.known.catalog.get(topic)
+        old = self.entry.catalog.get(topic)
         base = old if old is not None and old.status is TopicStatus.NORMAL else TopicSpec()
         return dataclasses.replace(base, stores=stores, partitions=partitions)
 
     def apply_retention(self, topic: str, older_than_ms: int | None) -> None:
         """Delete old data of a topic; a stopped broker does nothing."""
-        spec = self.known.catalog.get(topic)
-        running = self._running
-        if spec is None or running is None:
+        spec = self.entry.catalog.get(topic)
+        broker = self.broker
+        if spec is None or broker is None:
             return
         age_ms = spec.retention_ms if older_than_ms is None else older_than_ms
-        for name, number in running.state.stores.all():
+        for name, number in broker.state.stores.all():
             if name == topic:
-                running.state.stores.open(name, number).expire(age_ms, roll=older_than_ms is not None)
+                broker.state.stores.open(name, number).expire(age_ms, roll=older_than_ms is not None)
 
     def traffic(self) -> Traffic:
         """Return the traffic since the start of the server."""
         total = Traffic()
         with self._lock:
             total.add(self._past_traffic)
-            if self._running is not None:
-                total.add(self._running.state.stores.traffic())
+            if self.broker is not None:
+                total.add(self.broker.state.stores.traffic())
         return total
 
     def close(self) -> None:
@@ -368,10 +224,44 @@ class BrokerNode:
         self.stop(Ending.ORDERLY)
         self._reserved.close()
 
+    def _open(self, catalog: Catalog) -> Broker:
+        """Open the stores and then the ports."""
+        location, cluster, settings = self._location, self._cluster, self._cluster.settings
+        with contextlib.ExitStack() as undo:
+            stores = StoreSet(location.directory / "stores", catalog, settings)
+            undo.callback(stores.close)
+            state = BrokerState(
+                location.broker_id,
+                settings,
+                location.advertised,
+                catalog,
+                stores,
+                OffsetTable(location.directory / "offsets.json"),
+                LeaseTable(settings.lease_timeout_ms),
+                cluster.tokens,
+                cluster.controls,
+                cluster.authentication,
+                reads=Service(settings.allowed_io_errors, f"Reading at broker {location.broker_id}"),
+                writes=Service(settings.allowed_io_errors, f"Writing at broker {location.broker_id}"),
+            )
+            state.finish_removals()
+            broker = Broker(state, location.host, location.port)
+            undo.callback(broker.close)
+            self._web = AdminServer(
+                "broker",
+                location.host,
+                location.web_port,
+                BrokerCalls(state).calls,
+                BROKER_FRAME,
+                advertised=location.advertised,
+            )
+            undo.pop_all()
+            return broker
+
     def _apply_interceptor(self) -> None:
-        with self._intercepting:
-            if (running := self._running) is not None:
-                running.broker.intercept(self._interceptor)
+        with self._interceptor_lock:
+            if (broker := self.broker) is not None:
+                broker.intercept(self._interceptor)
 
     def _reserve_ports(self) -> None:
         """Reserve the ports while the broker is stopped, so that connections are refused."""
@@ -392,7 +282,7 @@ class BrokerNodes:
         self._first = first
         self._cluster = cluster
         self._by_id: dict[int, BrokerNode] = {}
-        self._adding = threading.Lock()
+        self._adding_lock = threading.Lock()
 
     def __iter__(self) -> Iterator[BrokerNode]:
         return iter(self._by_id.values())
@@ -406,7 +296,7 @@ class BrokerNodes:
 
     def open_next(self) -> BrokerNode:
         """Open one more broker."""
-        with self._adding:
+        with self._adding_lock:
             location = self._location_of(len(self._by_id) + 1)
             try:
                 node = BrokerNode(location, self._cluster)
@@ -428,7 +318,7 @@ class BrokerNodes:
         """Return the brokers with these ids; without ids, those that have a topic, or all if none has it."""
         if brokers is not None:
             return [self.get(broker_id) for broker_id in brokers]
-        specs = {node: node.known.catalog.get(topic) for node in self}
+        specs = {node: node.entry.catalog.get(topic) for node in self}
         having = [
             node
             for node, spec in specs.items()
@@ -459,7 +349,7 @@ class BrokerNodes:
             return first
         host = nth_host(first.host, first.advertised, number)
         # All use the same ports, like the hosts of a real cluster.
-        broker = self._by_id[1].known
+        broker = self._by_id[1].entry
         directory = _directory(first.directory, number)
         return BrokerLocation(number, directory, host, host, broker.endpoint.port, broker.web_port)
 

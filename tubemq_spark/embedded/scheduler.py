@@ -6,7 +6,6 @@ lock guards the heap, and is not held while a task runs. Nothing that a task rai
 """
 
 import contextlib
-import dataclasses
 import functools
 import heapq
 import itertools
@@ -14,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 
 def wall_ms() -> int:
@@ -29,18 +29,15 @@ def monotonic_ms() -> int:
 logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Task:
-    """A function that is called until it is cancelled; ``Scheduler.every`` returns one."""
+class _Task(NamedTuple):
+    """A function that is called until its scheduler is closed."""
 
+    due_s: float
+    """When it is called next, on the monotonic clock."""
+    number: int
     function: Callable[[], None]
     period_s: float
     name: str
-    active: bool = True
-
-    def cancel(self) -> None:
-        """Stop calling it; a call that has begun ends by itself."""
-        self.active = False
 
 
 class Scheduler:
@@ -48,29 +45,26 @@ class Scheduler:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._heap: list[tuple[float, int, Task]] = []
-        """When each task is due, on the monotonic clock."""
+        self._heap: list[_Task] = []
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def every(self, period_ms: float, function: Callable[[], None], name: str) -> Task:
+    def every(self, period_ms: float, function: Callable[[], None], name: str) -> None:
         """Call ``function`` every ``period_ms``, first after one period; its exceptions are logged.
 
         The next call is a period after the function returned.
         """
-        task = Task(function, period_ms / 1000, name)
         with self._changed:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="tubemq-scheduler", daemon=True)
                 thread.start()
                 self._thread = thread
-            self._push(task)
+            self._push(function, period_ms / 1000, name)
             self._changed.notify()
-        return task
 
     def close(self) -> None:
-        """Cancel all tasks and wait until the thread is gone; a task may call this, too."""
+        """Call no more tasks, and wait until the thread is gone; a task may call this, too."""
         with self._changed:
             self._closed = True
             self._heap.clear()
@@ -78,9 +72,10 @@ class Scheduler:
         if self._thread not in (None, threading.current_thread()):
             self._thread.join()
 
-    def _push(self, task: Task) -> None:
-        if task.active and not self._closed:
-            heapq.heappush(self._heap, (time.monotonic() + task.period_s, next(self._numbers), task))
+    def _push(self, function: Callable[[], None], period_s: float, name: str) -> None:
+        if not self._closed:
+            due_s = time.monotonic() + period_s
+            heapq.heappush(self._heap, _Task(due_s, next(self._numbers), function, period_s, name))
 
     def _run(self) -> None:
         while (task := self._wait_for_next()) is not None:
@@ -90,20 +85,17 @@ class Scheduler:
                 # A task that fails must not stop the others, nor itself; also with sys.exit().
                 logger.warning("%s failed", task.name, exc_info=True)
             with self._changed:
-                self._push(task)
+                self._push(task.function, task.period_s, task.name)
             del task
 
-    def _wait_for_next(self) -> Task | None:
+    def _wait_for_next(self) -> _Task | None:
         """Wait for a task that is due and remove it from the heap; None ends the thread."""
         with self._changed:
             while not self._closed:
-                wait_s = self._heap[0][0] - time.monotonic() if self._heap else None
+                wait_s = self._heap[0].due_s - time.monotonic() if self._heap else None
                 if wait_s is not None and wait_s <= 0:
-                    task = heapq.heappop(self._heap)[2]
-                    if task.active:
-                        return task
-                else:
-                    self._changed.wait(wait_s)
+                    return heapq.heappop(self._heap)
+                self._changed.wait(wait_s)
             return None
 
 

@@ -10,6 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from tubemq_spark.embedded.admin.brokers import BrokerSetup
+from tubemq_spark.embedded.admin.controls import ClusterCalls, ControlCalls
+from tubemq_spark.embedded.admin.groups import GroupCalls
+from tubemq_spark.embedded.admin.http import MASTER_FRAME, AdminServer
+from tubemq_spark.embedded.admin.parameters import Call
+from tubemq_spark.embedded.admin.topics import SetTopic, TopicCalls
 from tubemq_spark.embedded.authentication import Authentication, VisitTokens
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
@@ -29,9 +35,8 @@ from tubemq_spark.embedded.nodes import (
     BrokerNode,
     BrokerNodes,
     ClusterState,
-    RunningMaster,
-    master_calls,
 )
+from tubemq_spark.embedded.scheduler import wall_ms
 from tubemq_spark.errors import OptionError, tells_of_full_disk
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreId
 from tubemq_spark.net.tls import ServerTls
@@ -56,41 +61,6 @@ class Overview:
     """Where the stores begin and end, without stores that were never used or whose broker is stopped."""
     brokers: Mapping[int, BrokerCondition]
     """The condition of each broker."""
-
-
-def take_overview(nodes: BrokerNodes, running: RunningMaster) -> Overview:
-    """Return the present counts."""
-    with running.state.lock:
-        producers = running.state.members.producer_count
-        consumers = sum(len(group.members) for group in running.state.members.groups.values())
-    brokers = [broker for node in nodes if (broker := node.running) is not None]
-    servers = [running.master, *(broker.broker for broker in brokers)]
-    return Overview(
-        traffic=nodes.traffic(),
-        connections=sum(server.connection_count for server in servers),
-        producers=producers,
-        consumers=consumers,
-        leases=sum(len(broker.state.leases.all()) for broker in brokers),
-        stores={store: bounds for node in nodes for store, bounds in _bounds(node)},
-        brokers={node.id: node.condition for node in nodes},
-    )
-
-
-def _bounds(node: BrokerNode) -> Iterator[tuple[StoreId, OffsetBounds]]:
-    if (running := node.running) is None:
-        return
-    for (topic, number), store in running.state.stores.all().items():
-        # The topic may just be removed, or the broker stopped.
-        with contextlib.suppress(OSError):
-            bounds = store.bounds
-            yield StoreId(topic, node.id, number), OffsetBounds(bounds.earliest, bounds.latest)
-
-
-__all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "ServerTls", "TopicSpec", "Traffic"]
-
-_ANY_HOST: Final = "0.0.0.0"  # noqa: S104  compared with, not listened on by default
-_FIRST: Final = 1
-"""The id of the first broker, whose data is in the directory itself."""
 
 
 class EmbeddedTubeMQ:
@@ -166,17 +136,26 @@ class EmbeddedTubeMQ:
                 else:
                     self.add_topic(topic, *spec)
             state = MasterState(
-                Brokers(node.known for node in nodes),
+                Brokers(node.entry for node in nodes),
                 cluster.controls,
                 cluster.tokens,
                 Members(settings.client_timeout_ms),
                 cluster.authentication,
                 Endpoint(self._advertised, master_port),
             )
-            calls = master_calls(state, settings.admin_token, nodes.set_topic)
-            ports = (master_port, master_web_port)
-            self._running = RunningMaster.open(state, host, ports, settings, calls)
-            closing.callback(self._running.close)
+            self._master = Master(state, host, master_port, settings)
+            closing.callback(self._master.close)
+            calls = _master_calls(state, settings.admin_token, nodes.set_topic)
+            self._master_web = AdminServer(
+                "master",
+                host,
+                master_web_port,
+                calls,
+                MASTER_FRAME,
+                leader=self._leader,
+                advertised=self._advertised,
+            )
+            closing.callback(self._master_web.close)
             self._interceptor_of: InterceptorOf | None = None
             self.faults = Faults(nodes, state, self._intercept)
             """Faults of this server on demand."""
@@ -193,7 +172,7 @@ class EmbeddedTubeMQ:
     @property
     def master(self) -> str:
         """The master's ``host:port``, which clients need."""
-        return str(self._running.state.address)
+        return str(self._master.state.address)
 
     @property
     def broker(self) -> str:
@@ -203,12 +182,12 @@ class EmbeddedTubeMQ:
     @property
     def brokers(self) -> dict[int, str]:
         """Each broker's ``host:port`` by id, whether it runs or not."""
-        return {node.id: str(node.known.endpoint) for node in self._nodes}
+        return {node.id: str(node.entry.endpoint) for node in self._nodes}
 
     @property
     def master_web(self) -> str:
         """``host:port`` of the master's HTTP administration."""
-        return str(Endpoint(self._advertised, self._running.web.port))
+        return str(Endpoint(self._advertised, self._master_web.port))
 
     @property
     def broker_web(self) -> str:
@@ -218,7 +197,7 @@ class EmbeddedTubeMQ:
     @property
     def broker_webs(self) -> dict[int, str]:
         """``host:port`` of each broker's HTTP administration, by broker id."""
-        return {node.id: str(Endpoint(node.known.endpoint.host, node.known.web_port)) for node in self._nodes}
+        return {node.id: str(Endpoint(node.entry.endpoint.host, node.entry.web_port)) for node in self._nodes}
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -235,7 +214,7 @@ class EmbeddedTubeMQ:
         """Return the topics by name; a topic on several brokers as it is on the first of them."""
         specs: dict[str, TopicSpec] = {}
         for node in self._nodes:
-            specs = {**node.known.catalog.all(), **specs}
+            specs = {**node.entry.catalog.all(), **specs}
         return dict(sorted(specs.items()))
 
     def topics_of(self, broker_id: int) -> dict[str, TopicSpec]:
@@ -244,7 +223,7 @@ class EmbeddedTubeMQ:
         Raises:
             OptionError: there is no such broker.
         """
-        return self._nodes.get(broker_id).known.catalog.all()
+        return self._nodes.get(broker_id).entry.catalog.all()
 
     def add_broker(self) -> int:
         """Add a broker at run time, and return its id; it has no topics yet.
@@ -255,8 +234,8 @@ class EmbeddedTubeMQ:
         """
         node = self._nodes.open_next()
         node.intercept(None if self._interceptor_of is None else self._interceptor_of(node.id))
-        node.known.presence.mark_joined()
-        self._running.state.brokers.add(node.known)
+        node.entry.presence.mark_joined()
+        self._master.state.brokers.add(node.entry)
         return node.id
 
     def add_topic(
@@ -309,7 +288,7 @@ class EmbeddedTubeMQ:
 
     def overview(self) -> Overview:
         """Return the present traffic, clients, brokers and offsets."""
-        return take_overview(self._nodes, self._running)
+        return _overview(self._nodes, self._master)
 
     def stats(self) -> Traffic:
         """Return the messages and payload bytes that came in and went out since the start."""
@@ -321,14 +300,14 @@ class EmbeddedTubeMQ:
 
     def reopened(self) -> Self:
         """Return a new server with the same directory and ports; this one must be closed."""
-        first = self._nodes.get(_FIRST).known
+        first = self._nodes.get(_FIRST).entry
         return type(self)(
             self.data,
             None,
             self._host,
-            self._running.master.port,
+            self._master.port,
             first.endpoint.port,
-            self._running.web.port,
+            self._master_web.port,
             first.web_port,
             settings=self._settings,
             advertised_host=self._advertised,
@@ -338,20 +317,20 @@ class EmbeddedTubeMQ:
     def _state(self) -> BrokerState:
         return self._nodes.get(_FIRST).state
 
-    @property
-    def _master(self) -> Master:
-        return self._running.master
+    def _leader(self) -> str | None:
+        """Return where a standby sends web calls: there is no other master to redirect to."""
+        return self.master_web if self._master.state.standby.is_set() else None
 
     def _change_status(self, topic: str, status: TopicStatus, brokers: Iterable[int] | None) -> None:
         for node in self._nodes.select(topic, brokers):
-            spec = node.known.catalog.all().get(topic)
+            spec = node.entry.catalog.all().get(topic)
             if spec is None:
                 raise OptionError("TUBEMQ_NO_SUCH_TOPIC", topic=topic, broker_id=node.id)
             node.set_topic(topic, dataclasses.replace(spec, status=status))
 
     def _intercept(self, make: InterceptorOf | None) -> None:
         self._interceptor_of = make
-        self._running.master.intercept(None if make is None else make(MASTER))
+        self._master.intercept(None if make is None else make(MASTER))
         for node in self._nodes:
             node.intercept(None if make is None else make(node.id))
 
@@ -385,3 +364,49 @@ def _cluster_state(data: Path, settings: EmbeddedSettings) -> ClusterState:
         VisitTokens(settings.visit_token_period_ms),
         Authentication(settings),
     )
+
+
+def _master_calls(state: MasterState, token: str, set_topic: SetTopic) -> Mapping[str, Call]:
+    """Return the web calls of a master; those that change something need ``token``."""
+    groups: tuple[Mapping[str, Call], ...] = (
+        ClusterCalls(state, token, wall_ms()).calls,
+        BrokerSetup(state, token).calls,
+        TopicCalls(state, token, set_topic).calls,
+        GroupCalls(state, token).calls,
+        ControlCalls(state, token).calls,
+    )
+    return {method: call for calls in groups for method, call in calls.items()}
+
+
+def _overview(nodes: BrokerNodes, master: Master) -> Overview:
+    """Return the present counts."""
+    with master.state.lock:
+        producers = master.state.members.producer_count
+        consumers = sum(len(group.members) for group in master.state.members.groups.values())
+    brokers = [broker for node in nodes if (broker := node.broker) is not None]
+    return Overview(
+        traffic=nodes.traffic(),
+        connections=sum(server.connection_count for server in (master, *brokers)),
+        producers=producers,
+        consumers=consumers,
+        leases=sum(len(broker.state.leases.all()) for broker in brokers),
+        stores={store: bounds for node in nodes for store, bounds in _bounds(node)},
+        brokers={node.id: node.condition for node in nodes},
+    )
+
+
+def _bounds(node: BrokerNode) -> Iterator[tuple[StoreId, OffsetBounds]]:
+    if (broker := node.broker) is None:
+        return
+    for (topic, number), store in broker.state.stores.all().items():
+        # The topic may just be removed, or the broker stopped.
+        with contextlib.suppress(OSError):
+            bounds = store.bounds
+            yield StoreId(topic, node.id, number), OffsetBounds(bounds.earliest, bounds.latest)
+
+
+__all__ = ["BrokerCondition", "EmbeddedSettings", "EmbeddedTubeMQ", "ServerTls", "TopicSpec", "Traffic"]
+
+_ANY_HOST: Final = "0.0.0.0"  # noqa: S104  compared with, not listened on by default
+_FIRST: Final = 1
+"""The id of the first broker, whose data is in the directory itself."""

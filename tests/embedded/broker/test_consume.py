@@ -757,7 +757,7 @@ def test_idle_groups_are_forgotten_unless_they_have_consumers(start, connect):
     broker.register()
     idle.register()
     idle.unregister()
-    wait_until(lambda: {seat.group for seat in server._state.offsets.all()} == {"group"})
+    wait_until(lambda: {partition.group for partition in server._state.offsets.all()} == {"group"})
 
 
 # --- flow control
@@ -851,4 +851,4 @@ def test_of_refused_registers_the_latest_are_remembered(monkeypatch, tubemq, bro
     monkeypatch.setattr(groups_module, "_MAX_REFUSED", 3)
     for number in range(5):
         broker.register(7, groupName=f"group{number}")
-    assert {seat.group for seat in tubemq._state.leases.all()} == {"group2", "group3", "group4"}
+    assert {partition.group for partition in tubemq._state.leases.all()} == {"group2", "group3", "group4"}

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tubemq_spark.embedded.broker.groups import NO_OFFSET, GroupPosition, OffsetTable, Seat
+from tubemq_spark.embedded.broker.groups import NO_OFFSET, GroupPartition, GroupPosition, OffsetTable
 from tubemq_spark.embedded.log.records import LogBounds
 from tubemq_spark.errors import DataLossError
 
 STEP = 28
-SEAT = Seat("group", "demo", 0)
+PARTITION = GroupPartition("group", "demo", 0)
 
 
 def bounds(earliest, latest):
@@ -198,41 +198,41 @@ def path(tmp_path):
 def test_a_table_without_file_is_empty(path):
     table = OffsetTable(path)
     assert table.all() == {}
-    assert table.find(SEAT) is None
+    assert table.find(PARTITION) is None
     table.save()
     assert not path.exists(), "nothing changed, nothing written"
 
 
 def test_a_new_position_starts_where_it_is_told_an_old_one_where_it_is(path):
     table = OffsetTable(path)
-    position = table.find_or_add(SEAT, 56)
+    position = table.find_or_add(PARTITION, 56)
     assert position.committed == 56
-    assert table.find_or_add(SEAT, 0) is position is table.find(SEAT)
+    assert table.find_or_add(PARTITION, 0) is position is table.find(PARTITION)
 
 
 def test_committed_offsets_come_back_and_those_in_flight_do_not(path):
     table = OffsetTable(path)
-    table.find_or_add(SEAT, 56).in_flight = 28
-    table.find_or_add(SEAT._replace(partition_id=10_001), 84)
+    table.find_or_add(PARTITION, 56).in_flight = 28
+    table.find_or_add(PARTITION._replace(partition_id=10_001), 84)
     table.save()
     again = OffsetTable(path).all()
-    assert {seat: state(position) for seat, position in again.items()} == {
-        SEAT: (56, 0),
-        SEAT._replace(partition_id=10_001): (84, 0),
+    assert {partition: state(position) for partition, position in again.items()} == {
+        PARTITION: (56, 0),
+        PARTITION._replace(partition_id=10_001): (84, 0),
     }
 
 
 def test_closing_confirms_what_is_in_flight(path):
     """A broker that shuts down in order counts it as consumed, as TubeMQ's does."""
     table = OffsetTable(path)
-    table.find_or_add(SEAT, 56).in_flight = 28
+    table.find_or_add(PARTITION, 56).in_flight = 28
     table.close()
-    assert OffsetTable(path).find(SEAT).committed == 84
+    assert OffsetTable(path).find(PARTITION).committed == 84
 
 
 def test_the_file_is_written_only_after_a_change(path):
     table = OffsetTable(path)
-    position = table.find_or_add(SEAT, 0)
+    position = table.find_or_add(PARTITION, 0)
     table.save()
     path.unlink()
     table.save()
@@ -246,12 +246,12 @@ def test_positions_are_listed_while_others_begin(path):
     """The garbage collector lets other threads run in the middle of anything that makes objects."""
     table = OffsetTable(path)
     for number in range(5000):  # more than Python keeps pairs for without asking the collector
-        table.find_or_add(SEAT._replace(partition_id=number), 0)
+        table.find_or_add(PARTITION._replace(partition_id=number), 0)
     numbers = itertools.count(5000)
 
     def begin_another(phase, _details):
         if phase == "start" and next(numbers) < 6000:
-            table.find_or_add(SEAT._replace(partition_id=next(numbers)), 0)
+            table.find_or_add(PARTITION._replace(partition_id=next(numbers)), 0)
 
     limits = gc.get_threshold()
     gc.callbacks.append(begin_another)
@@ -267,8 +267,8 @@ def test_positions_are_listed_while_others_begin(path):
 
 def test_a_topic_is_forgotten_alone(path):
     table = OffsetTable(path)
-    table.find_or_add(SEAT, 0)
-    other = SEAT._replace(topic="other")
+    table.find_or_add(PARTITION, 0)
+    other = PARTITION._replace(topic="other")
     table.find_or_add(other, 0)
     table.forget_topic("demo")
     assert set(table.all()) == {other}
@@ -328,14 +328,14 @@ def test_beyond_the_end_in_manual_mode_moves_with_the_next_commit():
 
 def test_a_forgotten_position_is_not_found_and_starts_again(path):
     table = OffsetTable(path)
-    position = table.find_or_add(SEAT, 84)
+    position = table.find_or_add(PARTITION, 84)
     position.in_flight = 28
     table.save()
-    table.forget([SEAT])
-    assert (table.find(SEAT), table.all()) == (None, {})
-    assert table.at(SEAT) is position, "whoever has it goes on with the same one"
+    table.forget([PARTITION])
+    assert (table.find(PARTITION), table.all()) == (None, {})
+    assert table.at(PARTITION) is position, "whoever has it goes on with the same one"
     assert position.register(0, NO_OFFSET, bounds(0, 560)) == 0
-    table.forget([SEAT])
+    table.forget([PARTITION])
     table.save()
     assert OffsetTable(path).all() == {}
 
@@ -354,7 +354,7 @@ def clock():
 
 
 def other_group(name):
-    return SEAT._replace(group=name)
+    return PARTITION._replace(group=name)
 
 
 def test_groups_that_do_not_move_are_forgotten(path, clock):
@@ -376,7 +376,7 @@ def test_groups_that_do_not_move_are_forgotten(path, clock):
 
 def test_the_time_of_the_last_move_outlives_a_restart(path, clock):
     table = OffsetTable(path, clock)
-    table.find_or_add(SEAT, 28)
+    table.find_or_add(PARTITION, 28)
     table.save()
     clock.now_ms += DAY_MS + 1
     assert OffsetTable(path, clock).forget_idle(DAY_MS, busy=set()) == ["group"]
@@ -384,7 +384,7 @@ def test_the_time_of_the_last_move_outlives_a_restart(path, clock):
 
 def test_a_group_that_wishes_for_where_it_stands_has_moved(path, clock):
     table = OffsetTable(path, clock)
-    position = table.find_or_add(SEAT, 28)
+    position = table.find_or_add(PARTITION, 28)
     table.save()
     clock.now_ms += DAY_MS
     position.register(0, 28, bounds(0, 560))
@@ -396,7 +396,7 @@ def test_a_group_that_wishes_for_where_it_stands_has_moved(path, clock):
 def test_a_file_without_times_is_of_now(path, clock):
     path.write_text('{"version": 1, "groups": {"group": {"demo": {"0": 28}}}}')
     table = OffsetTable(path, clock)
-    assert table.find(SEAT).committed == 28
+    assert table.find(PARTITION).committed == 28
     assert table.forget_idle(0, busy=set()) == []
     clock.now_ms += 1
     assert table.forget_idle(0, busy=set()) == ["group"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request
-from tubemq_spark.embedded.broker.groups import Seat
+from tubemq_spark.embedded.broker.groups import GroupPartition
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.model import PARTITIONS_PER_STORE
@@ -48,10 +48,10 @@ class BrokerCalls:
     def query_group_offset(self, parameters: Parameters) -> dict[str, Any]:
         """Return a store's bounds and, if asked for, a group's offset, which is thereby recorded."""
         topic, group = parameters.required("topicName"), parameters.required("groupName")
-        seat = Seat(group, topic, parameters.number("partitionId", least=0))
+        partition = GroupPartition(group, topic, parameters.number("partitionId", least=0))
         real = parameters.flag("requireRealOffset", default=False)
-        store = self._store(seat)
-        position, bounds = self._state.offsets.find(seat), store.bounds
+        store = self._store(partition)
+        position, bounds = self._state.offsets.find(partition), store.bounds
         answer = {
             "result": True,
             "errCode": 0,
@@ -63,9 +63,9 @@ class BrokerCalls:
             "maxDataOffset": bounds.data_latest,
         }
         if real:
-            lease = self._state.leases.find(seat)
+            lease = self._state.leases.find(partition)
             read_to = -1 if lease is None else max(lease.allowance.data_end, -1)
-            answer["zkOffset"] = self._state.offsets.find_or_add(seat, 0).committed
+            answer["zkOffset"] = self._state.offsets.find_or_add(partition, 0).committed
             answer["curReadDataOffset"] = read_to
             answer["curRdDltDataOffset"] = -1 if read_to < 0 else bounds.data_latest - read_to
         return answer
@@ -74,9 +74,9 @@ class BrokerCalls:
         """Return the offsets of groups in all partitions of those of their topics that still exist."""
         groups, topics = parameters.items("groupName"), parameters.items("topicName")
         subscribed: dict[str, set[str]] = {}
-        for seat in self._state.offsets.all():
-            if not groups or seat.group in groups:
-                subscribed.setdefault(seat.group, set()).add(seat.topic)
+        for partition in self._state.offsets.all():
+            if not groups or partition.group in groups:
+                subscribed.setdefault(partition.group, set()).add(partition.topic)
         data = []
         for group, names in sorted(subscribed.items()):
             info = self._group_info(group, sorted(names & set(topics) if topics else names))
@@ -89,12 +89,17 @@ class BrokerCalls:
         leases = sorted(self._state.leases.all().items(), key=lambda item: item[0])
         data = [
             {
-                "Partition": f"{seat.group}:{seat.topic}:{seat.partition_id}",
+                "Partition": f"{partition.group}:{partition.topic}:{partition.partition_id}",
                 "Consumer": lease.client_id,
                 "index": index,
             }
-            for index, (seat, lease) in enumerate(
-                ((seat, lease) for seat, lease in leases if not groups or seat.group in groups), 1
+            for index, (partition, lease) in enumerate(
+                (
+                    (partition, lease)
+                    for partition, lease in leases
+                    if not groups or partition.group in groups
+                ),
+                1,
             )
         ]
         return _success(dataSet=data, totalCnt=len(data))
@@ -108,13 +113,13 @@ class BrokerCalls:
                 topics.setdefault(topic, {})[number] = store
         return topics
 
-    def _store(self, seat: Seat) -> Store:
-        spec = self._state.catalog.get(seat.topic)
+    def _store(self, partition: GroupPartition) -> Store:
+        spec = self._state.catalog.get(partition.topic)
         if spec is None:
             raise bad_request("Invalid parameter: not found the topicName configure!")
-        if not has_partition(spec, seat.partition_id):
+        if not has_partition(spec, partition.partition_id):
             raise bad_request("Invalid parameter: not found the store by topicName!")
-        return self._state.store(seat, "")
+        return self._state.store(partition, "")
 
     def _group_info(self, group: str, topics: list[str]) -> list[dict[str, Any]]:
         """Return a group's offsets in all partitions of topics (GroupOffsetInfo)."""
@@ -122,14 +127,14 @@ class BrokerCalls:
         for topic in topics:
             if (spec := self._state.catalog.get(topic)) is not None:
                 numbers = partition_ids(spec.stores, spec.partitions)
-                offsets = [self._offset(Seat(group, topic, number)) for number in numbers]
+                offsets = [self._offset(GroupPartition(group, topic, number)) for number in numbers]
                 items.append({"topicName": topic, "offsets": offsets, "partCount": len(offsets)})
         return items
 
-    def _offset(self, seat: Seat) -> dict[str, int]:
-        store = self._state.stores.find(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
-        position = self._state.offsets.find(seat)
-        lease = self._state.leases.find(seat)
+    def _offset(self, partition: GroupPartition) -> dict[str, int]:
+        store = self._state.stores.find(partition.topic, partition.partition_id // PARTITIONS_PER_STORE)
+        position = self._state.offsets.find(partition)
+        lease = self._state.leases.find(partition)
         item = dict.fromkeys(_OFFSET_FIELDS, _NONE)
         if position is not None:
             item.update(curOffset=position.committed, flightOffset=position.in_flight)
@@ -142,7 +147,7 @@ class BrokerCalls:
                 item["offsetLag"] = bounds.latest - item["curOffset"]
             if item["curDataOffset"] != _NONE:
                 item["dataLag"] = bounds.data_latest - item["curDataOffset"]
-        return {"partitionId": seat.partition_id, **item}
+        return {"partitionId": partition.partition_id, **item}
 
 
 def _bounds(store: Store, number: int, partitions: int) -> list[dict[str, int]]:

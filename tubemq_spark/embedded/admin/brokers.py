@@ -24,7 +24,7 @@ from tubemq_spark.embedded.admin.parameters import (
 from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec, shown
 from tubemq_spark.embedded.config.controls import BrokerRecord, ManageStatus
-from tubemq_spark.embedded.master.brokers import KnownBroker
+from tubemq_spark.embedded.master.brokers import BrokerEntry
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.protocol.constants import UNDEFINED
 
@@ -51,7 +51,7 @@ class BrokerSetup:
         self._state = state
         self._brokers = state.brokers
         # Each call reads the record before it changes it.
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
         self.calls: Mapping[str, Call] = {
             "admin_add_broker_configure": GuardedCall(token, self.add),
             "admin_online_broker_configure": GuardedCall(token, self.online),
@@ -67,7 +67,7 @@ class BrokerSetup:
         status = _manage_status(parameters) or ManageStatus.DRAFT
         address = parameters.required("brokerIp")
         broker_id = parameters.number("brokerId", _FROM_IP, least=0)
-        with self._changing:
+        with self._change_lock:
             broker = self._addressed(broker_id, address)
             self._refuse_second(broker, address)
 
@@ -103,7 +103,7 @@ class BrokerSetup:
 
         items = []
         for broker_id in parameters.required_numbers("brokerId"):
-            with self._changing:
+            with self._change_lock:
                 items.append({"brokerId": broker_id, "brokerIp": "", **outcome_of(online, broker_id)})
         return success(items)
 
@@ -122,7 +122,7 @@ class BrokerSetup:
             items.append(item)
         return success(items)
 
-    def _selected(self, parameters: Parameters) -> list[KnownBroker]:
+    def _selected(self, parameters: Parameters) -> list[BrokerEntry]:
         """Return the brokers that match the ids and addresses of the call."""
         ids, addresses = parameters.numbers("brokerId"), parameters.items("brokerIp")
         return [
@@ -131,14 +131,14 @@ class BrokerSetup:
             if (not ids or broker.id in ids) and (not addresses or broker.endpoint.host in addresses)
         ]
 
-    def _addressed(self, broker_id: int, address: str) -> KnownBroker | None:
+    def _addressed(self, broker_id: int, address: str) -> BrokerEntry | None:
         """Return the broker of a call: by id, or without one by address, or else the first."""
         if broker_id != _FROM_IP:
             return self._brokers.get(broker_id)
         everyone = list(self._brokers)
         return next((broker for broker in everyone if broker.endpoint.host == address), everyone[0])
 
-    def _refuse_second(self, addressed: KnownBroker | None, address: str) -> None:
+    def _refuse_second(self, addressed: BrokerEntry | None, address: str) -> None:
         """Refuse to add a broker that an operator has already added (getBrokerIpAndIdParamValue)."""
         for broker in self._brokers:
             if broker.config.record.stamp.create_user == SYSTEM_USER:
@@ -148,7 +148,7 @@ class BrokerSetup:
             if broker is addressed:
                 raise bad_request(f"Duplicated broker configure record, query by brokerId : {broker.id}")
 
-    def _detail(self, broker: KnownBroker) -> dict[str, Any]:
+    def _detail(self, broker: BrokerEntry) -> dict[str, Any]:
         """Return the state machine of an idle broker (BrokerRunStatusInfo.toJsonString)."""
         version = broker.catalog.version
         return {
@@ -172,12 +172,12 @@ class BrokerSetup:
         }
 
 
-def broker_fields(broker: KnownBroker) -> dict[str, Any]:
+def broker_fields(broker: BrokerEntry) -> dict[str, Any]:
     """Return a broker's id and address in the form of answers."""
     return {"brokerId": broker.id, "brokerIp": broker.endpoint.host, "brokerPort": broker.endpoint.port}
 
 
-def _replace(broker: KnownBroker, record: BrokerRecord, who: Author, *, as_new: bool = False) -> None:
+def _replace(broker: BrokerEntry, record: BrokerRecord, who: Author, *, as_new: bool = False) -> None:
     """Store a record, and raise the version of the broker's configuration."""
     broker.config.replace(record, who.user, who.date, as_new=as_new)
     broker.catalog.touch()
@@ -211,7 +211,7 @@ def _valid(defaults: TopicSpec) -> TopicSpec:
     return defaults
 
 
-def _setup(broker: KnownBroker) -> dict[str, Any]:
+def _setup(broker: BrokerEntry) -> dict[str, Any]:
     record = broker.config.record
     return {
         **broker_fields(broker),
@@ -228,7 +228,7 @@ def _setup(broker: KnownBroker) -> dict[str, Any]:
     }
 
 
-def _run_status(broker: KnownBroker) -> dict[str, Any]:
+def _run_status(broker: BrokerEntry) -> dict[str, Any]:
     item = {
         **broker_fields(broker),
         "brokerWebPort": broker.web_port,

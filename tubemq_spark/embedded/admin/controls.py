@@ -47,7 +47,7 @@ class ClusterCalls:
         """Calls that change something need ``token``; the master became active at ``started_ms``."""
         self._state = state
         self._started_ms = started_ms
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
         self.calls: Mapping[str, Call] = {
             "admin_query_master_group_info": self.query_master_group,
             "admin_set_cluster_default_setting": GuardedCall(token, self.set_cluster),
@@ -82,7 +82,7 @@ class ClusterCalls:
         fields["properties"] = TopicSpec(**read_properties(parameters))
         fields.setdefault("flow_rules", NO_RULES)
         controls = self._state.controls
-        with self._changing:
+        with self._change_lock:
             setting = dataclasses.replace(controls.cluster, **fields)
             if setting == controls.cluster:
                 raise bad_request("Cluster configure not changed!")
@@ -128,7 +128,7 @@ class ControlCalls:
         self._state = state
         self._controls = state.controls
         # Two calls at once must not both find that a record is new.
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
         self.calls: Mapping[str, Call] = {
             "admin_set_topic_authorize_control": GuardedCall(token, self.authorize_topics),
             "admin_add_group_csmctrl_info": GuardedCall(token, self.add_consume),
@@ -239,7 +239,7 @@ class ControlCalls:
     def _each(
         self, keys: list[dict[str, str]], change: Callable[[Mapping[str, str]], None]
     ) -> dict[str, Any]:
-        with self._changing:
+        with self._change_lock:
             return success([{**key, **outcome_of(change, key)} for key in keys])
 
 

@@ -20,7 +20,7 @@ from tubemq_spark.embedded.admin.parameters import (
 )
 from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus, dates, shown
-from tubemq_spark.embedded.master.brokers import KnownBroker
+from tubemq_spark.embedded.master.brokers import BrokerEntry
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.constants import UNDEFINED
@@ -29,7 +29,7 @@ _MIB: Final = 1 << 20
 _MUST_FILTER: Final = 2
 _NOT_PUBLISHED: Final = "-"
 
-Deployments = list[tuple[KnownBroker, TopicSpec]]
+Deployments = list[tuple[BrokerEntry, TopicSpec]]
 """The brokers of a topic, and its specification on each."""
 
 
@@ -48,7 +48,7 @@ class TopicCalls:
         self._state = state
         self._set_topic = set_topic
         # Two calls at once must not both find that a topic is new.
-        self._changing = threading.Lock()
+        self._change_lock = threading.Lock()
         guarded = {
             "admin_add_new_topic_record": self.add_topics,
             "admin_modify_topic_info": self.modify_topics,
@@ -172,7 +172,7 @@ class TopicCalls:
 
         return self._each([(broker, topic) for broker in brokers for topic in topics], change)
 
-    def _broker(self, broker_id: int) -> KnownBroker:
+    def _broker(self, broker_id: int) -> BrokerEntry:
         broker = self._state.brokers.get(broker_id)
         if broker is None:
             what = f"Not found broker configure record by brokerId={broker_id}"
@@ -189,7 +189,7 @@ class TopicCalls:
         """Apply a change to each topic on each broker; a failure affects only its item."""
         items = []
         for broker_id, topic in targets:
-            with self._changing:
+            with self._change_lock:
                 outcome = outcome_of(change, broker_id, topic)
             items.append({"brokerId": broker_id, "topicName": topic, **outcome})
         return success(items)
@@ -236,7 +236,7 @@ def _check_status_change(key: str, old: TopicSpec, status: TopicStatus) -> None:
         raise ItemError(ItemCode.ILLEGAL_STATUS, what)
 
 
-def _record(broker: KnownBroker, name: str, spec: TopicSpec) -> dict[str, Any]:
+def _record(broker: BrokerEntry, name: str, spec: TopicSpec) -> dict[str, Any]:
     """Return a topic on a broker (TopicDeployEntity.toWebJsonStr), with what clients are told about it."""
     if broker.registered:
         run_info: dict[str, Any] = {

@@ -208,7 +208,7 @@ def _failure(code: ErrCode, text: str) -> bytes:
 class Broker(RpcServer):
     """Serves one ``BrokerState``."""
 
-    def __init__(self, state: BrokerState, host: str, port: int, scheduler: Scheduler) -> None:
+    def __init__(self, state: BrokerState, host: str, port: int) -> None:
         """Open the port (0: any free one)."""
         self.state = state
         self._consumers = ConsumerHandlers(state)
@@ -220,7 +220,7 @@ class Broker(RpcServer):
         # from expiring on time.
         self._disk = Scheduler()
         super().__init__("broker", host, port, state.settings.tls)
-        self._start_tasks(scheduler)
+        self._start_tasks()
 
     def serve(self, requests: Sequence[rpc.Request]) -> Iterator[Answer]:
         """Answer the requests of one read in their order, each when it is asked for; it never raises."""
@@ -239,15 +239,15 @@ class Broker(RpcServer):
         self._disk.close()
         super().close()
 
-    def _start_tasks(self, scheduler: Scheduler) -> None:
+    def _start_tasks(self) -> None:
         settings, state, consumers, disk = self.state.settings, self.state, self._consumers, self._disk
         save = FailureLog().wrap("Saving offsets", state.offsets.save)
         idle_check_ms = settings.group_expiry_check_ms
-        self._run_every(scheduler, settings.scan_period_ms, consumers.expire_leases, "expiring leases")
-        self._run_every(disk, settings.flush_check_ms, state.stores.flush_due, "flushing stores")
-        self._run_every(disk, settings.offsets_save_ms, save, "saving offsets")
-        self._run_every(disk, settings.retention_check_ms, state.stores.expire, "deleting old data")
-        self._run_every(disk, idle_check_ms, consumers.forget_idle_groups, "forgetting idle groups")
+        self._scheduler.every(settings.scan_period_ms, consumers.expire_leases, "expiring leases")
+        disk.every(settings.flush_check_ms, state.stores.flush_due, "flushing stores")
+        disk.every(settings.offsets_save_ms, save, "saving offsets")
+        disk.every(settings.retention_check_ms, state.stores.expire, "deleting old data")
+        disk.every(idle_check_ms, consumers.forget_idle_groups, "forgetting idle groups")
 
 
 def _is_send(request: rpc.Request) -> bool:

@@ -1,15 +1,15 @@
 """Consumers at a broker: register, unregister, heartbeat, fetch and commit (BrokerServiceServer).
 
-A *seat* is one partition as one group sees it. The broker keeps two things for a seat:
+Below, a partition is one as one group sees it (``GroupPartition``). The broker keeps two things for it:
 
-* its **lease** (``leases``): which consumer holds the seat, and until when. The seat is *free* without a
-  lease and *held* with one. A lease whose time is over still holds the seat until someone ends it: the
-  periodic ``expire_leases``, or a register of another consumer, which is refused all the same;
-* its **position** (``offsets``): the committed offset of the group, and how far the holder has read beyond it
-  (*in flight*). The committed offset outlives leases and restarts, what is in flight does not.
+* its **lease**: which consumer holds it, and until when. It is *free* without a lease and *held* with one. A
+  lease whose time is over still holds it until it is ended: by the periodic ``expire_leases``, or by a
+  register of another consumer, which is refused all the same;
+* its **position**: the committed offset of the group, and how far the holder has read beyond it (*in
+  flight*). The committed offset outlives leases and restarts, what is in flight does not.
 
 ========== ============ ================================================= ===============
-Request    Seat free    Held by the caller                                Held by another
+Request    Free         Held by the caller                                Held by another
 ========== ============ ================================================= ===============
 register   granted      granted again, what was in flight is dropped      410
 heartbeat  411          lease renewed                                     412
@@ -17,15 +17,15 @@ fetch      411          lease renewed; the position moves, and is         412
                         committed first where the mode is automatic
 commit     401          in flight becomes committed, or is dropped        401
 unregister 411          in flight is committed (read status 0) or         412
-                        dropped; the seat is free
-expiry                  in flight is dropped; the seat is free
+                        dropped; the partition is free
+expiry                  in flight is dropped; the partition is free
 ========== ============ ================================================= ===============
 
 Invariants:
 
-1. A lease is granted and ended, and a position changes, only under the lock of the seat's position
-   (``OffsetTable.locked``). So fetches of one seat never overlap, and a lease cannot end between the check
-   and the read. Only renewing needs no lock: it is one assignment.
+1. A lease is granted and ended, and a position changes, only under the lock of the position
+   (``OffsetTable.locked``). So fetches of one partition never overlap, and a lease cannot end between the
+   check and the read. Only renewing needs no lock: it is one assignment.
 2. What is in flight belongs to the lease under which it was read: no later holder can commit it.
 3. A request first looks for the lease without the lock, so that one without a lease is refused cheaply and
    leaves no position behind; then it looks again under the lock.
@@ -38,7 +38,7 @@ from typing import Any
 
 from tubemq_spark.embedded.broker.fetching import NOTHING, FetchReader, FetchResponse, fetch_failure
 from tubemq_spark.embedded.broker.flow_control import Allowance
-from tubemq_spark.embedded.broker.groups import NO_OFFSET, GrantedLease, GroupPosition, Seat
+from tubemq_spark.embedded.broker.groups import NO_OFFSET, GrantedLease, GroupPartition, GroupPosition
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.dispatch import (
@@ -86,11 +86,11 @@ class ConsumerHandlers:
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         topic, _ = self._state.topic(request.topicName)
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
-        seat = Seat(group, topic, request.partitionId)
+        partition = GroupPartition(group, topic, request.partitionId)
         if request.opType == OpType.REGISTER:
-            return self._grant_seat(seat, client_id, request)
+            return self._grant(partition, client_id, request)
         if request.opType == OpType.UNREGISTER:
-            return self._free_seat(seat, client_id, commit=request.readStatus == 0)
+            return self._release(partition, client_id, commit=request.readStatus == 0)
         raise RefusedError(ErrCode.BAD_REQUEST, f"Invalid request:{request.opType}")
 
     def heartbeat(self, request: pb.HeartBeatRequestC2B) -> pb.HeartBeatResponseB2C:
@@ -104,7 +104,7 @@ class ConsumerHandlers:
         for text in request.partitionInfo:
             # TubeMQ compares neither the broker nor the address with its own.
             named = parse_partition(text)
-            lease = self._state.leases.find(Seat(group, named.topic, named.partition_id))
+            lease = self._state.leases.find(GroupPartition(group, named.topic, named.partition_id))
             if lease is None:
                 failures.append(f"{int(ErrCode.HB_NO_NODE)}:{_full_name(named)}")
             elif lease.client_id != client_id:
@@ -127,15 +127,17 @@ class ConsumerHandlers:
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         topic, spec = self._state.topic(request.topicName)
-        seat = Seat(group, topic, request.partitionId)
+        partition = GroupPartition(group, topic, request.partitionId)
         if_free = _not_registered(client_id)
-        with self._locked_seat(seat, client_id, if_free, self._fetched_by_other) as (position, lease):
+        with self._locked(partition, client_id, if_free, self._fetched_by_other) as (position, lease):
             self._state.leases.renew(lease)
             if spec.status > TopicStatus.SOFT_DELETED:
-                place = f"topic={topic},partitionId={seat.partition_id} of Broker={self._state.broker_id}"
+                place = (
+                    f"topic={topic},partitionId={partition.partition_id} of Broker={self._state.broker_id}"
+                )
                 text = f"[Partition Closed] Partition has been closed, for {place}"
                 raise RefusedError(ErrCode.FORBIDDEN, text)
-            return self._reader.read(self._open_for_fetch(seat), seat, lease, position, request)
+            return self._reader.read(self._open_for_fetch(partition), partition, lease, position, request)
 
     def commit(self, request: pb.CommitOffsetRequestC2B) -> pb.CommitOffsetResponseB2C:
         """Commit what a consumer has fetched, or drop it."""
@@ -143,9 +145,9 @@ class ConsumerHandlers:
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         topic, _ = self._state.open_partition(request.topicName, request.partitionId)
-        seat = Seat(group, topic, request.partitionId)
+        partition = GroupPartition(group, topic, request.partitionId)
         if_free = RefusedError(ErrCode.UNAUTHORIZED, "The partition not registered by consumers")
-        with self._locked_seat(seat, client_id, if_free, _committed_by_other) as (position, lease):
+        with self._locked(partition, client_id, if_free, _committed_by_other) as (position, lease):
             consumed = request.lastPackConsumed if request.HasField("lastPackConsumed") else True
             committed = position.commit(consumed=consumed)
         return pb.CommitOffsetResponseB2C(
@@ -153,64 +155,64 @@ class ConsumerHandlers:
             errCode=ErrCode.SUCCESS,
             errMsg="OK!",
             currOffset=committed,
-            maxOffset=self._reported_end(lease, self._state.store(seat, "").bounds),
+            maxOffset=self._reported_end(lease, self._state.store(partition, "").bounds),
         )
 
     def expire_leases(self) -> None:
-        """Free the seats of consumers that have been silent for too long; what they fetched is dropped."""
-        for seat in self._state.leases.expired():
-            with self._state.offsets.locked(seat) as position:
-                lease = self._state.leases.find(seat)
+        """Free the partitions of consumers that were silent for too long; what they fetched is dropped."""
+        for partition in self._state.leases.expired():
+            with self._state.offsets.locked(partition) as position:
+                lease = self._state.leases.find(partition)
                 if lease is not None and self._state.leases.has_expired(lease):
-                    self._state.leases.end(seat)
+                    self._state.leases.end(partition)
                     position.drop_in_flight()
-                    logger.info("the lease of consumer %s on %s timed out", lease.client_id, seat)
+                    logger.info("the lease of consumer %s on %s timed out", lease.client_id, partition)
 
     def forget_idle_groups(self) -> None:
         """Forget the offsets of groups that have not moved for a long time and have no consumers."""
-        busy = {seat.group for seat in self._state.leases.all()}
+        busy = {partition.group for partition in self._state.leases.all()}
         for group in self._state.offsets.forget_idle(self._state.settings.group_expiry_ms, busy):
             logger.info("the offsets of group %s were forgotten: they had not changed for too long", group)
 
     @contextlib.contextmanager
-    def _locked_seat(
+    def _locked(
         self,
-        seat: Seat,
+        partition: GroupPartition,
         client_id: str,
         if_free: RefusedError,
-        if_other: Callable[[Seat, str, str], RefusedError],
+        if_other: Callable[[GroupPartition, str, str], RefusedError],
     ) -> Iterator[tuple[GroupPosition, GrantedLease]]:
-        """Lock a seat that a consumer holds."""
-        if self._state.leases.find(seat) is None:
+        """Lock a partition that a consumer holds."""
+        if self._state.leases.find(partition) is None:
             raise if_free
-        with self._state.offsets.locked(seat) as position:
-            lease = self._state.leases.find(seat)
+        with self._state.offsets.locked(partition) as position:
+            lease = self._state.leases.find(partition)
             if lease is None:
                 raise if_free
             if lease.client_id != client_id:
-                raise if_other(seat, lease.client_id, client_id)
+                raise if_other(partition, lease.client_id, client_id)
             yield position, lease
 
-    def _grant_seat(
-        self, seat: Seat, client_id: str, request: pb.RegisterRequestC2B
+    def _grant(
+        self, partition: GroupPartition, client_id: str, request: pb.RegisterRequestC2B
     ) -> pb.RegisterResponseB2C:
         types = {trimmed("filterCondStr", item) for item in request.filterCondStr} - {""}
         if len(types) > MOST_MESSAGE_TYPES:
             text = f"filterCondStr's item count over max allowed count ({MOST_MESSAGE_TYPES})!"
             raise RefusedError(ErrCode.BAD_REQUEST, text)
         offset = request.currOffset if request.HasField("currOffset") else NO_OFFSET
-        with self._state.offsets.locked(seat) as position:
-            self._refuse_if_other_holds(seat, position, client_id)
+        with self._state.offsets.locked(partition) as position:
+            self._refuse_if_other_holds(partition, position, client_id)
             # Before the store is opened: a consumer of a partition that does not exist holds it nevertheless.
             lease = self._new_lease(client_id, types, _query_priority(request))
-            self._state.leases.grant(seat, lease)
+            self._state.leases.grant(partition, lease)
             try:
-                bounds = self._open_for_register(seat).bounds
+                bounds = self._open_for_register(partition).bounds
             except RefusedError:
-                self._state.leases.limit_refused(seat, lease)
+                self._state.leases.limit_refused(partition, lease)
                 raise
             start = position.register(request.readStatus, offset, bounds)
-        logger.info("%s registered by %s, from %d (asked for %d)", seat, client_id, start, offset)
+        logger.info("%s registered by %s, from %d (asked for %d)", partition, client_id, start, offset)
         return pb.RegisterResponseB2C(
             success=True,
             errCode=ErrCode.SUCCESS,
@@ -224,57 +226,59 @@ class ConsumerHandlers:
         allowance = Allowance(self._state.settings.first_transfer_bytes)
         return GrantedLease(client_id, key_codes, priority, allowance)
 
-    def _open_for_register(self, seat: Seat) -> Store:
+    def _open_for_register(self, partition: GroupPartition) -> Store:
         failure = "Register broker failure!, exception is "
-        spec = self._state.catalog.get(seat.topic)
-        if spec is None or not has_partition(spec, seat.partition_id):
+        spec = self._state.catalog.get(partition.topic)
+        if spec is None or not has_partition(spec, partition.partition_id):
             valid = "" if spec is None else f"0,{spec.partitions - 1}"
-            wrong = f"Wrong partition value {seat.partition_id},valid partitions in ({valid})"
+            wrong = f"Wrong partition value {partition.partition_id},valid partitions in ({valid})"
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure + wrong)
-        return self._state.store(seat, failure)
+        return self._state.store(partition, failure)
 
-    def _open_for_fetch(self, seat: Seat) -> Store:
-        failure = f"Get the store of topic {seat.topic} in partition {seat.partition_id} failure!"
-        spec = self._state.catalog.get(seat.topic)
-        if spec is None or not has_partition(spec, seat.partition_id):
+    def _open_for_fetch(self, partition: GroupPartition) -> Store:
+        failure = f"Get the store of topic {partition.topic} in partition {partition.partition_id} failure!"
+        spec = self._state.catalog.get(partition.topic)
+        if spec is None or not has_partition(spec, partition.partition_id):
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure)
         try:
-            return self._state.stores.open(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
+            return self._state.stores.open(partition.topic, partition.partition_id // PARTITIONS_PER_STORE)
         except (OSError, KeyError, TubeMQError) as error:
-            logger.exception("the store of %s cannot be opened", seat)
+            logger.exception("the store of %s cannot be opened", partition)
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure) from error
 
-    def _refuse_if_other_holds(self, seat: Seat, position: GroupPosition, client_id: str) -> None:
-        lease = self._state.leases.find(seat)
+    def _refuse_if_other_holds(
+        self, partition: GroupPartition, position: GroupPosition, client_id: str
+    ) -> None:
+        lease = self._state.leases.find(partition)
         if lease is None or lease.client_id == client_id:
             return
         if self._state.leases.has_expired(lease):
             # The register that finds a dead consumer removes it, and is refused all the same.
             position.drop_in_flight()
-            self._state.leases.end(seat)
-            text = f"Remove Invalid Consumer Register {lease.client_id}#{seat}"
+            self._state.leases.end(partition)
+            text = f"Remove Invalid Consumer Register {lease.client_id}#{partition}"
         else:
-            text = f"Partition {self._state.broker_id}#{seat} has been registered by {lease.client_id}"
+            text = f"Partition {self._state.broker_id}#{partition} has been registered by {lease.client_id}"
         raise RefusedError(ErrCode.PARTITION_OCCUPIED, f"[Duplicated Register] {text}")
 
-    def _free_seat(self, seat: Seat, client_id: str, *, commit: bool) -> pb.RegisterResponseB2C:
+    def _release(self, partition: GroupPartition, client_id: str, *, commit: bool) -> pb.RegisterResponseB2C:
         if_free = RefusedError(
             ErrCode.HB_NO_NODE, f"UnRegistered Consumer {client_id}, you have to register firstly!"
         )
-        with self._locked_seat(seat, client_id, if_free, self._unregistered_by_other) as (position, _):
+        with self._locked(partition, client_id, if_free, self._unregistered_by_other) as (position, _):
             if commit and position.recorded:
                 position.commit(consumed=True)
             position.drop_in_flight()
-            self._state.leases.end(seat)
+            self._state.leases.end(partition)
         return pb.RegisterResponseB2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!", currOffset=NOTHING)
 
-    def _unregistered_by_other(self, seat: Seat, owner: str, client_id: str) -> RefusedError:
-        text = f"[Duplicated Request]Partition {seat} has been consumed by {owner}"
+    def _unregistered_by_other(self, partition: GroupPartition, owner: str, client_id: str) -> RefusedError:
+        text = f"[Duplicated Request]Partition {partition} has been consumed by {owner}"
         text = f"{text};Current consumer {client_id}, broker={self._state.host}"
         return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
 
-    def _fetched_by_other(self, seat: Seat, owner: str, client_id: str) -> RefusedError:
-        place = f"Partition={seat} of Broker={self._state.broker_id}"
+    def _fetched_by_other(self, partition: GroupPartition, owner: str, client_id: str) -> RefusedError:
+        place = f"Partition={partition} of Broker={self._state.broker_id}"
         text = f"[Duplicated Request] {place} has been consumed by {owner};Current consumer {client_id}"
         return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
 
@@ -296,7 +300,7 @@ def _not_registered(client_id: str) -> RefusedError:
     return RefusedError(ErrCode.HB_NO_NODE, text)
 
 
-def _committed_by_other(_seat: Seat, owner: str, _client_id: str) -> RefusedError:
+def _committed_by_other(_seat: GroupPartition, owner: str, _client_id: str) -> RefusedError:
     text = f"The partition has been registered by other consumer: {owner}"
     return RefusedError(ErrCode.UNAUTHORIZED, text)
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
-from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPosition, Seat
+from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPartition, GroupPosition
 from tubemq_spark.embedded.broker.state import BrokerState, told
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.log.reading import Batch, ReadLimits, Records
@@ -177,7 +177,7 @@ FetchResponse = pb.GetMessageResponseB2C | bytes
 
 
 class FetchReader:
-    """Reads for consumers; hold the lock of the seat's position during each call."""
+    """Reads for consumers; hold the lock of the partition's position during each call."""
 
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""
@@ -186,7 +186,7 @@ class FetchReader:
     def read(
         self,
         store: Store,
-        seat: Seat,
+        partition: GroupPartition,
         lease: GrantedLease,
         position: GroupPosition,
         request: pb.GetMessageRequestC2B,
@@ -212,13 +212,13 @@ class FetchReader:
         if wait_ms is not None:
             text = "RpcServer consume speed limit!"
             return fetch_failure(ErrCode.SERVER_CONSUME_SPEED_LIMIT, text, wait_ms)
-        return self._read_from(start, store, seat, lease, position, manual=request.manualCommitOffset)
+        return self._read_from(start, store, partition, lease, position, manual=request.manualCommitOffset)
 
     def _read_from(
         self,
         start: int,
         store: Store,
-        seat: Seat,
+        partition: GroupPartition,
         lease: GrantedLease,
         position: GroupPosition,
         *,
@@ -227,7 +227,7 @@ class FetchReader:
         bounds = store.bounds
         view = View.of(self._state.query_priority(lease), filtered=bool(lease.key_codes))
         visible_end = view.end(bounds)
-        batch = self._read_batch(store, seat, start, self._limits(lease, visible_end, bounds))
+        batch = self._read_batch(store, partition, start, self._limits(lease, visible_end, bounds))
         if batch is None:
             # The bounds are asked for again: files may have expired in the meantime.
             return nothing_at(start, store.bounds, view)
@@ -235,14 +235,16 @@ class FetchReader:
         if not batch.records and self._state.settings.moving_404:
             return not_found("Can't found Message by index!", bounds.data_latest)
         lease.allowance.count(batch.data_end, _stored_bytes(batch))
-        slow = view.slow(bounds, start, batch.next_offset, self._partition_count(seat.topic))
+        slow = view.slow(bounds, start, batch.next_offset, self._partition_count(partition.topic))
         return encode_found(batch, start, visible_end, bounds, slow=slow)
 
-    def _read_batch(self, store: Store, seat: Seat, start: int, limits: ReadLimits) -> Batch | None:
+    def _read_batch(
+        self, store: Store, partition: GroupPartition, start: int, limits: ReadLimits
+    ) -> Batch | None:
         try:
-            batch = store.read(seat.partition_id, start, limits)
+            batch = store.read(partition.partition_id, start, limits)
         except OSError as error:
-            logger.info("%s cannot be read: %s", seat, error)
+            logger.info("%s cannot be read: %s", partition, error)
             self._state.reads.count_error(error)
             text = f"Get message failure, errMsg={told(error)}"
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error

@@ -21,7 +21,7 @@ NO_OFFSET: Final = -1
 """Stands for the offset in a register that asks for none."""
 
 
-class Seat(NamedTuple):
+class GroupPartition(NamedTuple):
     """One partition as one group sees it."""
 
     group: str
@@ -137,14 +137,14 @@ class GroupPosition:
 class _Saved(NamedTuple):
     """What the file holds: offsets, and when each group last changed one, in ms since the epoch."""
 
-    offsets: Mapping[Seat, int]
+    offsets: Mapping[GroupPartition, int]
     changed_at_ms: Mapping[str, int]
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Make the value from what ``to_json`` returned."""
         offsets = {
-            Seat(group, topic, int(partition_id)): int(committed)
+            GroupPartition(group, topic, int(partition_id)): int(committed)
             for group, topics in content["groups"].items()
             for topic, partitions in topics.items()
             for partition_id, committed in partitions.items()
@@ -156,8 +156,8 @@ class _Saved(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return what the file holds."""
         groups: dict[str, dict[str, dict[str, int]]] = {}
-        for seat, committed in sorted(self.offsets.items()):
-            groups.setdefault(seat.group, {}).setdefault(seat.topic, {})[str(seat.partition_id)] = committed
+        for key, committed in sorted(self.offsets.items()):
+            groups.setdefault(key.group, {}).setdefault(key.topic, {})[str(key.partition_id)] = committed
         return {"groups": groups, "changed_at_ms": dict(sorted(self.changed_at_ms.items()))}
 
 
@@ -174,57 +174,56 @@ class OffsetTable:
         self._now_ms = now_ms
         self._file = JsonFile(path, _Saved({}, {}), _Saved.from_json, _Saved.to_json)
         saved = self._file.value
-        self._positions = {seat: GroupPosition(committed) for seat, committed in saved.offsets.items()}
+        self._positions = {key: GroupPosition(committed) for key, committed in saved.offsets.items()}
         self._changes = dict.fromkeys(saved.offsets, 0)
         self._changed_at_ms = {
-            group: saved.changed_at_ms.get(group, now_ms())
-            for group in {seat.group for seat in saved.offsets}
+            group: saved.changed_at_ms.get(group, now_ms()) for group in {key.group for key in saved.offsets}
         }
 
-    def at(self, seat: Seat) -> GroupPosition:
+    def at(self, key: GroupPartition) -> GroupPosition:
         """Return a group's position for reading; if there is none, an empty one that is not in the table."""
-        return self._positions.get(seat) or GroupPosition()
+        return self._positions.get(key) or GroupPosition()
 
     @contextlib.contextmanager
-    def locked(self, seat: Seat) -> Iterator[GroupPosition]:
+    def locked(self, key: GroupPartition) -> Iterator[GroupPosition]:
         """Lock a group's position, whether it is recorded or not."""
         while True:
-            position = self._positions.get(seat) or self._positions.setdefault(seat, GroupPosition())
+            position = self._positions.get(key) or self._positions.setdefault(key, GroupPosition())
             with position.lock:
-                if self._positions.get(seat) is not position:
+                if self._positions.get(key) is not position:
                     continue  # It was removed between the lookup and the lock.
                 try:
                     yield position
                 finally:
                     if not position.recorded and not position.changes:
-                        del self._positions[seat]
+                        del self._positions[key]
                 return
 
-    def find(self, seat: Seat) -> GroupPosition | None:
+    def find(self, key: GroupPartition) -> GroupPosition | None:
         """Return a group's position, if it has one."""
-        position = self._positions.get(seat)
+        position = self._positions.get(key)
         return position if position is not None and position.recorded else None
 
-    def find_or_add(self, seat: Seat, start: int) -> GroupPosition:
+    def find_or_add(self, key: GroupPartition, start: int) -> GroupPosition:
         """Return a group's position; a new one begins at ``start``."""
-        with self.locked(seat) as position:
+        with self.locked(key) as position:
             position.record(start)
         return position
 
-    def all(self) -> dict[Seat, GroupPosition]:
+    def all(self) -> dict[GroupPartition, GroupPosition]:
         """Return all positions that are recorded."""
         # A copy is made in one step; making the pairs of `items` may run the garbage collector, and during
         # that other threads.
-        return {seat: position for seat, position in self._positions.copy().items() if position.recorded}
+        return {key: position for key, position in self._positions.copy().items() if position.recorded}
 
     def forget_topic(self, topic: str) -> None:
         """Forget the positions in a removed topic, so that a new topic of the same name starts afresh."""
-        self.forget(seat for seat in self.all() if seat.topic == topic)
+        self.forget(key for key in self.all() if key.topic == topic)
 
-    def forget(self, seats: Iterable[Seat]) -> None:
+    def forget(self, partitions: Iterable[GroupPartition]) -> None:
         """Forget positions."""
-        for seat in seats:
-            with self.locked(seat) as position:
+        for key in partitions:
+            with self.locked(key) as position:
                 position.forget()
 
     def forget_idle(self, expiry_ms: int, busy: Container[str]) -> list[str]:
@@ -241,20 +240,20 @@ class OffsetTable:
                 for group, changed_at_ms in self._changed_at_ms.items()
                 if changed_at_ms < since and group not in busy
             ]
-        self.forget(seat for seat in self.all() if seat.group in idle)
+        self.forget(key for key in self.all() if key.group in idle)
         return idle
 
     def save(self) -> None:
         """Write the committed offsets to the file if they have changed since the last time."""
         with self._file.lock:
             positions = self.all()
-            current = {seat: position.committed for seat, position in positions.items()}
-            changes = {seat: position.changes for seat, position in positions.items()}
+            current = {key: position.committed for key, position in positions.items()}
+            changes = {key: position.changes for key, position in positions.items()}
             if current == self._file.value.offsets and changes == self._changes:
                 return
             now_ms = self._now_ms()
-            moved = {seat.group for seat, count in changes.items() if count != self._changes.get(seat)}
-            groups = {seat.group for seat in current}
+            moved = {key.group for key, count in changes.items() if count != self._changes.get(key)}
+            groups = {key.group for key in current}
             changed_at_ms = {
                 group: now_ms if group in moved else self._changed_at_ms.get(group, now_ms)
                 for group in groups
@@ -276,7 +275,7 @@ _MAX_REFUSED: Final = 1000
 
 @dataclasses.dataclass(slots=True)
 class GrantedLease:
-    """A consumer's lease on a seat; what may change when is said in ``consume``."""
+    """A consumer's lease on a partition; what may change when is said in ``consume``."""
 
     client_id: str
     key_codes: frozenset[int]
@@ -291,26 +290,26 @@ class GrantedLease:
 
 
 class LeaseTable:
-    """The leases of a broker. Grant and end one under the lock of the seat's position; reading needs none."""
+    """The leases of a broker; grant and end one under the lock of the partition's position."""
 
     def __init__(self, timeout_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
-        self._leases: dict[Seat, GrantedLease] = {}
-        self._refused: collections.deque[tuple[Seat, GrantedLease]] = collections.deque()
+        self._leases: dict[GroupPartition, GrantedLease] = {}
+        self._refused: collections.deque[tuple[GroupPartition, GrantedLease]] = collections.deque()
 
-    def find(self, seat: Seat) -> GrantedLease | None:
-        """Return the lease of a seat, expired or not."""
-        return self._leases.get(seat)
+    def find(self, key: GroupPartition) -> GrantedLease | None:
+        """Return the lease of a partition, expired or not."""
+        return self._leases.get(key)
 
-    def grant(self, seat: Seat, lease: GrantedLease) -> None:
-        """Give a seat to a consumer, also when another one holds it."""
+    def grant(self, key: GroupPartition, lease: GrantedLease) -> None:
+        """Give a partition to a consumer, also when another one holds it."""
         self.renew(lease)
-        self._leases[seat] = lease
+        self._leases[key] = lease
 
-    def limit_refused(self, seat: Seat, lease: GrantedLease) -> None:
+    def limit_refused(self, key: GroupPartition, lease: GrantedLease) -> None:
         """Keep the lease of a refused register, as TubeMQ does; end the oldest of too many such leases."""
-        self._refused.append((seat, lease))
+        self._refused.append((key, lease))
         if len(self._refused) > _MAX_REFUSED:
             oldest, refused = self._refused.popleft()
             if self._leases.get(oldest) is refused:
@@ -325,19 +324,19 @@ class LeaseTable:
         """Whether the consumer has been silent for too long."""
         return self._now_ms() >= lease.expires_at_ms
 
-    def end(self, seat: Seat) -> None:
-        """Free a seat."""
-        self._leases.pop(seat, None)
+    def end(self, key: GroupPartition) -> None:
+        """Free a partition."""
+        self._leases.pop(key, None)
 
-    def expired(self) -> list[Seat]:
-        """Return the seats whose leases have expired; they are held until ``end``."""
-        return [seat for seat, lease in self._leases.copy().items() if self.has_expired(lease)]
+    def expired(self) -> list[GroupPartition]:
+        """Return the partitions whose leases have expired; they are held until ``end``."""
+        return [key for key, lease in self._leases.copy().items() if self.has_expired(lease)]
 
     def forget_topic(self, topic: str) -> None:
-        """Free the seats of a removed topic."""
-        for seat in [seat for seat in list(self._leases) if seat.topic == topic]:
-            self.end(seat)
+        """Free the partitions of a removed topic."""
+        for key in [key for key in list(self._leases) if key.topic == topic]:
+            self.end(key)
 
-    def all(self) -> dict[Seat, GrantedLease]:
+    def all(self) -> dict[GroupPartition, GrantedLease]:
         """Return all leases."""
         return dict(self._leases)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tubemq_spark.embedded.authentication import Authentication, VisitTokens
-from tubemq_spark.embedded.broker.groups import GrantedLease, LeaseTable, OffsetTable, Seat
+from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPartition, LeaseTable, OffsetTable
 from tubemq_spark.embedded.broker.stores import StoreSet
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import Controls
@@ -128,7 +128,7 @@ class BrokerState:
     reads: Service
     writes: Service
     stopping: threading.Event = dataclasses.field(default_factory=threading.Event)
-    changing_topics: threading.Lock = dataclasses.field(default_factory=threading.Lock)
+    topics_lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def check_running(self, service: str) -> None:
         """Refuse (503) while the broker stops."""
@@ -188,14 +188,14 @@ class BrokerState:
 
         ``by`` is the user who does it, ``date`` the time as ``yyyyMMddHHmmss`` (None: now).
         """
-        with self.changing_topics:
+        with self.topics_lock:
             self.catalog.add(topic, spec, by, date)
             self.stores.configure(topic, spec)
             self._finish_removals()
 
     def finish_removals(self) -> None:
         """Delete the topics with the status REMOVED; what cannot be deleted is left for the next time."""
-        with self.changing_topics:
+        with self.topics_lock:
             self._finish_removals()
 
     def _finish_removals(self) -> None:
@@ -207,15 +207,15 @@ class BrokerState:
                 self.catalog.remove(topic)
                 logger.info("topic %s and its data were removed", topic)
 
-    def store(self, seat: Seat, failure: str) -> Store:
+    def store(self, partition: GroupPartition, failure: str) -> Store:
         """Return the store of a partition that exists.
 
         If it cannot be opened, that is refused (500) with a text that begins with ``failure``.
         """
         try:
-            return self.stores.open(seat.topic, seat.partition_id // PARTITIONS_PER_STORE)
+            return self.stores.open(partition.topic, partition.partition_id // PARTITIONS_PER_STORE)
         except (OSError, KeyError, TubeMQError) as error:
-            logger.exception("the store of %s:%d cannot be opened", seat.topic, seat.partition_id)
+            logger.exception("the store of %s:%d cannot be opened", partition.topic, partition.partition_id)
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{told(error)}") from error
 
     def _check(self, name: str, service: Service) -> None:

@@ -12,8 +12,8 @@ Invariants:
 
 1. ``_lock`` guards the ends of both logs, the number of readers, ``_resting`` and ``_closed``. Appends,
    retention and cutting hold it, so there is one writer at a time.
-2. ``_flushing`` is held during a flush, and taken before ``_lock``. A flush holds ``_lock`` only to take the
-   point that it flushes and to publish it, so appends continue while the disk works.
+2. ``_flush_lock`` is held during a flush, and taken before ``_lock``. A flush holds ``_lock`` only to take
+   the point that it flushes and to publish it, so appends continue while the disk works.
 3. Reads hold no lock while they read: they are counted in ``_readers``. What cuts or closes the logs waits
    until the count is 0. Retention does not wait: dropped files stay open for a while. A store does not rest
    while the count is not 0, nor during a flush.
@@ -132,7 +132,7 @@ class Store:
         self._now_ms = now_ms
         self._elapsed_ms = elapsed_ms
         self._lock = threading.Condition(threading.Lock())
-        self._flushing = threading.Lock()
+        self._flush_lock = threading.Lock()
         self._readers = 0
         self._awake = set() if awake is None else awake
         self._resting = False
@@ -257,7 +257,7 @@ class Store:
 
     def flush(self) -> None:
         """Flush everything stored so far to the disk; appends continue in the meantime."""
-        with self._flushing:
+        with self._flush_lock:
             with self._lock:
                 self._require_open()
                 self._require_sound_disk()
@@ -310,7 +310,7 @@ class Store:
 
         Their offsets are reused, their message ids are not.
         """
-        with self._flushing, self._lock:
+        with self._flush_lock, self._lock:
             self._lock.wait_for(lambda: self._readers == 0)
             self._require_open()
             offset = max(offset - offset % _ENTRY_BYTES, self._earliest)
@@ -340,7 +340,7 @@ class Store:
         if self._resting:
             return
         self.flush()
-        with self._flushing, self._lock:
+        with self._flush_lock, self._lock:
             flushed = self._flushed == LogPoint(self._index.end, self._data.end)
             if flushed and not self._readers and not self._closed:
                 self._close_files()
@@ -352,7 +352,7 @@ class Store:
             if not self._resting:
                 self.flush()
         finally:
-            with self._flushing, self._lock:
+            with self._flush_lock, self._lock:
                 self._closed = True
                 self._lock.wait_for(lambda: self._readers == 0)
                 self._awake.discard(self)

@@ -61,7 +61,7 @@ class Presence:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class KnownBroker:
+class BrokerEntry:
     """A broker of the cluster, whether it runs or not."""
 
     id: int
@@ -104,13 +104,13 @@ class KnownBroker:
 class Brokers:
     """All brokers, in the order of their ids; reading takes no lock. None is ever removed."""
 
-    def __init__(self, brokers: Iterable[KnownBroker]) -> None:
+    def __init__(self, brokers: Iterable[BrokerEntry]) -> None:
         """Start with some brokers, at least one."""
         self._by_id = {broker.id: broker for broker in brokers}
         self._list_id = wall_ms()
         self._adding = threading.Lock()
 
-    def __iter__(self) -> Iterator[KnownBroker]:
+    def __iter__(self) -> Iterator[BrokerEntry]:
         return iter(self._by_id.values())
 
     @property
@@ -118,11 +118,11 @@ class Brokers:
         """The id of the list of brokers: clients that know a different one get the list."""
         return self._list_id
 
-    def get(self, broker_id: int) -> KnownBroker | None:
+    def get(self, broker_id: int) -> BrokerEntry | None:
         """Return a broker by its id."""
         return self._by_id.get(broker_id)
 
-    def add(self, broker: KnownBroker) -> None:
+    def add(self, broker: BrokerEntry) -> None:
         """Add a broker, whose id is above all others."""
         with self._adding:
             self._by_id = {**self._by_id, broker.id: broker}
@@ -132,7 +132,7 @@ class Brokers:
         """Return ``id:host:port`` of each broker, reachable or not."""
         return [str(broker) for broker in self]
 
-    def deployments(self, topic: str) -> list[tuple[KnownBroker, TopicSpec]]:
+    def deployments(self, topic: str) -> list[tuple[BrokerEntry, TopicSpec]]:
         """Return the brokers that a topic is deployed on, and its specification there."""
         specs = ((broker, broker.catalog.get(topic)) for broker in self)
         return [(broker, spec) for broker, spec in specs if spec is not None]

@@ -23,7 +23,7 @@ from tubemq_spark.embedded.master.handlers import (
     ServerBalanceHandlers,
 )
 from tubemq_spark.embedded.master.state import MasterState, disabled_topics
-from tubemq_spark.embedded.scheduler import Scheduler, wall_ms
+from tubemq_spark.embedded.scheduler import wall_ms
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.listener import Answer
 from tubemq_spark.protocol import rpc
@@ -111,9 +111,7 @@ def _is_starting(group: Group) -> bool:
 class Master(RpcServer):
     """Serves one ``MasterState``."""
 
-    def __init__(
-        self, state: MasterState, host: str, port: int, settings: EmbeddedSettings, scheduler: Scheduler
-    ) -> None:
+    def __init__(self, state: MasterState, host: str, port: int, settings: EmbeddedSettings) -> None:
         """Open the port (0: any free one)."""
         self.state = state
         operations = {
@@ -125,8 +123,8 @@ class Master(RpcServer):
         super().__init__("master", host, port, settings.tls)
         state.address = Endpoint(state.address.host, self.port)
         rounds = BalanceRounds(state, settings)
-        self._run_every(scheduler, settings.scan_period_ms, self._expire_clients, "expiring clients")
-        self._run_every(scheduler, settings.balance_period_ms, rounds.run_round, "balancing groups")
+        self._scheduler.every(settings.scan_period_ms, self._expire_clients, "expiring clients")
+        self._scheduler.every(settings.balance_period_ms, rounds.run_round, "balancing groups")
 
     def serve(self, requests: Sequence[rpc.Request]) -> Iterator[Answer]:
         """Answer the requests of one read in their order, each when it is asked for; it never raises."""
