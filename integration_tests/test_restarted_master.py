@@ -8,7 +8,7 @@ import pytest
 
 from integration_tests.rig.produce import client_config
 from testkit.connections import opened_connections
-from tubemq_spark.client.metadata.layout import topics_layout
+from tubemq_spark.client.metadata.topics import topics_layout
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.net.loop import run
 

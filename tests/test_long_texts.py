@@ -20,9 +20,9 @@ import pytest
 import tubemq_spark
 from tubemq_spark.cli.embedded import TOPIC_TEXT
 from tubemq_spark.cli.receipts import verify
+from tubemq_spark.client.config import group_of_reader
 from tubemq_spark.client.consumer.flow_control import parse_flow_rules
 from tubemq_spark.client.consumer.values import parse_context
-from tubemq_spark.client.names.readers import group_of_reader
 from tubemq_spark.client.producer import outgoing
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.embedded import dispatch

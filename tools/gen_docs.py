@@ -18,9 +18,7 @@ from prometheus_client import Metric
 from tubemq_spark.cli.connection import TITLE
 from tubemq_spark.cli.main import build_parser
 from tubemq_spark.cli.parser import CommandParser
-from tubemq_spark.client.names.arguments import ARGUMENTS, SETTINGS as A_SETTING
-from tubemq_spark.client.names.attributes import ATTRIBUTES
-from tubemq_spark.client.names.others import OtherName
+from tubemq_spark.client.names.others import ARGUMENTS, ATTRIBUTES, SETTINGS as A_SETTING, OtherName
 from tubemq_spark.errors import CONDITIONS
 from tubemq_spark.gateway.server import LIMITS, GatewayServer
 from tubemq_spark.gateway.session.sessions import ENDS

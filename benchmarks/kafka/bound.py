@@ -11,7 +11,7 @@ from benchmarks.kafka.systems import SIZES, topic_of
 from benchmarks.meter import SECONDS, SERVER_CPU
 from benchmarks.turns import Figures, Key, Line, Section
 from tubemq_spark.client import ClientConfig
-from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.broker.lease import ReaderGroupHolder
 from tubemq_spark.client.broker.session import MEMORY_TOO
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster

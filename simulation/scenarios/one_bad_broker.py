@@ -15,8 +15,7 @@ from simulation import chance
 from simulation.cluster import TOPIC, Broker, Cluster
 from simulation.faults import refuse
 from simulation.sent import Ledger, Sent, Told, batch_of
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.errcodes import ErrCode

@@ -34,8 +34,7 @@ from simulation.faults import LOST, WRONG, carry_out_late
 from simulation.sent import LATEST_S, Ledger, Sent, Told, batch_of, partitioner
 from simulation.singly import SingleMessages
 from simulation.sockets import limit_sockets
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.client.producer.pipeline import Pipeline
 from tubemq_spark.errors import ProduceError, TubeMQError

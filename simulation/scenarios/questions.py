@@ -16,8 +16,8 @@ from simulation import chance, troubles
 from simulation.cluster import TOPIC, Broker, Cluster
 from simulation.cluster_troubles import OF_MASTERS, change_token, end_leases, expire, move_broker, store_more
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.metadata.layout import topics_layout
+from tubemq_spark.client.metadata.positions import store_bounds
+from tubemq_spark.client.metadata.topics import topics_layout
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import OffsetBounds, StoreId, TopicPartition
 from tubemq_spark.net.connections import Connections

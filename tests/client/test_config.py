@@ -4,9 +4,7 @@ import pickle
 import pytest
 
 from tests.cases import in_one_test
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.names.readers import default_reader_groups
-from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig, default_reader_groups
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 

@@ -24,9 +24,8 @@ from tubemq_spark.client import (
     TubeMQClient,
     aio,
 )
-from tubemq_spark.client.names.arguments import ARGUMENTS
-from tubemq_spark.client.names.attributes import ATTRIBUTES
 from tubemq_spark.client.names.guesses import answers_attributes
+from tubemq_spark.client.names.others import ARGUMENTS, ATTRIBUTES
 from tubemq_spark.client.producer.futures import AsyncSendFuture, SharedByFutures
 from tubemq_spark.client.producer.messages import MessageFields
 from tubemq_spark.model import Endpoint

@@ -11,7 +11,7 @@ from tests.waiting import wait_until
 from tubemq_spark.client import OffsetBounds, TopicPartition, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.metadata.questions import Questions
-from tubemq_spark.client.reader.topic_questions import TopicQuestions
+from tubemq_spark.client.transport.client_base import TopicQuestions
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import AdminError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.gateway.settings import GatewaySettings

@@ -7,7 +7,7 @@ import pytest
 from tests.cases import in_one_test
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
-from tubemq_spark.client.names.readers import check_consumer_group, group_of_reader
+from tubemq_spark.client.config import check_consumer_group, group_of_reader
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 

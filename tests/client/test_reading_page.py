@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.client.transport import opening
+from tubemq_spark.client.transport import client_base
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 
@@ -20,7 +20,7 @@ def test_the_examples_run(capsys, monkeypatch):
     with EmbeddedTubeMQ(topics={"orders": (1, 1), "clicks": (1, 1)}, brokers=1) as server:
         # It is at none of the usual ports.
         web = (Endpoint.parse(server.master_web),)
-        monkeypatch.setattr(opening, "usual_web_servers", lambda _masters: web)
+        monkeypatch.setattr(client_base, "usual_web_servers", lambda _masters: web)
         names = {}
         exec(compile(program.replace("127.0.0.1:8715", server.master), str(PAGE), "exec"), names)
         names["client"].close()

@@ -5,7 +5,7 @@ import pytest
 import tubemq_spark.client
 from tests.gateway.running import gateway
 from tubemq_spark.client import BrokerAdmin, TubeMQClient
-from tubemq_spark.client.transport import opening
+from tubemq_spark.client.transport import client_base
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import (
     AdminError,
@@ -182,7 +182,7 @@ def test_an_unknown_topic_is_an_error(client):
 def test_the_error_of_an_unknown_topic_names_the_one_that_was_perhaps_meant(client, way, server, monkeypatch):
     """A client of a gateway may have no right to know of it."""
     webs = [Endpoint("127.0.0.1", 1), Endpoint.parse(server.master_web)]
-    monkeypatch.setattr(opening, "usual_web_servers", lambda _masters: webs)
+    monkeypatch.setattr(client_base, "usual_web_servers", lambda _masters: webs)
     monkeypatch.setattr(GatewaySettings, "web_servers", lambda _settings: webs)
     for ask in client.read, client.layout:
         with pytest.raises(RpcError, match=r"\] Topic 'plane' does not exist, as ") as refused:

@@ -24,7 +24,7 @@ from tests.gateway.fleet import attach
 from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.layout import topics_layout
+from tubemq_spark.client.metadata.topics import topics_layout
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.process import BackgroundGateway

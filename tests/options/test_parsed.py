@@ -5,8 +5,7 @@ import pytest
 
 from testkit.certificates import Authority
 from tests.offsets.strategies import tp
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.files.folder_uri import FolderUri

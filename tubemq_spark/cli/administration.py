@@ -26,9 +26,9 @@ def ask_a_master(
         TubeMQConnectionError: none answers; with this condition.
         AdminError: the master refuses.
     """
-    from tubemq_spark.client.metadata import any_master
+    from tubemq_spark.client.metadata import admin_questions
 
-    return any_master.ask_a_master(
+    return admin_questions.ask_a_master(
         config.web_servers, config.client.rpc_timeout_ms / 1000, ask, condition, token
     )
 

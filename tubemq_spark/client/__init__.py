@@ -16,13 +16,12 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tubemq_spark.client.config import ClientConfig
+    from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig, CustomPartitioner
     from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
     from tubemq_spark.client.consumer.consumer import GroupConsumer
     from tubemq_spark.client.consumer.values import Batch, Confirmed, PartitionStatus
     from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
     from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
-    from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
     from tubemq_spark.client.producer.futures import SendFuture, SendResult
     from tubemq_spark.client.producer.producer import Producer
     from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
@@ -78,12 +77,12 @@ _MODULES: Final = {
     "BoundStart": "tubemq_spark.client.subscription",
     "BrokerAdmin": "tubemq_spark.client.metadata.admin",
     "BrokerStatistics": "tubemq_spark.client.producer.statistics",
-    "BuiltInPartitioner": "tubemq_spark.client.partitioners",
+    "BuiltInPartitioner": "tubemq_spark.client.config",
     "ClientConfig": "tubemq_spark.client.config",
     "Confirmed": "tubemq_spark.client.consumer.values",
     "ConsumePosition": "tubemq_spark.client.consumer_config",
     "ConsumerConfig": "tubemq_spark.client.consumer_config",
-    "CustomPartitioner": "tubemq_spark.client.partitioners",
+    "CustomPartitioner": "tubemq_spark.client.config",
     "GroupConsumer": "tubemq_spark.client.consumer.consumer",
     "Latency": "tubemq_spark.client.producer.statistics",
     "MasterAdmin": "tubemq_spark.client.metadata.admin",

@@ -1,16 +1,24 @@
-"""The client's settings, checked once and never changed."""
+"""The client's settings, checked once and never changed; partitioners, and names of reader groups.
+
+Reads hold partitions under the names of reader groups, which a consumer group whose position counts must not
+have.
+"""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Final
+import enum
+import functools
+import logging
+import re
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
 
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.names.guesses import answers_guesses
-from tubemq_spark.client.names.readers import default_reader_groups, probe_group
-from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, bad_partitioner
 from tubemq_spark.client.subscription import checked_types
-from tubemq_spark.model import Endpoint
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.tls import TlsConfig
+from tubemq_spark.offsets.notation import listed
 from tubemq_spark.protocol.constants import GROUP_NAME, GROUP_NAME_RULE, USUAL_WEB_PORTS, is_encodable
 from tubemq_spark.settings.fields import bad_setting, require_fitting, setting
 from tubemq_spark.settings.kinds import (
@@ -31,6 +39,132 @@ from tubemq_spark.settings.kinds import (
 
 DEFAULT_GROUP: Final = "tubemq_spark"
 DEFAULT_DELIVERY_TIMEOUT_MS: Final = 120_000
+
+
+class BuiltInPartitioner(enum.Enum):
+    """How messages without key and partition are spread; the value is what users write.
+
+    In both ways a message with a key goes to the partition of its key.
+
+        client.producer(partitioner=BuiltInPartitioner.STICKY)
+    """
+
+    ROUND_ROBIN = "roundRobin"
+    """The partitions take turns, of up to 32 messages."""
+    STICKY = "sticky"
+    """All go to one partition, until its broker fails or falls behind; then to the next."""
+
+
+class CustomPartitioner(Protocol):
+    """Chooses the partition of each message that does not name one.
+
+    A producer calls it in the thread that sends, once for each message that it accepts, and again when a
+    message has to be sent again, since its partition may not take messages any more. The threads that share
+    a threaded producer may call it at the same time, and so may the producer's own. It must not use the
+    producer. What it raises for a new message is raised by ``send``, and the message is not accepted; what it
+    raises for an accepted message ends the producer.
+
+        class First:
+            def choose(self, topic, key, value, partitions, available):
+                return available[0]
+
+        client.producer(partitioner=First()).send("clicks", b"home")
+    """
+
+    def choose(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes,
+        partitions: Sequence[TopicPartition],
+        available: Sequence[TopicPartition],
+    ) -> TopicPartition:
+        """Return one of ``partitions``.
+
+        Args:
+            topic: the message's topic.
+            key: the message's key, if it has one.
+            value: the message's body.
+            partitions: those to which the topic can be published now, as the master says: at least one,
+                sorted, the same object until they change.
+            available: those of them whose brokers are not failing and not behind; at least one. To send
+                equal keys to equal partitions, choose among ``partitions``.
+        """
+
+
+def by_name(name: str) -> BuiltInPartitioner:
+    """Return one of our own.
+
+    Raises:
+        OptionError: none has this name.
+    """
+    try:
+        return BuiltInPartitioner(name)
+    except ValueError:
+        raise bad_partitioner(name) from None
+
+
+def bad_partitioner(value: object) -> OptionError:
+    """Return the error about something that cannot choose partitions."""
+    names = ", ".join(repr(partitioner.value) for partitioner in BuiltInPartitioner)
+    rule = f"{names} or an object with a method choose"
+    return bad_setting("partitioner", repr(value), rule)
+
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_READER_GROUPS: Final = 16
+_READER_NAME: Final = re.compile(r"(.+)_(?:r[0-9]{2,}|probe)")
+
+
+def default_reader_groups(group: str, size: int = DEFAULT_READER_GROUPS) -> tuple[str, ...]:
+    """Return the names ``<group>_r00``, ``<group>_r01`` and so on.
+
+    They are few and fixed because a broker keeps an offset entry for every name for 20 days.
+    """
+    return tuple(f"{group}_r{number:02d}" for number in range(size))
+
+
+def probe_group(group: str) -> str:
+    """Return the name for questions that end at once."""
+    return f"{group}_probe"
+
+
+def group_of_reader(name: str) -> str | None:
+    """Return the group whose reads use a name; None if it is not such a name."""
+    match = _READER_NAME.fullmatch(name)
+    return None if match is None else match[1]
+
+
+def check_consumer_group(group: str, reader_groups: Collection[str]) -> None:
+    """Check the name of a group whose position counts; reads would move that if they had the name too.
+
+    A group that is named as reads of others are is good, and warned of once in the process: it may be older
+    than this package, and need not meet such a read.
+
+    Args:
+        group: the group.
+        reader_groups: those of the same client or query.
+
+    Raises:
+        OptionError: it is one of them.
+    """
+    if group in reader_groups:
+        raise OptionError("TUBEMQ_GROUP_OF_READERS", group=group, groups=listed(sorted(reader_groups)))
+    _warn_of_reader_name(group)
+
+
+@functools.lru_cache(maxsize=1024)
+def _warn_of_reader_name(group: str) -> None:
+    reader = group_of_reader(group)
+    if reader is not None:
+        logger.warning(
+            "the consumer group '%s' is named like a reader group of '%s': queries and clients of the group "
+            "'%s' take partitions from it and move its position; choose another name, unless there are none",
+            group,
+            reader,
+            reader,
+        )
 
 
 @answers_guesses

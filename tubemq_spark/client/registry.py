@@ -1,4 +1,4 @@
-"""The producers and consumers of this process that are open, and what becomes of them when it ends.
+"""The producers and consumers of this process that are open, and what becomes of them when it ends or forks.
 
 Each has a number of its own, from 1 on, which is never used again. A producer is open from the moment it is
 made, a consumer from ``open``; both until ``close``. One that its user forgets is not kept alive by this.
@@ -7,7 +7,8 @@ When the process ends, consumers that are still open are closed, so that the oth
 their groups need not wait for 30 s until servers have noticed. ``producer/producer.py`` closes
 producers; batch senders hold nothing that others wait for.
 
-In a forked child nothing is open: what the parent has opened is the parent's.
+In a forked child nothing is open: what the parent has opened is the parent's. A producer's connections are
+abandoned there; if the child used one, its bytes would stand between those of the parent.
 """
 
 import atexit
@@ -113,10 +114,27 @@ def open_clients() -> tuple[OpenClient, ...]:
     return _process_registry.open_clients()
 
 
+class Inherited(Protocol):
+    """Something that owns connections."""
+
+    def abandon(self) -> None:
+        """Drop the connections without a word to the peers, and refuse to be used."""
+
+
+_owners: "weakref.WeakSet[Inherited]" = weakref.WeakSet()
+
+
+def abandon_in_child(owner: Inherited) -> None:
+    """Register an owner of connections, which every forked child abandons; it is not kept alive."""
+    _owners.add(owner)
+
+
 def _after_fork_in_child() -> None:
     # Another thread of the parent may have held the lock.
     global _process_registry
     _process_registry = Registry()
+    for owner in list(_owners):
+        owner.abandon()
 
 
 def _at_exit() -> None:

@@ -15,7 +15,6 @@ from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.names.guesses import answers_guesses, wrong_constructor
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.client.reader.blocking import records_in_thread
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.reader.selection import (
     EndPlace,
@@ -23,10 +22,14 @@ from tubemq_spark.client.reader.selection import (
     Selection,
     StartPlace,
 )
-from tubemq_spark.client.reader.topic_reader import range_request, read_records, read_topics
+from tubemq_spark.client.reader.topic_reader import (
+    range_request,
+    read_records,
+    read_topics,
+    records_in_thread,
+)
 from tubemq_spark.client.subscription import Node, Subscription, names_of, require_topic_names
-from tubemq_spark.client.transport.client_base import ClientBase
-from tubemq_spark.client.transport.opening import new_transport
+from tubemq_spark.client.transport.client_base import ClientBase, new_transport
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import (

@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.batch_sender import BatchSender
+from tubemq_spark.client.registry import abandon_in_child
 from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.net import loop

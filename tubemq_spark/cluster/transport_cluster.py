@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.cluster.base import Cluster, Sender
 from tubemq_spark.errors import TubeMQError

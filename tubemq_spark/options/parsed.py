@@ -11,8 +11,7 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Self, TypeVar
 
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.names.readers import check_consumer_group, default_reader_groups
+from tubemq_spark.client.config import ClientConfig, check_consumer_group, default_reader_groups
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri

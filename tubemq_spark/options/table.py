@@ -8,8 +8,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.names.readers import DEFAULT_READER_GROUPS
+from tubemq_spark.client.config import DEFAULT_READER_GROUPS, ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig

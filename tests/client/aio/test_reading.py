@@ -10,7 +10,7 @@ from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached
 from tests.waiting import until
-from tubemq_spark.client.aio.reading import Reading
+from tubemq_spark.client.aio.client import Reading
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange

@@ -7,8 +7,7 @@ import pytest
 from tests.client import model_broker as model
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.broker.cursor import Cursor, ReadAhead
-from tubemq_spark.client.broker.lease import Lease
-from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
+from tubemq_spark.client.broker.lease import Lease, ReaderGroupHolder
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError

@@ -23,9 +23,9 @@ from tests.client.ranges import (
 )
 from tests.waiting import wait_until
 from tubemq_spark.client.broker import lease
-from tubemq_spark.client.broker.reader_groups import ReaderGroupHolder
-from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.broker.lease import ReaderGroupHolder
 from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.errors import (
     DataLossError,
     RpcError,

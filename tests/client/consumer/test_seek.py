@@ -14,7 +14,7 @@ from tests.client.assigned import ROW, TOPIC, client_of, consumer_of, numbered, 
 from tests.client.members import member
 from tests.client.ways import WAYS, only_direct, reached
 from tests.waiting import until, wait_until
-from tubemq_spark.client.reader.time_offsets import TimeOffsets
+from tubemq_spark.client.reader.times import TimeOffsets
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.net.loop import in_thread

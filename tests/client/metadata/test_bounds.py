@@ -7,7 +7,7 @@ from tests.client import model_broker as model
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.metadata.positions import store_bounds
 from tubemq_spark.errors import RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId
 from tubemq_spark.net import loop

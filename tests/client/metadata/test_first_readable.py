@@ -7,7 +7,7 @@ import pytest
 from testkit.connections import opened_connections
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.first_readable import first_readable
+from tubemq_spark.client.metadata.positions import first_readable
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, OffsetBounds, Route, StoreId, TopicPartition
 from tubemq_spark.net import loop

@@ -7,7 +7,7 @@ import pytest
 from testkit.connections import opened_connections
 from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store, swallow, swallow_answer
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.group_positions import group_positions, move_group
+from tubemq_spark.client.metadata.positions import group_positions, move_group
 from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, StoreId, TopicPartition, TopicsLayout
 from tubemq_spark.net import loop

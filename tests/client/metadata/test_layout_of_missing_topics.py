@@ -8,7 +8,7 @@ import pytest
 from testkit.connections import opened_connections
 from tests.client.scripted_master import ScriptedMaster, config_for, meta, partition, registered, token
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata import layout as layout_module
+from tubemq_spark.client.metadata import topics as layout_module
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError

@@ -6,7 +6,7 @@ from testkit.connections import opened_connections
 from tests.client.ranges import TOPIC, partition
 from tests.embedded.web import close_topic, remove_topic
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.partitions import find_partition, what_is_gone, where_it_is
+from tubemq_spark.client.metadata.topics import find_partition, what_is_gone, where_it_is
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import Endpoint

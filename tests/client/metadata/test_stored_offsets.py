@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.client.metadata.admin import BrokerAdmin
-from tubemq_spark.client.metadata.stored_offsets import _places
+from tubemq_spark.client.metadata.admin_questions import _places
 from tubemq_spark.errors import AdminError
 
 

@@ -7,8 +7,8 @@ import types
 import pytest
 
 from tests.client.metadata.test_admin import NOBODY, web_server
-from tubemq_spark.client.metadata import whole_logs as module
-from tubemq_spark.client.metadata.whole_logs import whole_logs
+from tubemq_spark.client.metadata import admin_questions as module
+from tubemq_spark.client.metadata.admin_questions import whole_logs
 from tubemq_spark.model import Endpoint, OffsetBounds, TopicPartition
 
 ROW = 28

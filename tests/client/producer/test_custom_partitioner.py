@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tests.client.producer.test_send_batch import batch_of
 from tests.client.scripted_cluster import STORE, refuse, scripted_cluster, then_store
 from tests.client.test_config import config
-from tubemq_spark.client.partitioners import BuiltInPartitioner
+from tubemq_spark.client.config import BuiltInPartitioner
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import TopicPartition
 

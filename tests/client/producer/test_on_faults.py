@@ -11,9 +11,9 @@ from testkit.sessions import opened
 from tests.client.ranges import config_of
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token
-from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.metadata.positions import store_bounds
 from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import ProduceError, TubeMQConnectionError

@@ -8,9 +8,8 @@ from testkit.connections import opened_connections
 from tests.client.producer.test_custom_partitioner import Own, by_value
 from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig
 from tubemq_spark.client.metadata.topics import await_publishable
-from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ

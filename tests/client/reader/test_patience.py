@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tubemq_spark.client.reader.patience import Patience
+from tubemq_spark.client.reader.range_reader import Patience
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import OffsetRange, TopicPartition
 

@@ -8,8 +8,8 @@ from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.client.ranges import ROW, TOPIC, config_of, partition, values, values_of
 from tests.embedded.web import close_topic, remove_topic
-from tubemq_spark.client.reader.blocking import read_in_thread
 from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route

@@ -9,9 +9,8 @@ from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.client.ranges import ROW, TOPIC, values, values_of
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.reader.blocking import read_in_thread
-from tubemq_spark.client.reader.patience import Patience
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.range_reader import Patience, read_range
+from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition

@@ -25,9 +25,8 @@ from tests.client.reader.test_patience import Time
 from tubemq_spark.client.broker import cursor
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader import range_reader
-from tubemq_spark.client.reader.blocking import read_in_thread
-from tubemq_spark.client.reader.patience import Patience
-from tubemq_spark.client.reader.range_reader import read_range
+from tubemq_spark.client.reader.range_reader import Patience, read_range
+from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.errors import (
     LocalProtocolError,
     OffsetFormatError,

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from tests.client.remote.scripted_gateway import scripted
 from tests.cluster.gateways import three_brokers
 from tests.waiting import wait_until
-from tubemq_spark.client.reader.blocking import read_in_thread
+from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.client.remote import ranges, wire
 from tubemq_spark.client.remote.ranges import RestOfRange, read_remote_range
 from tubemq_spark.errors import (

@@ -7,9 +7,8 @@ from hypothesis import given, strategies as st
 
 from tests import strategies as own
 from tests.protocol.gateway.gateway_values import offsets
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
-from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     config = cluster_config(arguments)
     require_master(config)
-    from tubemq_spark.client.names.readers import group_of_reader
+    from tubemq_spark.client.config import group_of_reader
     from tubemq_spark.cluster.open import open_cluster
 
     def ask(admin: "MasterAdmin") -> list[dict[str, Any]]:

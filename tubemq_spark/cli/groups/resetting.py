@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         TubeMQError: a server does not answer, or a topic does not exist; or the group has members.
     """
     config = cluster_config(arguments)
-    from tubemq_spark.client.names.readers import group_of_reader
+    from tubemq_spark.client.config import group_of_reader
     from tubemq_spark.cluster.open import open_cluster
 
     cluster, group = open_cluster(config), arguments.name

@@ -27,8 +27,7 @@ Producers and consumers do all else in the event loop itself.
 refused, and so is a forked child.
 """
 
-from tubemq_spark.client.aio.admin import AsyncMasterAdmin
-from tubemq_spark.client.aio.client import AsyncTubeMQClient
+from tubemq_spark.client.aio.client import AsyncMasterAdmin, AsyncTubeMQClient
 from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
 

@@ -1,18 +1,19 @@
 """The entry to TubeMQ for coroutines: reads in their loop, and threads for what cannot but block."""
 
 import asyncio
+import contextlib
 import datetime
-from collections.abc import AsyncGenerator, Callable, Iterable
-from typing import Final, Self
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from tubemq_spark.client.aio.admin import AsyncMasterAdmin
 from tubemq_spark.client.aio.consumer import AsyncAssignedConsumer, AsyncGroupConsumer
 from tubemq_spark.client.aio.producer import AsyncProducer
-from tubemq_spark.client.aio.reading import Reading
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
-from tubemq_spark.client.names.guesses import answers_guesses, wrong_constructor
+from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, wrong_constructor
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.reader.selection import EndPlace, PartitionName, Selection, StartPlace
@@ -25,9 +26,144 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.model import OffsetBounds, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.loop import in_thread
-from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
+from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
 
 _THREAD: Final = "tubemq-aio"
+
+
+class Reading:
+    """Records for one coroutine, while a task reads the next batch.
+
+    =========
+    ================================================================================================== state
+    meaning =========
+    ================================================================================================== *new*
+    nothing was asked of any server: the coroutine has not begun *ahead*    the task reads the batch that
+    comes next, or waits until the last one is taken *ended*    there is no next one, or ``close`` was called:
+    the task has ended, its leases are given back =========
+    ==================================================================================================
+
+    Invariants:
+
+    - The reading owns the task, and ``close`` waits for its end.
+    - So two batches are held at most, of some MiB each: the one that is taken from, and the next.
+    - After ``close`` no record comes: what is ahead is dropped.
+    """
+
+    def __init__(self, items: Items, on_loss: LossPolicy, *, closed: bool = False) -> None:
+        """Ask nothing; what is ``closed`` from the start refuses to."""
+        self._items = items
+        self._on_loss = on_loss
+        self._ahead: asyncio.Queue[Iterable[Record] | LossRecord | None] = asyncio.Queue(1)
+        self._task: asyncio.Task[None] | None = None
+        self._closed = closed
+
+    async def records(self) -> AsyncGenerator[Record, None]:
+        """Yield the records.
+
+        Raises:
+            TubeMQError: as the generator does; or the client was closed.
+        """
+        self._refuse_if_closed()
+        self._task = asyncio.create_task(self._read())
+        try:
+            while (item := await self._ahead.get()) is not None:
+                self._ahead.task_done()
+                if isinstance(item, LossRecord):
+                    self._on_loss(item)
+                    continue
+                for record in item:
+                    yield record
+            self._refuse_if_closed()
+            await self._task
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End the reading, and wait until its leases were given back; may be repeated."""
+        self._closed = True
+        if self._task is None:
+            await self._items.aclose()
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _read(self) -> None:
+        try:
+            async with contextlib.aclosing(self._items) as items:
+                async for item in items:
+                    await self._ahead.put(item)
+                    await self._ahead.join()  # the next one is begun when this one is taken
+        except BaseException:
+            # Who waits for the next batch gets the end at once.
+            if self._ahead.full():
+                self._ahead.get_nowait()
+            self._ahead.put_nowait(None)
+            raise
+        await self._ahead.put(None)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
+
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+def _awaited(
+    method: Callable[Concatenate[MasterAdmin, Arguments], Answer],
+) -> Callable[Concatenate["AsyncMasterAdmin", Arguments], Coroutine[Any, Any, Answer]]:
+    """Return a call that is awaited, with the name, the arguments and the errors of one that blocks."""
+
+    @functools.wraps(method)
+    async def call(self: "AsyncMasterAdmin", /, *args: Arguments.args, **named: Arguments.kwargs) -> Answer:
+        self._check_open()
+        return await in_thread(functools.partial(method, self._admin, *args, **named), "tubemq-admin")
+
+    return call
+
+
+@answers_guesses
+class AsyncMasterAdmin(metaclass=AnsweringType):
+    """Administers a cluster through the web address of its active master, as ``MasterAdmin`` does.
+
+    Every call is awaited. One that is cancelled is carried out all the same.
+
+        await client.admin(token="abc").add_topic("clicks", broker_ids=[1, 2])
+    """
+
+    def __init__(self, admin: MasterAdmin, check_open: Callable[[], object]) -> None:
+        """Ask no server; ``AsyncTubeMQClient.admin`` makes one."""
+        self._admin = admin
+        self._check_open = check_open
+
+    @property
+    def url(self) -> str:
+        """The one page that answers all calls."""
+        return self._admin.url
+
+    call = _awaited(MasterAdmin.call)
+    ask = _awaited(MasterAdmin.ask)
+    is_active = _awaited(MasterAdmin.is_active)
+    group_nodes = _awaited(MasterAdmin.group_nodes)
+    add_broker = _awaited(MasterAdmin.add_broker)
+    online_broker = _awaited(MasterAdmin.online_broker)
+    broker_run_status = _awaited(MasterAdmin.broker_run_status)
+    broker_web_servers = _awaited(MasterAdmin.broker_web_servers)
+    add_topic = _awaited(MasterAdmin.add_topic)
+    modify_topic = _awaited(MasterAdmin.modify_topic)
+    delete_topic = _awaited(MasterAdmin.delete_topic)
+    remove_topic = _awaited(MasterAdmin.remove_topic)
+    topic_info = _awaited(MasterAdmin.topic_info)
+    topics = _awaited(MasterAdmin.topics)
+    topic_brokers = _awaited(MasterAdmin.topic_brokers)
+    accepts_publish = _awaited(MasterAdmin.accepts_publish)
+    published_topics = _awaited(MasterAdmin.published_topics)
+    consumer_group = _awaited(MasterAdmin.consumer_group)
+    group_control = _awaited(MasterAdmin.group_control)
+    consume_controls = _awaited(MasterAdmin.consume_controls)
+    online_groups = _awaited(MasterAdmin.online_groups)
 
 
 @answers_guesses

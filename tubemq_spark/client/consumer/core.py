@@ -32,13 +32,13 @@ import os
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
+from tubemq_spark.client.config import check_consumer_group
 from tubemq_spark.client.consumer.life import ConsumerLife, Life, not_held
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
 from tubemq_spark.client.metadata.questions import Questions
-from tubemq_spark.client.names.readers import check_consumer_group
-from tubemq_spark.client.reader.time_offsets import offsets_of_time
+from tubemq_spark.client.reader.times import offsets_of_time
 from tubemq_spark.client.tasks import OwnedTasks, UsersLoop, is_cancelled
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout, require_aligned, rows_between

@@ -44,7 +44,7 @@ from tubemq_spark.client.broker.session import MEMORY_TOO, BrokerSession, Claim,
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.producers import is_token_refused
-from tubemq_spark.client.metadata.bounds import store_bounds
+from tubemq_spark.client.metadata.positions import store_bounds
 from tubemq_spark.errors import (
     DataLossError,
     RemoteProtocolError,

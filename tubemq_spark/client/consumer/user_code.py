@@ -33,8 +33,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, NamedTuple, Protocol
 
-from tubemq_spark.client.callback_thread import CallbackThread
-from tubemq_spark.client.tasks import OwnedTasks, is_cancelled
+from tubemq_spark.client.tasks import CallbackThread, OwnedTasks, is_cancelled
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode

@@ -1,1 +1,1 @@
-"""Names that users give: those of groups, and those that other clients have for the same things."""
+"""Names that other clients have for the same things, and answers for users who try them."""

@@ -208,14 +208,14 @@ def _by_place(rows: Iterable[OtherName]) -> _Table:
 
 @functools.cache
 def _by_attribute() -> _Table:
-    from tubemq_spark.client.names.attributes import ATTRIBUTES
+    from tubemq_spark.client.names.others import ATTRIBUTES
 
     return _by_place(ATTRIBUTES)
 
 
 @functools.cache
 def _by_argument() -> _Table:
-    from tubemq_spark.client.names.arguments import ARGUMENTS
+    from tubemq_spark.client.names.others import ARGUMENTS
 
     return _by_place(ARGUMENTS)
 

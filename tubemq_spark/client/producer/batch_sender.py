@@ -7,11 +7,10 @@ from threading import current_thread, get_ident
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.outgoing import outgoing_batch, refused_message
 from tubemq_spark.client.producer.pipeline import Pipeline
 from tubemq_spark.client.producer.statistics import ProducerStatistics
-from tubemq_spark.client.registry import process_registry
+from tubemq_spark.client.registry import abandon_in_child, process_registry
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.send_batch import MESSAGE_REFUSALS, OnRefused, SendBatch

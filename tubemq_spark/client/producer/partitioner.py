@@ -9,8 +9,8 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tubemq_spark.client.config import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.master.producers import PublishRoutes
-from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.runs import Destination
 from tubemq_spark.errors import ProduceError, TubeMQError

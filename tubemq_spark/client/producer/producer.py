@@ -13,15 +13,15 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from tubemq_spark.client.callback_thread import CallbackThread
+from tubemq_spark.client.config import BuiltInPartitioner
 from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, refuse_unknown_fields
-from tubemq_spark.client.partitioners import BuiltInPartitioner
 from tubemq_spark.client.producer.futures import SendFuture, SharedByFutures, Tell
 from tubemq_spark.client.producer.messages import MessageFields
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.producer.queue import SendQueue
 from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.registry import process_registry
+from tubemq_spark.client.tasks import CallbackThread
 from tubemq_spark.errors import LocalProtocolError, ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net import loop

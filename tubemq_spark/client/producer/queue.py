@@ -41,7 +41,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.futures import BatchOutcome, MessageFuture, follow
 from tubemq_spark.client.producer.messages import (
     ENOUGH,
@@ -56,6 +55,7 @@ from tubemq_spark.client.producer.messages import (
 from tubemq_spark.client.producer.outgoing import OutgoingBatch, refused_message
 from tubemq_spark.client.producer.pipeline import Pipeline, Place, RunUserCode
 from tubemq_spark.client.producer.statistics import ProducerStatistics
+from tubemq_spark.client.registry import abandon_in_child
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import excerpt
 

@@ -14,10 +14,9 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig, CustomPartitioner
 from tubemq_spark.client.master.producers import LEAST_ANSWER_MS, ProducerSession, PublishRoutes
 from tubemq_spark.client.metadata.topics import configured_partitions, refuse_impossible_name
-from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner
 from tubemq_spark.client.producer.links import BrokerLinks
 from tubemq_spark.client.producer.log import SendLog
 from tubemq_spark.client.producer.partitioner import Partitioner, Place, PublishedTopic

@@ -1,16 +1,34 @@
-"""Looks at the times that the messages of a partition carry, for a search (``offsets/time_search.py``)."""
+"""Where the messages of a time begin and end in partitions; no position moves by asking.
+
+A search (``offsets/time_search.py``) says what to look at, and gets the times that the messages there carry.
+"""
 
 import contextlib
+import datetime
 import functools
 import zoneinfo
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
-from tubemq_spark.model import INDEX_ENTRY_BYTES, MSG_TIME_KEY, OffsetBounds, OffsetRange, TopicPartition
+from tubemq_spark.client.metadata.questions import Questions
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import (
+    INDEX_ENTRY_BYTES,
+    MSG_TIME_KEY,
+    OffsetBounds,
+    OffsetRange,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
+from tubemq_spark.net.side_by_side import each_of
+from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.offsets.message_time import minutes_of
+from tubemq_spark.offsets.offset_spec import LATEST_MS
 from tubemq_spark.offsets.time_search import Look, PartitionTimes, Timed
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
+from tubemq_spark.settings.fields import bad_setting
 
 _MOST_ENTRIES: Final = 65_536
 """How much of a store one look passes over that has no record of its partition: about sixteen fetches."""
@@ -96,3 +114,108 @@ def _timed(batch: FetchedBatch, zone: zoneinfo.ZoneInfo) -> list[Timed]:
         for ordinal, text in zip(columns.ordinals.tolist(), columns.each(MSG_TIME_KEY), strict=True)
         if (minutes := meanings[text]) is not None
     ]
+
+
+TIME_RULE: Final = "a datetime with a time zone, or milliseconds since 1970"
+_A_MINUTE_MS: Final = 60_000
+_MOST_SEARCHES: Final = 16
+"""How many partitions are searched at once."""
+
+
+def milliseconds(time: object, name: str = "time", rule: str = TIME_RULE) -> int:
+    """Return a time that a user gave in milliseconds since 1970.
+
+    Raises:
+        OptionError: it is none; the text has the argument's name and the rule.
+    """
+    if isinstance(time, datetime.datetime) and time.tzinfo is not None:
+        time = round(time.timestamp() * 1000)
+    if isinstance(time, int) and not isinstance(time, bool) and 0 <= time <= LATEST_MS:
+        return time
+    raise bad_setting(name, repr(time), rule)
+
+
+class TimeOffsets:
+    """Looks for times in some partitions; what one search has seen is known to the next."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        layout: TopicsLayout,
+        bounds: Mapping[StoreId, OffsetBounds],
+        partitions: Collection[TopicPartition],
+    ) -> None:
+        """Begin with nothing.
+
+        Args:
+            questions: how to ask; its settings say in which time zone messages carry their times.
+            layout: where the partitions are.
+            bounds: what their stores hold.
+            partitions: those that are searched, of the layout.
+        """
+        zone = zoneinfo.ZoneInfo(questions.config.message_time_zone)
+        self._questions = questions
+        self._layout = layout
+        self._searches = {
+            partition: times_of(partition, bounds[partition.store_id], zone) for partition in partitions
+        }
+
+    async def begin(self, ms: int, name: str) -> dict[TopicPartition, int | None]:
+        """Return where the messages of a time or later begin; None where there are none.
+
+        Raises:
+            OptionError: the messages of a partition carry no time; the text has the argument's name.
+            TubeMQError: a broker does not answer, or refuses.
+        """
+
+        async def place(partition: TopicPartition) -> int | None:
+            search = self._searches[partition]
+            offset = await search_in_loop(search.first_of(ms // _A_MINUTE_MS), self._peek)
+            _require_times(search, partition, name)
+            return offset
+
+        return await each_of(place, self._searches, _MOST_SEARCHES)
+
+    async def end(self, ms: int, name: str) -> dict[TopicPartition, int]:
+        """Return where the messages before a time end; see ``begin``."""
+
+        async def place(partition: TopicPartition) -> int:
+            search = self._searches[partition]
+            # Of a minute that has begun before the time, all messages may be earlier.
+            offset = await search_in_loop(search.end_of(-(-ms // _A_MINUTE_MS)), self._peek)
+            _require_times(search, partition, name)
+            return offset
+
+        return await each_of(place, self._searches, _MOST_SEARCHES)
+
+    async def _peek(self, records: OffsetRange) -> AsyncGenerator[FetchedBatch, None]:
+        # A member of a group is not told which other partitions are in the store.
+        async with contextlib.aclosing(self._questions.read_range(self._layout.request(records))) as items:
+            async for item in items:
+                if not isinstance(item, LossRecord):
+                    yield item
+
+
+def _require_times(search: Times, partition: TopicPartition, name: str) -> None:
+    if search.has_records and not search.has_times:
+        raise OptionError("TUBEMQ_NO_MESSAGE_TIME", option=name, partition=partition)
+
+
+async def offsets_of_time(
+    questions: Questions, layout: TopicsLayout, time: datetime.datetime | int
+) -> dict[TopicPartition, int]:
+    """Return where the messages of a time or later begin in partitions; where there are none, their ends.
+
+    An end is that of before the search: what came during it may have the time.
+
+    Raises:
+        OptionError: the time is none, or the messages of a partition carry none.
+        TubeMQError: a broker does not answer, or refuses.
+    """
+    ms = milliseconds(time)
+    bounds = (await questions.bounds(layout)).complete()
+    begins = await TimeOffsets(questions, layout, bounds, layout.partitions).begin(ms, "time")
+    return {
+        partition: bounds[partition.store_id].latest if offset is None else offset
+        for partition, offset in begins.items()
+    }

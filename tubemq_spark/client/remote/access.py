@@ -1,7 +1,6 @@
 """Which settings of a client make sense when it goes through gateways; loads no gRPC."""
 
-from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.partitioners import BuiltInPartitioner, bad_partitioner
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig, bad_partitioner
 from tubemq_spark.errors import OptionError
 from tubemq_spark.net.tls import TlsVersion
 

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from tubemq_spark.client.reader.patience import Patience
+from tubemq_spark.client.reader.range_reader import Patience
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.channels import Stream

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig, bad_partitioner, by_name
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
-from tubemq_spark.client.partitioners import BuiltInPartitioner, bad_partitioner, by_name
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb

@@ -5,27 +5,39 @@ Neither asks whether it goes to masters or through gateways: that is its transpo
 
 import abc
 import dataclasses
+import datetime
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS, DEFAULT_GROUP, ClientConfig
+from tubemq_spark.client.config import (
+    DEFAULT_DELIVERY_TIMEOUT_MS,
+    DEFAULT_GROUP,
+    BuiltInPartitioner,
+    ClientConfig,
+    CustomPartitioner,
+    by_name,
+    usual_web_servers,
+)
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import OnChange, UserCode
 from tubemq_spark.client.consumer_config import ConsumerConfig, ConsumerSettings, with_settings
 from tubemq_spark.client.metadata.admin import MasterAdmin
-from tubemq_spark.client.metadata.any_master import ActiveMasterAdmin
+from tubemq_spark.client.metadata.admin_questions import ActiveMasterAdmin
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.names.guesses import AbstractAnsweringType, answers_guesses, refuse_unknown_fields
-from tubemq_spark.client.partitioners import BuiltInPartitioner, CustomPartitioner, by_name
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
-from tubemq_spark.client.reader.topic_questions import TopicQuestions
-from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.client.reader.times import milliseconds, offsets_of_time
+from tubemq_spark.client.remote.access import check_access
+from tubemq_spark.client.subscription import BoundStart, Node, Subscription, require_topic_names
 from tubemq_spark.client.transport.base import Transport
-from tubemq_spark.client.transport.opening import web_servers
+from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url
-from tubemq_spark.model import Endpoint
+from tubemq_spark.errors import OptionError
+from tubemq_spark.model import Endpoint, OffsetBounds, TopicPartition, TopicsLayout, rows_between
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_PORT, DEFAULT_MASTER_TLS_PORT, DEFAULT_WEB_PORT
@@ -34,6 +46,119 @@ from tubemq_spark.settings.fields import bad_setting
 ProducerKind = TypeVar("ProducerKind")
 GroupConsumerKind = TypeVar("GroupConsumerKind")
 AssignedConsumerKind = TypeVar("AssignedConsumerKind")
+
+
+def new_transport(settings: UrlSettings, connections: Connections) -> Transport:
+    """Return the way to the cluster that settings name: through their gateways, if they name some.
+
+    Raises:
+        OptionError: a setting makes no sense through gateways, or gRPC is not installed.
+    """
+    config, gateways = settings.config, settings.gateways
+    if not gateways:
+        return DirectTransport(config, connections, lambda: web_servers(settings))
+    if settings.master_web:
+        raise bad_setting("master_web", "given", "left out through gateways, whose operator sets it")
+    check_access(config, settings.gateway_token)
+    # gRPC is needed for gateways only.
+    from tubemq_spark.client.remote.gateways import Gateways
+    from tubemq_spark.client.transport.gateway import GatewayTransport
+
+    return GatewayTransport(Gateways(gateways, config, settings.gateway_token))
+
+
+def web_servers(settings: UrlSettings) -> tuple[Endpoint, ...]:
+    """Return where masters may serve their administration API."""
+    return settings.master_web or usual_web_servers(settings.config.masters)
+
+
+class TopicQuestions:
+    """What users ask about topics and groups without being a member of a group, as coroutines.
+
+    They ask as a *visitor*, under one of the reader groups. A question under the group itself would make this
+    process a member of it for a moment: the master would share out the partitions of its consumers again, or
+    would refuse the question because they read other topics.
+    """
+
+    def __init__(self, visitor: Questions) -> None:
+        """Ask no server."""
+        self._visitor = visitor
+
+    async def topics(self) -> tuple[str, ...]:
+        """Return the names of all topics, sorted.
+
+        Raises:
+            TubeMQConnectionError: no master's administration API answered.
+            AdminError: a master refuses.
+        """
+        return tuple(sorted(await self._visitor.topics()))
+
+    async def partitions(self, topic: str) -> tuple[TopicPartition, ...]:
+        """Return all partitions of a topic, in their order.
+
+        Raises:
+            OptionError: no topic could have the name.
+            RpcError: the topic does not exist (431), or the reader groups may not read it (450, 455).
+            TubeMQConnectionError: no master answered.
+        """
+        return tuple((await self._layout(topic)).partitions)
+
+    async def offsets(self, topic: str) -> dict[TopicPartition, OffsetBounds]:
+        """Return where each partition of a topic begins and ends.
+
+        Raises:
+            TubeMQError: as ``partitions``; or a broker is away.
+        """
+        layout = await self._layout(topic)
+        bounds = (await self._visitor.bounds(layout)).complete()
+        return {partition: bounds[partition.store_id] for partition in layout.partitions}
+
+    async def offsets_at(self, topic: str, time: datetime.datetime | int) -> dict[TopicPartition, int]:
+        """Return where the messages of a time or later begin in each partition; its end if there are none.
+
+        Raises:
+            OptionError: the time is none, or the messages of a partition carry none.
+            TubeMQError: as ``offsets``.
+        """
+        ms = milliseconds(time)
+        return await offsets_of_time(self._visitor, await self._layout(topic), ms)
+
+    async def lag(self, group: str, topics: Collection[str]) -> dict[TopicPartition, int | None]:
+        """Return how many messages follow a group's position; None: a broker does not tell.
+
+        Args:
+            group: the group.
+            topics: the only topics to look at; empty: all that the group has read.
+
+        Raises:
+            OptionError: no broker has a position of the group there.
+            TubeMQError: no master answers, or refuses.
+        """
+        require_topic_names(topics)
+        stored = await self._visitor.stored_offsets(group, topics)
+        if not stored.offsets:
+            for error in stored.failures.values():
+                raise error
+            raise OptionError("TUBEMQ_GROUP_UNKNOWN", group=group)
+        positions = {offset.partition: offset.committed for offset in stored.offsets}
+        read = {partition.topic for partition in positions}
+        layout = await self._visitor.layout(sorted(topics or read), missing_ok=True)
+        places = [
+            place for place in layout.partitions if place in positions or place.broker_id in stored.failures
+        ]
+        bounds = (await self._visitor.bounds(layout, {place.store_id for place in places})).by_store
+        return {place: _unread(positions.get(place), bounds.get(place.store_id)) for place in places}
+
+    async def _layout(self, topic: str) -> TopicsLayout:
+        require_topic_names((topic,))
+        return await self._visitor.layout((topic,))
+
+
+def _unread(position: int | None, bounds: OffsetBounds | None) -> int | None:
+    """Return how many messages that are still there follow a position."""
+    if position is None or bounds is None:
+        return None
+    return rows_between(max(position, bounds.earliest), bounds.latest)
 
 
 @answers_guesses

@@ -8,10 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.bounds import store_bounds
-from tubemq_spark.client.metadata.first_readable import first_readable
-from tubemq_spark.client.metadata.group_positions import group_positions, move_group
-from tubemq_spark.client.metadata.layout import topics_layout
+from tubemq_spark.client.metadata.positions import first_readable, group_positions, move_group, store_bounds
+from tubemq_spark.client.metadata.topics import topics_layout
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
@@ -161,7 +159,7 @@ class DirectTransport(Transport):
         """Read the first records of several partitions at once; of many, only where data may be gone."""
         whole: Collection[TopicPartition] = ()
         if len(begins) > _FEW_LOGS:
-            from tubemq_spark.client.metadata.whole_logs import whole_logs
+            from tubemq_spark.client.metadata.admin_questions import whole_logs
 
             whole = await self._run_in_thread(lambda: whole_logs(self._web(), begins))
 
@@ -184,7 +182,7 @@ class DirectTransport(Transport):
 
     async def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
         """Ask the brokers' administration API over HTTP, where the masters say that it is."""
-        from tubemq_spark.client.metadata.stored_offsets import stored_offsets
+        from tubemq_spark.client.metadata.admin_questions import stored_offsets
 
         timeout_s = self.config.rpc_timeout_ms / 1000
         return await self._run_in_thread(lambda: stored_offsets(self._web(), timeout_s, group, topics))

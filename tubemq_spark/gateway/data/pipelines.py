@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.forks import abandon_in_child
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.client.producer.futures import BatchOutcome
 from tubemq_spark.client.producer.outgoing import OutgoingBatch, outgoing_batch, refused_message
+from tubemq_spark.client.registry import abandon_in_child
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.gateway.admission import busy
 from tubemq_spark.gateway.settings import GatewaySettings

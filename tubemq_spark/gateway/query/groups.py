@@ -15,8 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from tubemq_spark.client.metadata.admin import MasterAdmin
-from tubemq_spark.client.metadata.any_master import ask_a_master
-from tubemq_spark.client.metadata.stored_offsets import stored_offsets
+from tubemq_spark.client.metadata.admin_questions import ask_a_master, stored_offsets
 from tubemq_spark.errors import AdminError, GatewayError, RemoteProtocolError
 from tubemq_spark.gateway.admission import WorkLimit
 from tubemq_spark.gateway.session.calls import Call
