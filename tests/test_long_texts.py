@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import tubemq_spark
+from tubemq_spark.cli import verification
 from tubemq_spark.cli.embedded import TOPIC_TEXT
-from tubemq_spark.cli.receipts import verify
 from tubemq_spark.client.config import group_of_reader
 from tubemq_spark.client.consumer.flow_control import parse_flow_rules
 from tubemq_spark.client.consumer.values import parse_context
@@ -121,7 +121,7 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "hash": (payload.java_hash, ()),
     "attributes of InLong": (inlong_msg.parse_attributes, ("a=", "a=b&")),
     "time of a record": (lambda text: minutes_of(text, ZoneInfo("Europe/Berlin")), ("2026",)),
-    "uid of a record": (lambda text: verify._UID.findall(text.encode()), ("a=b,", ",messageUid=")),
+    "uid of a record": (lambda text: verification._UID.findall(text.encode()), ("a=b,", ",messageUid=")),
     "type of a message": (lambda text: outgoing._PLAIN.fullmatch(text.encode()), ("a",)),
     # Web calls.
     "parameter, text": (_parameters(lambda call: call.text("value")), ()),
@@ -164,12 +164,11 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
 }
 
 OWN_TEXTS = {
-    "cli.arguments": "patterns of the command line",
-    "cli.wording": "our own errors",
+    "cli.parser": "patterns of the command line",
     "observe.listener": "the beginning of our own errors in those of Spark",
-    "cli.consume.formats": "escapes and templates of the command line",
-    "cli.demo.check": "words of files of the demo's user",
-    "cli.tables": "names of our own columns",
+    "cli.consume": "escapes and templates of the command line",
+    "cli.demo.run": "words of files of the demo's user",
+    "cli.output": "names of our own columns, and our own errors",
     "cli.demo.input": "names of files of the demo's user",
     "offsets.subscription": "the user's own expression, over names of topics",
     "testing": "names of tests",
@@ -218,7 +217,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
         if re.search(r"\bre\.[a-z]+\(", path.read_text(encoding="utf-8"))
     }
     named = {
-        "cli.embedded", "cli.receipts.verify", "client.consumer.values", "client.producer.outgoing",
+        "cli.embedded", "cli.verification", "client.consumer.values", "client.producer.outgoing",
         "client.names.readers", "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
         "gateway.session.upstream", "gateway.policy", "model", "net.tls_errors",

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from tubemq_spark.cli.demo import screen
+from tubemq_spark.cli import screen
 from tubemq_spark.cli.main import main
 
 PICTURE: Final = Path(__file__).parents[2] / "docs" / "demo.svg"

@@ -79,10 +79,10 @@ SYSTEM = (
     ],
 )
 def test_each_end_has_its_exit_code(monkeypatch, capfd, error, code, told):
-    def ends(_arguments):
+    def ends():
         raise error
 
-    monkeypatch.setattr("tubemq_spark.cli.embedded.run", ends)
+    monkeypatch.setattr("tubemq_spark.cli.embedded._allow_many_files", ends)
     assert cli.main(["embedded"]) == code
     assert capfd.readouterr().err == told
 

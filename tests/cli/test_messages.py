@@ -10,9 +10,8 @@ import threading
 import pytest
 
 from tests.waiting import wait_until
-from tubemq_spark.cli import main as cli
-from tubemq_spark.cli.consume import command as consume
-from tubemq_spark.cli.consume.formats import unescaped
+from tubemq_spark.cli import consume, main as cli
+from tubemq_spark.cli.consume import unescaped
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError

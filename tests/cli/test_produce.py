@@ -12,7 +12,7 @@ import pytest
 from tests.cases import in_one_test
 from tests.waiting import wait_until
 from tubemq_spark.cli.main import main
-from tubemq_spark.cli.times import stored_time
+from tubemq_spark.cli.produce import stored_time
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cases import in_one_test
 from tubemq_spark.cli import main as cli
-from tubemq_spark.cli.wording import in_words_of_commands
+from tubemq_spark.cli.output import in_words_of_commands
 from tubemq_spark.errors import CONDITIONS
 from tubemq_spark.logs import LastResortHandler
 from tubemq_spark.net import tls_errors

@@ -1,23 +1,23 @@
-"""How commands name a running cluster, and the user and the certificates to reach it with."""
+"""How commands name a running cluster, and the user and the certificates to reach it with.
+
+What arguments may say of it, the environment and a configuration file may say too; arguments count first.
+Below is what commands ask of the masters' administration API, and how they wait for what it brings about.
+"""
 
 import argparse
+import contextlib
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tubemq_spark.cli.arguments import SECONDS, of_kind
-from tubemq_spark.cli.configuration import (
-    FILE_NAME,
-    FILE_VARIABLE,
-    Readers,
-    settled,
-    usual_file,
-    variable,
-)
-from tubemq_spark.cli.wording import text_of
-from tubemq_spark.errors import OptionError
+from tubemq_spark.cli.output import cause_of, text_of
+from tubemq_spark.cli.parser import SECONDS, Argument, Arguments, argument, of_kind
+from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net.deadline import Deadline
+from tubemq_spark.net.retry import pause
 from tubemq_spark.protocol.constants import (
     DEFAULT_ADMIN_TOKEN,
     DEFAULT_MASTER_PORT,
@@ -27,10 +27,24 @@ from tubemq_spark.protocol.constants import (
 )
 from tubemq_spark.settings.fields import bad_setting, settings_of
 from tubemq_spark.settings.kinds import BOOLEAN
+from tubemq_spark.settings.sources import Sources, Stated
+from tubemq_spark.settings.suggest import did_you_mean
 
 if TYPE_CHECKING:
+    from tubemq_spark.client.metadata.admin import MasterAdmin
     from tubemq_spark.cluster.config import ClusterConfig
 
+T = TypeVar("T")
+
+PREFIX: Final = "TUBEMQ_"
+FILE_VARIABLE: Final = f"{PREFIX}CONFIG"
+FILE_NAME: Final = "tubemq-spark.toml"
+_SECRETS: Final = {
+    "password": "password-file",
+    "token": "token-file",
+    "tls-key-password": None,
+}
+"""Keys that people may try, which would be secrets in a file that others read; and what to write instead."""
 PASSWORD_VARIABLE: Final = "TUBEMQ_PASSWORD"  # noqa: S105 (the name of a variable)
 TOKEN_VARIABLE: Final = "TUBEMQ_ADMIN_TOKEN"  # noqa: S105
 KEY_PASSWORD_VARIABLE: Final = "TUBEMQ_TLS_KEY_PASSWORD"  # noqa: S105
@@ -40,7 +54,8 @@ TITLE: Final = "connection"
 _TLS: Final = ("ca_file", "cert_file", "key_file", "server_name")
 """The settings of TLS that are arguments."""
 _DEFAULT_TIMEOUT_S: Final = 60.0
-_READERS: Final[Readers] = {
+_LOOK_EVERY_MS: Final = 500
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "master": str,
     "web": str,
     "group": str,
@@ -54,17 +69,27 @@ _READERS: Final[Readers] = {
     "tls-server-name": str,
     "timeout": SECONDS,
 }
-"""What a configuration file may have."""
+"""What a configuration file may have, each with what makes a value of its text, or refuses it.
+
+A ``Path`` in a file is relative to that.
+"""
 
 
-def add_connection_arguments(parser: argparse.ArgumentParser, group: str, *, reads: bool = True) -> None:
-    """Describe the arguments.
+TOKEN_FILE: Final = argument(
+    "--token-file",
+    type=Path,
+    metavar="FILE",
+    help="file with the cluster's token for changes, confModAuthToken (default: what "
+    f"{TOKEN_VARIABLE} in the environment says)",
+)
 
-    Args:
-        parser: that of the command.
-        group: the consumer group under which the command reads unless the user names one.
-        reads: whether it reads, so that the group matters.
-    """
+
+def connection(group: str, *, reads: bool = True) -> Argument:
+    """Return the arguments of a command that reads under this group, or another that the user names."""
+    return functools.partial(_add_connection, group, reads)
+
+
+def _add_connection(group: str, reads: bool, parser: Arguments) -> None:
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.net.tls import TlsConfig
@@ -124,24 +149,9 @@ def add_connection_arguments(parser: argparse.ArgumentParser, group: str, *, rea
     )
 
 
-def add_token_argument(parser: argparse.ArgumentParser) -> None:
-    """Describe where the token is that changes of the cluster need."""
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="file with the cluster's token for changes, confModAuthToken (default: what "
-        f"{TOKEN_VARIABLE} in the environment says)",
-    )
-
-
 def admin_token(arguments: argparse.Namespace) -> str:
-    """Return the token: of the argument's file, the environment, or another file, in this order.
-
-    Raises:
-        OptionError: there is none.
-    """
-    file: Path | None = settled(arguments, _READERS).get("token-file")
+    """Return the token: of the argument's file, the environment, or another file, in this order."""
+    file: Path | None = _settled(arguments).get("token-file")
     if arguments.token_file is None and (token := os.environ.get(TOKEN_VARIABLE)):
         return token
     if file is None:
@@ -150,11 +160,7 @@ def admin_token(arguments: argparse.Namespace) -> str:
 
 
 def read_token(file: Path) -> str:
-    """Return the token of the administration API in a file.
-
-    Raises:
-        OptionError: the file holds none.
-    """
+    """Return the token of the administration API in a file."""
     token = text_of("--token-file", file).strip()
     if not token:
         raise bad_setting("--token-file", f"{file}, which is empty", "a file with a token")
@@ -162,16 +168,12 @@ def read_token(file: Path) -> str:
 
 
 def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
-    """Return how to reach the cluster that the arguments, the environment or the configuration file name.
-
-    Raises:
-        OptionError: an address, a name or a file cannot be used, or something is missing.
-    """
+    """Return how to reach the cluster that the arguments, the environment or the configuration file name."""
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.net.tls import TlsConfig
 
-    given = settled(arguments, _READERS)
+    given = _settled(arguments)
     if "master" not in given:
         raise OptionError("TUBEMQ_COMMAND_NO_MASTER", variable=variable("master"), file=usual_file())
     over_tls = given.get("tls", False)
@@ -210,3 +212,107 @@ def _password(arguments: argparse.Namespace, given: Mapping[str, Any]) -> str | 
     if arguments.password_file is None and PASSWORD_VARIABLE in os.environ:
         return os.environ[PASSWORD_VARIABLE] if "username" in given else None
     return None if file is None else text_of("--password-file", file).rstrip("\n")
+
+
+def variable(name: str) -> str:
+    """Return the variable of the environment that stands for ``--name``."""
+    return f"{PREFIX}{name.upper().replace('-', '_')}"
+
+
+def _settled(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that are given anywhere, by name."""
+    settings: dict[str, Any] = {}
+    variables = (
+        Stated(name, text, f"The variable {variable(name)}")
+        for name in _READERS
+        if (text := os.environ.get(variable(name)))
+    )
+    sources = Sources(_READERS, _unreadable, _unknown, _no_text)
+    for name, text, source, folder in sources.stated(_file(arguments), variables):
+        called = f"The key '{name}' in the configuration file {source}" if folder else source
+        value = _read(_READERS[name], text, called)
+        settings[name] = folder / value.expanduser() if folder and isinstance(value, Path) else value
+    stated = {name: getattr(arguments, name.replace("-", "_"), None) for name in _READERS}
+    return settings | {name: value for name, value in stated.items() if value is not None}
+
+
+def usual_file() -> Path:
+    """Return where the file is unless it is named; it need not exist."""
+    folder = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(folder) if folder else Path.home() / ".config") / FILE_NAME
+
+
+def _file(arguments: argparse.Namespace) -> Path | None:
+    named = getattr(arguments, "config", None) or os.environ.get(FILE_VARIABLE)
+    if named:
+        return Path(named)
+    return usual if (usual := usual_file()).exists() else None
+
+
+def _unknown(name: str, file: str) -> OptionError:
+    if name in _SECRETS:
+        instead = _SECRETS[name] or f"the variable {variable(name)}"
+        return _unusable_file(file, f"it has '{name}', and secrets may not stand in it (use {instead})")
+    advice = did_you_mean(name, _READERS) or f"it may have {', '.join(_READERS)}"
+    return _unusable_file(file, f"it has '{name}', which is not known ({advice})")
+
+
+def _no_text(name: str, _: object, file: str) -> OptionError:
+    return _unusable_file(file, f"'{name}' is neither a text nor a number, true or false")
+
+
+def _unreadable(file: Path, error: Exception) -> OptionError:
+    return _unusable_file(file, cause_of(error))
+
+
+def _read(read: Callable[[str], Any], text: str, source: str) -> Any:  # noqa: ANN401 (as its reader makes it)
+    try:
+        return read(text)
+    except argparse.ArgumentTypeError as error:
+        raise OptionError("TUBEMQ_COMMAND_SETTING", source=source, problem=str(error)) from error
+
+
+def _unusable_file(file: str | Path, problem: str) -> OptionError:
+    source = f"The configuration file {file}"
+    return OptionError("TUBEMQ_COMMAND_SETTING", source=source, problem=problem)
+
+
+def ask_a_master(
+    config: "ClusterConfig", ask: "Callable[[MasterAdmin], T]", condition: str, token: str | None = None
+) -> T:
+    """Ask whichever master answers."""
+    from tubemq_spark.client.metadata import admin_questions
+
+    return admin_questions.ask_a_master(
+        config.web_servers, config.client.rpc_timeout_ms / 1000, ask, condition, token
+    )
+
+
+def require_master(config: "ClusterConfig") -> None:
+    """Ask at the masters' own ports, unless the administration API was named itself.
+
+    Otherwise only their hosts count for commands that ask nothing but that API, and a wrong port looks right.
+    """
+    if config.web:
+        return
+    from tubemq_spark.client.master.producers import fresh_visit_token
+    from tubemq_spark.net import loop
+    from tubemq_spark.net.connections import Connections
+    from tubemq_spark.net.process_connections import close_connections
+
+    connections = Connections()
+    try:
+        # Who is refused has asked a master.
+        with contextlib.suppress(RpcError):
+            loop.run(fresh_visit_token(config.client, connections))
+    finally:
+        close_connections(connections)
+
+
+def await_until(is_so: Callable[[], bool], seconds: float) -> bool:
+    """Look again and again whether something is so; return whether it was in time."""
+    deadline = Deadline.after_ms(int(seconds * 1000))
+    while not is_so():
+        if not pause(_LOOK_EVERY_MS, deadline):
+            return False
+    return True

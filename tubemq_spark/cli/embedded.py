@@ -10,19 +10,18 @@ import signal
 import socket
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from tubemq_spark.cli.arguments import SECONDS, whole_number
-from tubemq_spark.cli.configuration import variable
-from tubemq_spark.cli.connection import TOKEN_VARIABLE, read_token
-from tubemq_spark.cli.parser import Commands, new_command
-from tubemq_spark.cli.tables import complain
+from tubemq_spark.cli.connection import TOKEN_VARIABLE, read_token, variable
+from tubemq_spark.cli.output import complain
+from tubemq_spark.cli.parser import SECONDS, argument, command, whole_number
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
-from tubemq_spark.model import INDEX_ENTRY_BYTES
+from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetBounds, StoreId
 from tubemq_spark.protocol.constants import (
     DEFAULT_ADMIN_TOKEN,
     EMBEDDED_WEB_PORT,
@@ -32,8 +31,10 @@ from tubemq_spark.protocol.constants import (
 from tubemq_spark.receipts import counted
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from tubemq_spark.embedded.config.settings import EmbeddedSettings
-    from tubemq_spark.embedded.server import EmbeddedTubeMQ
+    from tubemq_spark.embedded.server import EmbeddedTubeMQ, Overview
     from tubemq_spark.net.tls import ServerTls
 
 logger = logging.getLogger(__name__)
@@ -70,101 +71,8 @@ class Addresses(NamedTuple):
         return cls(server.master, server.master_web, server.brokers, server.broker_webs)
 
 
-def add_command(commands: Commands) -> None:
-    """Describe the command and its arguments."""
-    parser = new_command(
-        commands,
-        "embedded",
-        run,
-        summary="run a TubeMQ master and brokers in this process",
-        description="Run a TubeMQ master and brokers in this process until SIGINT or SIGTERM. "
-        "With --data, topics and messages are kept for the next start.",
-        example="--data /tmp/tubemq --topic clicks:3:1",
-        failure="it cannot listen, or use its directory",
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="directory for topics and messages (default: a temporary one)",
-    )
-    parser.add_argument(
-        "--topic",
-        type=parse_topic,
-        action="append",
-        default=[],
-        dest="topics",
-        metavar="NAME:STORES:PARTITIONS",
-        help="a topic to create, with its stores and partitions per store; can be repeated",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--advertised-host",
-        metavar="HOST",
-        help="name that clients use to reach this machine (default: the value of --host)",
-    )
-    for option, (port, what) in _PORTS.items():
-        parser.add_argument(
-            option,
-            type=whole_number(0, 65_535, "a port"),
-            default=port,
-            metavar="PORT",
-            help=f"port of {what} (default: {port}; 0: any free port)",
-        )
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="file with the token that calls of the master's HTTP administration must carry to change "
-        f"something (default: what {TOKEN_VARIABLE} in the environment says, or TubeMQ's public default, "
-        f"{DEFAULT_ADMIN_TOKEN}; required if other machines can reach the server)",
-    )
-    for option, what in (
-        (
-            "--tls-cert",
-            "certificate of the server, in PEM: its ports then speak TLS only, but for the web ports",
-        ),
-        ("--tls-key", "private key of the certificate, in PEM (default: in the same file)"),
-        ("--tls-client-ca", "CA whose certificates clients have to show, in PEM (default: they need none)"),
-    ):
-        parser.add_argument(option, metavar="FILE", help=what)
-    parser.add_argument(
-        "--segment-mib",
-        type=whole_number(1, 1 << 20, "a size in MiB"),
-        default=1024,
-        metavar="N",
-        help="size at which a new data file is started; old data is deleted in whole files "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--index-segment-entries",
-        type=whole_number(1, 1 << 26, "a number of messages"),
-        default=700_000,
-        metavar="N",
-        help="messages after which a new index file is started; they are deleted by age in whole files too "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--brokers",
-        type=whole_number(1, 100, "a number of brokers"),
-        default=1,
-        metavar="N",
-        help="number of brokers, which listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--report-seconds",
-        type=SECONDS,
-        metavar="N",
-        help="print a line about traffic and clients every N seconds instead of the table",
-    )
-
-
 def parse_topic(text: str) -> TopicShape:
-    """Read ``name:stores:partitions``.
-
-    Raises:
-        argparse.ArgumentTypeError: the text has another form, or a number is 0.
-    """
+    """Read ``name:stores:partitions``."""
     match = TOPIC_TEXT.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(
@@ -182,7 +90,99 @@ def parse_topic(text: str) -> TopicShape:
     return name, stores, partitions
 
 
-def run(arguments: argparse.Namespace) -> int:
+@command(
+    name="embedded",
+    summary="run a TubeMQ master and brokers in this process",
+    description="Run a TubeMQ master and brokers in this process until SIGINT or SIGTERM. "
+    "With --data, topics and messages are kept for the next start.",
+    example="--data /tmp/tubemq --topic clicks:3:1",
+    failure="it cannot listen, or use its directory",
+    arguments=(
+        argument(
+            "--data",
+            type=Path,
+            metavar="DIR",
+            help="directory for topics and messages (default: a temporary one)",
+        ),
+        argument(
+            "--topic",
+            type=parse_topic,
+            action="append",
+            default=[],
+            dest="topics",
+            metavar="NAME:STORES:PARTITIONS",
+            help="a topic to create, with its stores and partitions per store; can be repeated",
+        ),
+        argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"),
+        argument(
+            "--advertised-host",
+            metavar="HOST",
+            help="name that clients use to reach this machine (default: the value of --host)",
+        ),
+        *(
+            argument(
+                option,
+                type=whole_number(0, 65_535, "a port"),
+                default=port,
+                metavar="PORT",
+                help=f"port of {what} (default: {port}; 0: any free port)",
+            )
+            for option, (port, what) in _PORTS.items()
+        ),
+        argument(
+            "--token-file",
+            type=Path,
+            metavar="FILE",
+            help="file with the token that calls of the master's HTTP administration must carry to change "
+            f"something (default: what {TOKEN_VARIABLE} in the environment says, or TubeMQ's public default, "
+            f"{DEFAULT_ADMIN_TOKEN}; required if other machines can reach the server)",
+        ),
+        *(
+            argument(option, metavar="FILE", help=what)
+            for option, what in (
+                (
+                    "--tls-cert",
+                    "certificate of the server, in PEM: its ports then speak TLS only, but for the web ports",
+                ),
+                ("--tls-key", "private key of the certificate, in PEM (default: in the same file)"),
+                (
+                    "--tls-client-ca",
+                    "CA whose certificates clients have to show, in PEM (default: they need none)",
+                ),
+            )
+        ),
+        argument(
+            "--segment-mib",
+            type=whole_number(1, 1 << 20, "a size in MiB"),
+            default=1024,
+            metavar="N",
+            help="size at which a new data file is started; old data is deleted in whole files "
+            "(default: %(default)s)",
+        ),
+        argument(
+            "--index-segment-entries",
+            type=whole_number(1, 1 << 26, "a number of messages"),
+            default=700_000,
+            metavar="N",
+            help="messages after which a new index file is started; they are deleted by age in whole files "
+            "too (default: %(default)s)",
+        ),
+        argument(
+            "--brokers",
+            type=whole_number(1, 100, "a number of brokers"),
+            default=1,
+            metavar="N",
+            help="number of brokers, which listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
+        ),
+        argument(
+            "--report-seconds",
+            type=SECONDS,
+            metavar="N",
+            help="print a line about traffic and clients every N seconds instead of the table",
+        ),
+    ),
+)
+def embedded(arguments: argparse.Namespace) -> int:
     """Serve until a signal arrives."""
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
@@ -240,11 +240,7 @@ def _settings(arguments: argparse.Namespace) -> "EmbeddedSettings":
 
 
 def _tls(arguments: argparse.Namespace) -> "ServerTls | None":
-    """Return how the ports speak TLS; None: they do not.
-
-    Raises:
-        OptionError: other files than the certificate are named alone.
-    """
+    """Return how the ports speak TLS; None: they do not."""
     from tubemq_spark.net.tls import ServerTls
 
     if arguments.tls_cert is not None:
@@ -275,18 +271,18 @@ def _watch(server: "EmbeddedTubeMQ", stop: socket.socket, report_seconds: float 
     if report_seconds is None and not sys.stdout.isatty():
         stop.recv(1)
         return
-    from tubemq_spark.cli import embedded_screen as screen
-
-    meter = screen.Meter()
+    meter = Meter()
     if report_seconds is not None:
         while not _arrived(stop, report_seconds):
             overview = server.overview()
-            _print(screen.line(overview, meter.flows(overview)))
+            _print(line(overview, meter.flows(overview)))
         return
-    with screen.live() as show:
+    from tubemq_spark.cli.screen import live
+
+    with live() as show:
         while not _arrived(stop, _REFRESH_SECONDS):
             overview = server.overview()
-            show(screen.table(overview, meter.flows(overview)))
+            show(table(overview, meter.flows(overview)))
 
 
 def _arrived(stop: socket.socket, seconds: float) -> bool:
@@ -389,6 +385,95 @@ def _stop_signal() -> Iterator[socket.socket]:
 
 def _do_nothing(_number: int, _frame: FrameType | None) -> None:
     """Handle a signal: only signals with a handler are written to the socket."""
+
+
+_MEGABYTE: Final = 1_000_000
+_SHOWN_STORES: Final = 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flow:
+    """Traffic in one direction: the total, and the present rate per second."""
+
+    messages: int
+    bytes: int
+    messages_per_second: float
+    bytes_per_second: float
+
+    def __str__(self) -> str:
+        speed = f"{self.messages_per_second:,.0f} messages/s, {self.bytes_per_second / _MEGABYTE:,.1f} MB/s"
+        return f"{speed} ({self.messages:,} messages, {self.bytes / _MEGABYTE:,.1f} MB in total)"
+
+
+class Meter:
+    """Turns totals into rates, from one call to the next."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last = ((0, 0), (0, 0))
+        self._last_at = clock()
+
+    def flows(self, overview: "Overview") -> tuple[Flow, Flow]:
+        """Return the incoming and the outgoing traffic."""
+        now, traffic = self._clock(), overview.traffic
+        totals = (traffic.messages_in, traffic.bytes_in), (traffic.messages_out, traffic.bytes_out)
+        seconds = max(now - self._last_at, 1e-9)
+        incoming, outgoing = (
+            Flow(*total, (total[0] - last[0]) / seconds, (total[1] - last[1]) / seconds)
+            for total, last in zip(totals, self._last, strict=True)
+        )
+        self._last, self._last_at = totals, now
+        return incoming, outgoing
+
+
+def line(overview: "Overview", flows: tuple[Flow, Flow]) -> str:
+    """Return everything except the offsets, in one line."""
+    return "; ".join((f"in {flows[0]}", f"out {flows[1]}", _clients(overview), *_brokers(overview)))
+
+
+def table(overview: "Overview", flows: tuple[Flow, Flow]) -> "RenderableType":
+    """Return everything, for a terminal."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    topics = Table("topic", "messages", "offsets by store", box=None, padding=(0, 2, 0, 0))
+    topics.columns[1].justify = "right"
+    for topic, stores in _by_topic(overview.stores).items():
+        rows = sum((bounds.latest - bounds.earliest) // INDEX_ENTRY_BYTES for bounds in stores.values())
+        topics.add_row(topic, f"{rows:,}", _ranges(stores, several_brokers=len(overview.brokers) > 1))
+    lines = (f"in   {flows[0]}", f"out  {flows[1]}", _clients(overview), *_brokers(overview))
+    return Group(*map(Text, lines), topics)
+
+
+def _clients(overview: "Overview") -> str:
+    return (
+        f"{counted(overview.connections, 'connection')}, {counted(overview.producers, 'producer')}, "
+        f"{counted(overview.consumers, 'consumer')}, {counted(overview.leases, 'partition')} being read"
+    )
+
+
+def _brokers(overview: "Overview") -> list[str]:
+    """Return the line about brokers if there are several."""
+    if len(overview.brokers) == 1:
+        return []
+    return ["brokers: " + ", ".join(f"{number} {state}" for number, state in overview.brokers.items())]
+
+
+def _by_topic(stores: Mapping[StoreId, OffsetBounds]) -> dict[str, dict[StoreId, OffsetBounds]]:
+    topics: dict[str, dict[StoreId, OffsetBounds]] = {}
+    for place, bounds in sorted(stores.items()):
+        topics.setdefault(place.topic, {})[place] = bounds
+    return topics
+
+
+def _ranges(stores: Mapping[StoreId, OffsetBounds], *, several_brokers: bool) -> str:
+    shown = [
+        f"{f'{place.broker_id}/' if several_brokers else ''}{place.store}: {bounds.earliest}-{bounds.latest}"
+        for place, bounds in stores.items()
+    ]
+    more = len(shown) - _SHOWN_STORES
+    return "  ".join(shown[:_SHOWN_STORES]) + (f"  and {more} more" if more > 0 else "")
 
 
 def _print(text: str) -> None:

@@ -6,66 +6,42 @@ import json
 import sys
 from importlib import resources
 from pathlib import Path
+from typing import Final
 
-from tubemq_spark.cli.parser import Commands, add_group, new_command
-from tubemq_spark.cli.tables import print_json, print_table
+from tubemq_spark.cli.output import Answer, table_lines
+from tubemq_spark.cli.parser import JSON, Group, argument, command
 from tubemq_spark.errors import TubeMQError
 
 _PROGRAM = ".py"
 _NOTEBOOK = ".ipynb"
 
 
-def add_command(commands: Commands) -> None:
-    """Describe the command and the arguments of its actions."""
-    actions = add_group(
-        commands,
-        "examples",
-        summary="list examples, and copy them to a folder",
-        description="Examples of jobs and of programs without Spark, each complete in one file.",
-    )
-    listing = new_command(
-        actions,
-        "list",
-        run_list,
-        summary="list the examples, and what each shows",
-        description="List the examples, what each shows, and which need Spark.",
-        example="--json",
-    )
-    listing.add_argument("--json", action="store_true", help="print one JSON object")
-    copying = new_command(
-        actions,
-        "copy",
-        run_copy,
-        summary="copy the examples to a folder",
-        description="Copy the examples to a folder, which is made if it does not exist. If one of the files "
-        "is there already, nothing is copied.",
-        example="trial",
-        failure="a file is there already, or the folder cannot be written",
-    )
-    copying.add_argument("folder", type=Path, metavar="DIR", help="the folder")
-
-
-def run_list(arguments: argparse.Namespace) -> int:
-    """Print the examples and return 0."""
+@command(
+    name="list",
+    summary="list the examples, and what each shows",
+    description="List the examples, what each shows, and which need Spark.",
+    example="--json",
+    arguments=(JSON,),
+)
+def _list(_: argparse.Namespace) -> Answer:
     examples = [
         {"file": name, "needsSpark": " pyspark" in text, "shows": _title(name, text)}
         for name, text in _texts().items()
     ]
-    if arguments.json:
-        print_json({"examples": examples})
-    else:
-        rows = [(row["file"], "Spark" if row["needsSpark"] else None, row["shows"]) for row in examples]
-        print_table(["file", "needs", "shows"], rows)
-    return 0
+    rows = [(row["file"], "Spark" if row["needsSpark"] else None, row["shows"]) for row in examples]
+    return Answer({"examples": examples}, table_lines(["file", "needs", "shows"], rows))
 
 
-def run_copy(arguments: argparse.Namespace) -> int:
-    """Copy the examples, print where they are, and return 0.
-
-    Raises:
-        TubeMQError: a file is there already.
-        OSError: the folder cannot be written.
-    """
+@command(
+    name="copy",
+    summary="copy the examples to a folder",
+    description="Copy the examples to a folder, which is made if it does not exist. If one of the files "
+    "is there already, nothing is copied.",
+    example="trial",
+    failure="a file is there already, or the folder cannot be written",
+    arguments=(argument("folder", type=Path, metavar="DIR", help="the folder"),),
+)
+def _copy(arguments: argparse.Namespace) -> int:
     files = {arguments.folder / name: text for name, text in _texts().items()}
     for path in files:
         if path.exists():
@@ -92,3 +68,11 @@ def _title(name: str, text: str) -> str:
     if name.endswith(_NOTEBOOK):
         return str(json.loads(text)["cells"][0]["source"][0]).strip("# \n")
     return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+
+
+examples: Final = Group(
+    "examples",
+    "list examples, and copy them to a folder",
+    "Examples of jobs and of programs without Spark, each complete in one file.",
+    (_list, _copy),
+)

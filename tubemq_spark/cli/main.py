@@ -15,16 +15,20 @@ from typing import Final
 import shtab
 
 from tubemq_spark import __version__
-from tubemq_spark.cli import embedded, examples, gateway, lag, losses, offsets, produce
-from tubemq_spark.cli.checkpoint import command as checkpoint
-from tubemq_spark.cli.consume import command as consume
-from tubemq_spark.cli.demo import command as demo
-from tubemq_spark.cli.groups import command as groups
+from tubemq_spark.cli.checkpoint import checkpoint
+from tubemq_spark.cli.consume import consume
+from tubemq_spark.cli.demo.command import demo
+from tubemq_spark.cli.embedded import embedded
+from tubemq_spark.cli.examples import examples
+from tubemq_spark.cli.gateway import gateway
+from tubemq_spark.cli.groups import groups
+from tubemq_spark.cli.output import Answer, LogFormatter, complain, system_error
 from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser
-from tubemq_spark.cli.receipts import command as receipts
-from tubemq_spark.cli.tables import complain
-from tubemq_spark.cli.topics import command as topics
-from tubemq_spark.cli.wording import LogFormatter, system_error
+from tubemq_spark.cli.places import offsets
+from tubemq_spark.cli.produce import produce
+from tubemq_spark.cli.receipts import receipts
+from tubemq_spark.cli.topics import topics
+from tubemq_spark.cli.views import lag, losses
 from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.logs import write_lines_as
 from tubemq_spark.protocol import speedups
@@ -63,16 +67,12 @@ def build_parser() -> CommandParser:
     shtab.add_argument_to(parser, "--print-completion", help="print a shell's completion script and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:
-        command.add_command(commands)
+        command.add_to(commands)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    Raises:
-        SystemExit: the arguments are wrong (2), or help or the version was asked for (0).
-    """
+    """Run one command and return its exit code."""
     if not hasattr(sys.stdout, "write"):  # it is None: this process began without one
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     code = 0
@@ -97,7 +97,8 @@ def _run(arguments: argparse.Namespace) -> int:
         logging.lastResort.setFormatter(LogFormatter())
     write_lines_as(LogFormatter())
     try:
-        return int(arguments.run(arguments))
+        answer: int | Answer = arguments.run(arguments)
+        return answer.tell(as_json=arguments.json) if isinstance(answer, Answer) else answer
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

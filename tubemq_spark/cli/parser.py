@@ -1,13 +1,26 @@
-"""What all commands have in common: their parser, their example and their exit codes."""
+"""How commands are declared, and how their arguments are read.
+
+``command`` stands before the function that a command is: it says what the command is called, what help says
+of it, and which arguments it takes. Arguments are values, so that several commands share one. The function
+returns an exit code, or an ``Answer``, which is printed.
+"""
 
 import argparse
+import dataclasses
+import math
+import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
+from tubemq_spark.cli.output import Answer
+from tubemq_spark.files.folder_uri import EXPECTED, FolderUri, redacted
 from tubemq_spark.protocol.constants import is_encodable
-from tubemq_spark.settings.kinds import enumerated
+from tubemq_spark.settings.kinds import MAX_LONG, TIME_ZONE, Kind, enumerated, integer
 from tubemq_spark.settings.suggest import did_you_mean
+
+T = TypeVar("T")
 
 FAILED: Final = 1
 WRONG_ARGUMENTS: Final = 2
@@ -101,7 +114,10 @@ class CommandParser(argparse.ArgumentParser):
 
 Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"  # noqa: SLF001 (typeshed names it so)
 """Where commands, or the actions of a command, are added."""
-
+Arguments: TypeAlias = argparse._ActionsContainer  # noqa: SLF001 (typeshed and argparse name it so)
+"""Where arguments are added: a parser, or a group of its arguments."""
+Argument: TypeAlias = Callable[[Arguments], object]
+"""What adds an argument, or some that belong together, to a parser."""
 
 _EXAMPLE: Final = "example: "
 
@@ -117,45 +133,133 @@ class _Paragraphs(argparse.HelpFormatter):
         )
 
 
-def new_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    *,
-    summary: str,
-    description: str,
-    example: str,
-    failure: str = "something cannot be reached or used",
-    more_exit_codes: Mapping[int, str] | None = None,
-) -> CommandParser:
-    """Return the parser of a new command, which has no arguments yet.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command that does something; ``command`` declares it."""
 
-    Args:
-        commands: where it is added.
-        name: its name.
-        run: what it does; takes the parsed arguments and returns the exit code.
-        summary: what the list of commands says of it: a phrase without capital and full stop.
-        description: what its own help says: sentences.
-        example: arguments that it takes, after ``tubemq-spark`` and its name.
-        failure: when its exit code is 1: continues "if".
-        more_exit_codes: what other exit codes say.
-    """
-    parser = commands.add_parser(name, help=summary, description=description, formatter_class=_Paragraphs)
-    parser.exit_codes = {
-        0: "success",
-        FAILED: f"if {failure}",
-        WRONG_ARGUMENTS: "wrong arguments",
-        **(more_exit_codes or {}),
-        INTERRUPTED: "interrupted",
-    }
-    parser.example = f"{parser.prog} {example}".rstrip()
-    codes = "; ".join(f"{code} {meaning}" for code, meaning in parser.exit_codes.items())
-    parser.epilog = f"exit codes: {codes}\n\n{_EXAMPLE}{parser.example}"
-    parser.set_defaults(run=run)
-    return parser
+    name: str
+    summary: str
+    """What the list of commands says of it: a phrase without capital and full stop."""
+    description: str
+    """What its own help says: sentences."""
+    example: str
+    """Arguments that it takes, after ``tubemq-spark`` and its name."""
+    arguments: Sequence[Argument] = ()
+    failure: str = "something cannot be reached or used"
+    """When its exit code is 1: continues "if"."""
+    more_exit_codes: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    run: Callable[[argparse.Namespace], int | Answer]
+
+    def add_to(self, commands: Commands) -> None:
+        """Add its parser."""
+        parser = commands.add_parser(
+            self.name, help=self.summary, description=self.description, formatter_class=_Paragraphs
+        )
+        parser.exit_codes = {
+            0: "success",
+            FAILED: f"if {self.failure}",
+            WRONG_ARGUMENTS: "wrong arguments",
+            **self.more_exit_codes,
+            INTERRUPTED: "interrupted",
+        }
+        parser.example = f"{parser.prog} {self.example}".rstrip()
+        codes = "; ".join(f"{code} {meaning}" for code, meaning in parser.exit_codes.items())
+        parser.epilog = f"exit codes: {codes}\n\n{_EXAMPLE}{parser.example}"
+        for add in self.arguments:
+            add(parser)
+        parser.set_defaults(run=self.run)
 
 
-def add_group(commands: Commands, name: str, *, summary: str, description: str) -> Commands:
-    """Return where the actions of a new command are added, which does nothing by itself."""
-    parser = commands.add_parser(name, help=summary, description=description)
-    return parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+def command(**declared: Any) -> Callable[[Callable[[argparse.Namespace], int | Answer]], Command]:  # noqa: ANN401
+    """Declare the command that a function is, by the fields of ``Command``."""
+    return lambda run: Command(**declared, run=run)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """A command that does nothing by itself, and has actions."""
+
+    name: str
+    summary: str
+    description: str
+    actions: Sequence[Command]
+
+    def add_to(self, commands: Commands) -> None:
+        """Add its parser, and those of its actions."""
+        parser = commands.add_parser(self.name, help=self.summary, description=self.description)
+        actions: Commands = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+        for action in self.actions:
+            action.add_to(actions)
+
+
+def argument(*names: str, **how: Any) -> Argument:  # noqa: ANN401 (as argparse takes them)
+    """Return an argument, of what ``add_argument`` takes."""
+    return lambda parser: parser.add_argument(*names, **how)
+
+
+def one_of(*arguments: Argument, required: bool = False) -> Argument:
+    """Return arguments of which only one may be given."""
+
+    def add(parser: Arguments) -> None:
+        group = parser.add_mutually_exclusive_group(required=required)
+        for each in arguments:
+            each(group)
+
+    return add
+
+
+_LONGEST_S: Final = 86_400
+
+
+def of_kind(kind: Kind[T], expected: str = "") -> Callable[[str], T]:
+    """Return what reads an argument; its error says that the text is not ``expected``, or not of the kind."""
+
+    def read(text: str) -> T:
+        value = kind.parse(text)
+        if value is None:
+            raise argparse.ArgumentTypeError(f"{kind.shown(text)!r} is not {expected or kind.expected}")
+        return value
+
+    return read
+
+
+def whole_number(lowest: int, highest: int, what: str) -> Callable[[str], int]:
+    """Return what reads a number, which is called ``what``."""
+    return of_kind(integer(lowest, highest), f"{what}; use {lowest} to {highest}")
+
+
+def _parse_seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and 0 < seconds <= _LONGEST_S else None
+
+
+def _parse_pattern(text: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text)
+    except re.error:
+        return None
+
+
+def _parse_folder(text: str) -> FolderUri | None:
+    # A shell has a current directory, as a cluster has not.
+    is_relative = text.strip() and ":" not in text
+    return FolderUri.parse(str(Path(text).absolute()) if is_relative else text)
+
+
+COUNT: Final = of_kind(integer(1, MAX_LONG), "a positive whole number")
+SECONDS: Final = of_kind(Kind(f"a number of seconds from above 0 to {_LONGEST_S}", _parse_seconds))
+PATTERN: Final = of_kind(Kind("a regular expression", _parse_pattern))
+FOLDER: Final = of_kind(Kind(EXPECTED, _parse_folder, shown=redacted))
+
+TIME_ZONE_OF_MESSAGES: Final = argument(
+    "--message-time-zone",
+    type=of_kind(TIME_ZONE),
+    default="UTC",
+    metavar="ZONE",
+    help="time zone of message times, which TubeMQ stores as text without one, such as Asia/Shanghai "
+    "(default: %(default)s)",
+)
+JSON: Final = argument("--json", action="store_true", help="print one JSON object")

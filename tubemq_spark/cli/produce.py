@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from tubemq_spark.cli.arguments import add_time_zone_argument
-from tubemq_spark.cli.connection import add_connection_arguments, cluster_config
-from tubemq_spark.cli.parser import Commands, new_command
+from tubemq_spark.cli.connection import cluster_config, connection
+from tubemq_spark.cli.output import complain, print_json
+from tubemq_spark.cli.parser import TIME_ZONE_OF_MESSAGES, argument, command
 from tubemq_spark.cli.places import parse_partition
-from tubemq_spark.cli.tables import complain, print_json
-from tubemq_spark.cli.times import MESSAGE_TIME, stored_time
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
+from tubemq_spark.offsets.message_time import MOMENT, is_repeated, minutes_of, moment_ms, text_of
 from tubemq_spark.receipts import Receipt, summarise
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
         value: bytes
 
 
-_GROUP: Final = "tubemq_spark_produce"
 _FIELDS: Final = frozenset(
     {"value", "valueBase64", "key", "brokerId", "partition", "messageType", "messageTime", "attributes"}
 )
@@ -40,74 +38,96 @@ _IGNORED: Final = frozenset({"topic", "offset", "messageId"})
 _PROGRESS_EVERY: Final = 1_000
 
 
-def add_command(commands: Commands) -> None:
-    """Describe the command and its arguments."""
-    parser = new_command(
-        commands,
-        "produce",
-        run,
-        summary="send lines to a topic",
-        description="Send each line of a file, or of standard input, as a message. At the end it says how "
-        "many messages brokers have stored. A line that cannot be sent ends the command; those before it "
-        "are sent.",
-        example="clicks lines.txt --key-delimiter : --master 10.1.2.3",
-        failure="a message could not be stored, or the file cannot be read",
-    )
-    parser.add_argument("topic", metavar="TOPIC", help="topic to send to")
-    parser.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="file to read (default: standard input)"
-    )
-    parser.add_argument(
-        "--key-delimiter",
-        "-K",
-        type=os.fsencode,
-        metavar="TEXT",
-        help="lines are KEY, this text and VALUE; equal keys share a partition",
-    )
-    parser.add_argument(
-        "--attribute",
-        "-H",
-        action="append",
-        type=_pair,
-        metavar="NAME=VALUE",
-        help="attribute of each message; may be given several times",
-    )
-    parser.add_argument("--message-type", metavar="TYPE", help="message type, by which consumers may filter")
-    parser.add_argument(
-        "--message-time", metavar="TIME", help=f"message time: {MESSAGE_TIME} (default: the time of sending)"
-    )
-    parser.add_argument(
-        "--no-message-time", action="store_true", help="send messages that name no time without one"
-    )
-    add_time_zone_argument(parser)
-    parser.add_argument(
-        "--partition",
-        "-p",
-        type=parse_partition,
-        metavar="BROKER_ID:PARTITION_ID",
-        help="send all to this partition",
-    )
-    parser.add_argument(
-        "--json-lines",
-        action="store_true",
-        help="each line is an object, as consume --json prints it: value or valueBase64, and the "
-        "other fields that are to be set",
-    )
-    parser.add_argument(
-        "--skip-blank-lines", action="store_true", help="leave out lines without any character"
-    )
-    parser.add_argument("--json", action="store_true", help="print what was stored as one JSON object")
-    add_connection_arguments(parser, _GROUP, reads=False)
+_MESSAGE_TIME: Final = (
+    f"{MOMENT}, milliseconds since 1970 such as 1769860800000, or the text that is stored, 202601311200"
+)
+"""What a message's time may be, for help and errors."""
+_STORED_DIGITS: Final = 12
+_MILLISECONDS_DIGITS: Final = 13
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Send all lines and return 0.
+def stored_time(text: str, zone: zoneinfo.ZoneInfo) -> str:
+    """Return a message's time as TubeMQ stores it: as the clocks of a zone show it, to the minute."""
+    digits = len(text) if text.isascii() and text.isdigit() else 0
+    if digits == _STORED_DIGITS and minutes_of(text, zone) is not None:
+        return text
+    try:
+        # A number that is shorter is no time of today in milliseconds, but a slip: seconds, or another form.
+        minute = (int(text) if digits == _MILLISECONDS_DIGITS else moment_ms(text)) // 60_000
+        stored = text_of(minute, zone)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(f"{text!r} is not a time: {_MESSAGE_TIME}") from None
+    if is_repeated(minute, stored, zone):
+        raise ValueError(
+            f"{text!r} is {stored} in {zone.key}, which sets its clocks back then, and would be read as an "
+            "earlier time (UTC has no such times)"
+        )
+    return stored
 
-    Raises:
-        OptionError: the connection or a line cannot be used.
-        OSError: the file cannot be read.
-        TubeMQError: no master answers, or a message could not be stored.
-    """
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+@command(
+    name="produce",
+    summary="send lines to a topic",
+    description="Send each line of a file, or of standard input, as a message. At the end it says how "
+    "many messages brokers have stored. A line that cannot be sent ends the command; those before it "
+    "are sent.",
+    example="clicks lines.txt --key-delimiter : --master 10.1.2.3",
+    failure="a message could not be stored, or the file cannot be read",
+    arguments=(
+        argument("topic", metavar="TOPIC", help="topic to send to"),
+        argument("file", nargs="?", type=Path, metavar="FILE", help="file to read (default: standard input)"),
+        argument(
+            "--key-delimiter",
+            "-K",
+            type=os.fsencode,
+            metavar="TEXT",
+            help="lines are KEY, this text and VALUE; equal keys share a partition",
+        ),
+        argument(
+            "--attribute",
+            "-H",
+            action="append",
+            type=_pair,
+            metavar="NAME=VALUE",
+            help="attribute of each message; may be given several times",
+        ),
+        argument("--message-type", metavar="TYPE", help="message type, by which consumers may filter"),
+        argument(
+            "--message-time",
+            metavar="TIME",
+            help=f"message time: {_MESSAGE_TIME} (default: the time of sending)",
+        ),
+        argument(
+            "--no-message-time", action="store_true", help="send messages that name no time without one"
+        ),
+        TIME_ZONE_OF_MESSAGES,
+        argument(
+            "--partition",
+            "-p",
+            type=parse_partition,
+            metavar="BROKER_ID:PARTITION_ID",
+            help="send all to this partition",
+        ),
+        argument(
+            "--json-lines",
+            action="store_true",
+            help="each line is an object, as consume --json prints it: value or valueBase64, and the "
+            "other fields that are to be set",
+        ),
+        argument("--skip-blank-lines", action="store_true", help="leave out lines without any character"),
+        argument("--json", action="store_true", help="print what was stored as one JSON object"),
+        connection("tubemq_spark_produce", reads=False),
+    ),
+)
+def produce(arguments: argparse.Namespace) -> int:
+    """Send all lines and return 0."""
     if arguments.json_lines and arguments.key_delimiter is not None:
         raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--json-lines", other="--key-delimiter")
     if arguments.no_message_time and arguments.message_time is not None:
@@ -293,13 +313,6 @@ def _tell(receipts: list[Receipt], *, as_json: bool) -> None:
             ],
         }
     )
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
 
 
 def _refused(number: int, what: str) -> OptionError:

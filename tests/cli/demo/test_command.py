@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, strategies as st
 from rich.console import Console
 
-from tubemq_spark.cli.demo.command import MICRO_BATCHES, _lines_per_batch, _unwinding_on_sigterm, _workspace
+from tubemq_spark.cli.demo.command import MICRO_BATCHES, _unwinding_on_sigterm, _workspace, lines_per_batch
 from tubemq_spark.cli.demo.job import _standard_error_to
-from tubemq_spark.cli.demo.screen import Screen
+from tubemq_spark.cli.screen import Screen
 from tubemq_spark.errors import OptionError, ProduceError
 
 
@@ -24,7 +24,7 @@ def screen():
 @given(stores=st.integers(1, 4), per_store=st.integers(400, 200_000))
 def test_the_work_is_cut_into_the_wanted_number_of_micro_batches(stores, per_store):
     lines = stores * per_store
-    share = _lines_per_batch(lines)
+    share = lines_per_batch(lines)
     taken = share // stores * stores
     assert -(-lines // taken) == MICRO_BATCHES
 

@@ -12,27 +12,24 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.cli.arguments import COUNT
 from tubemq_spark.cli.demo.input import DEFAULT_MAX_LINES, Selection, select_installed_python, select_paths
-from tubemq_spark.cli.parser import Commands, new_command
+from tubemq_spark.cli.parser import COUNT, argument, command
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint
 
 if TYPE_CHECKING:
-    from tubemq_spark.cli.demo.screen import Screen
-
-LINES_TOPIC: Final = "demo_lines"
-COUNTS_TOPIC: Final = "demo_counts"
+    from tubemq_spark.cli.screen import Screen
 
 # In the first topic each partition has its own store, so rows have exact offsets; in the second one,
 # partitions share a store.
-EMBEDDED_SHAPES: Final = ((3, 1), (1, 2))
+_SHAPES: Final = ((3, 1), (1, 2))
 
 MICRO_BATCHES: Final = 8
 """How many micro-batches the query takes, unless the user sets their size."""
@@ -40,86 +37,88 @@ MICRO_BATCHES: Final = 8
 _TERMINATED: Final = 128 + signal.SIGTERM
 
 
-def add_command(commands: Commands) -> None:
-    """Describe the command and its arguments."""
-    parser = new_command(
-        commands,
-        "demo",
-        run,
-        summary="send text through TubeMQ and Spark and check every line",
-        description="Publish the lines of files to TubeMQ, count their words with Structured Streaming, stop "
-        "and restart the query halfway, read everything back, and check that no line was lost or repeated.",
-        example="--max-lines 10000",
-        failure="a check does not pass, or Spark or TubeMQ fails",
-    )
-    parser.add_argument(
-        "--input",
-        nargs="+",
-        metavar="PATH",
-        help="files and directories to publish (default: modules and licences of the installed Python)",
-    )
-    parser.add_argument(
-        "--max-lines",
-        type=COUNT,
-        metavar="N",
-        help=f"publish whole files up to a total of N lines (default: {DEFAULT_MAX_LINES}, or no limit with "
-        "--input)",
-    )
-    parser.add_argument(
-        "--rows-per-batch",
-        type=COUNT,
-        metavar="N",
-        help=f"maximum lines per micro-batch (default: enough for {MICRO_BATCHES} micro-batches)",
-    )
-    parser.add_argument(
-        "--master",
-        type=_masters,
-        metavar="HOST:PORT",
-        help="use a running TubeMQ that has both topics, instead of an embedded one; separate several "
-        "masters with commas; nothing else may write to the topics during the run",
-    )
-    parser.add_argument(
-        "--lines-topic",
-        default=LINES_TOPIC,
-        metavar="TOPIC",
-        help="topic for the lines (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--counts-topic",
-        default=COUNTS_TOPIC,
-        metavar="TOPIC",
-        help="topic for the word counts (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--group",
-        default="tubemq_spark_demo",
-        metavar="GROUP",
-        help="consumer group (default: %(default)s)",
-    )
-    parser.add_argument("--keep", action="store_true", help="keep the checkpoint, messages and logs")
+def _masters(text: str) -> str:
+    try:
+        return ",".join(str(Endpoint.parse(part)) for part in text.split(","))
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the demo and return 0 if every check passed.
-
-    Raises:
-        OptionError: the input, the address or the topics cannot be used.
-        TubeMQError: TubeMQ or Spark failed, or a line was lost, repeated or changed.
-    """
-    if not _has_spark():
+@command(
+    name="demo",
+    summary="send text through TubeMQ and Spark and check every line",
+    description="Publish the lines of files to TubeMQ, count their words with Structured Streaming, stop "
+    "and restart the query halfway, read everything back, and check that no line was lost or repeated.",
+    example="--max-lines 10000",
+    failure="a check does not pass, or Spark or TubeMQ fails",
+    arguments=(
+        argument(
+            "--input",
+            nargs="+",
+            metavar="PATH",
+            help="files and directories to publish (default: modules and licences of the installed Python)",
+        ),
+        argument(
+            "--max-lines",
+            type=COUNT,
+            metavar="N",
+            help=f"publish whole files up to a total of N lines (default: {DEFAULT_MAX_LINES}, or no limit "
+            "with --input)",
+        ),
+        argument(
+            "--rows-per-batch",
+            type=COUNT,
+            metavar="N",
+            help=f"maximum lines per micro-batch (default: enough for {MICRO_BATCHES} micro-batches)",
+        ),
+        argument(
+            "--master",
+            type=_masters,
+            metavar="HOST:PORT",
+            help="use a running TubeMQ that has both topics, instead of an embedded one; separate several "
+            "masters with commas; nothing else may write to the topics during the run",
+        ),
+        argument(
+            "--lines-topic",
+            default="demo_lines",
+            metavar="TOPIC",
+            help="topic for the lines (default: %(default)s)",
+        ),
+        argument(
+            "--counts-topic",
+            default="demo_counts",
+            metavar="TOPIC",
+            help="topic for the word counts (default: %(default)s)",
+        ),
+        argument(
+            "--group",
+            default="tubemq_spark_demo",
+            metavar="GROUP",
+            help="consumer group (default: %(default)s)",
+        ),
+        argument("--keep", action="store_true", help="keep the checkpoint, messages and logs"),
+    ),
+)
+def demo(arguments: argparse.Namespace) -> int:
+    """Run the demo and return 0; an error tells of checks that failed."""
+    if importlib.util.find_spec("pyspark") is None:
         raise TubeMQError("TUBEMQ_DEMO_NO_SPARK", python=sys.executable)
     if arguments.lines_topic == arguments.counts_topic:
         raise OptionError("TUBEMQ_DEMO_ONE_TOPIC", topic=arguments.lines_topic)
-    from tubemq_spark.cli.demo.screen import Screen
+    from tubemq_spark.cli.screen import Screen
 
-    screen = Screen()
-    with _unwinding_on_sigterm(), screen.whole():
+    screen, began = Screen(), time.perf_counter()
+    with _unwinding_on_sigterm():
         with screen.step("choose files"):
-            selection = _select(arguments)
+            if arguments.input:
+                selection = select_paths(arguments.input, arguments.max_lines)
+            else:
+                selection = select_installed_python(arguments.max_lines or DEFAULT_MAX_LINES)
         for reason in selection.skipped:
             screen.say(f"  skipped: {reason}")
         with _workspace(screen, keep=arguments.keep) as workspace:
             _run_in(workspace, arguments, selection, screen)
+        screen.say(f"{time.perf_counter() - began:.1f} s in total")
     return 0
 
 
@@ -128,8 +127,8 @@ def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from tubemq_spark.cli.demo.job import cause_of, spark_session
-    from tubemq_spark.cli.demo.run import DemoRun, Plan
+    from tubemq_spark.cli.demo.job import Plan, cause_of, spark_session
+    from tubemq_spark.cli.demo.run import DemoRun
 
     log = workspace / "demo.log"
     # Warnings of this process go to Spark's log; py4j logs a stack trace when it is interrupted.
@@ -142,15 +141,14 @@ def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection
             with screen.step("connect to TubeMQ" if arguments.master else "start the embedded TubeMQ"):
                 masters = arguments.master or running.enter_context(_embedded(workspace, arguments))
             plan = Plan(
-                selection=selection,
                 masters=masters,
                 group=arguments.group,
                 lines_topic=arguments.lines_topic,
                 counts_topic=arguments.counts_topic,
-                rows_per_batch=arguments.rows_per_batch or _lines_per_batch(selection.line_count),
+                rows_per_batch=arguments.rows_per_batch or lines_per_batch(selection.line_count),
                 checkpoint=workspace / "checkpoint",
             )
-            DemoRun(plan, session, screen).run()
+            DemoRun(plan, selection, session, screen).run()
     except (PySparkException, Py4JError) as error:
         raise TubeMQError("TUBEMQ_DEMO_SPARK", cause=cause_of(error), log=log) from error
 
@@ -160,7 +158,7 @@ def _embedded(workspace: Path, arguments: argparse.Namespace) -> Iterator[str]:
     """Run an embedded server with the demo's topics and yield its master's address."""
     from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
-    topics = dict(zip((arguments.lines_topic, arguments.counts_topic), EMBEDDED_SHAPES, strict=True))
+    topics = dict(zip((arguments.lines_topic, arguments.counts_topic), _SHAPES, strict=True))
     with EmbeddedTubeMQ(data=workspace / "tubemq", topics=topics) as server:
         yield server.master
 
@@ -197,26 +195,9 @@ def _unwinding_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _select(arguments: argparse.Namespace) -> Selection:
-    if arguments.input:
-        return select_paths(arguments.input, arguments.max_lines)
-    return select_installed_python(arguments.max_lines or DEFAULT_MAX_LINES)
-
-
-def _lines_per_batch(lines: int) -> int:
+def lines_per_batch(lines: int) -> int:
     """Return how many lines a micro-batch takes, so that the last of ``MICRO_BATCHES`` is about half full.
 
     With an exact share, rounding per store would require one more micro-batch.
     """
     return lines * 2 // (2 * MICRO_BATCHES - 1) + 1
-
-
-def _has_spark() -> bool:
-    return importlib.util.find_spec("pyspark") is not None
-
-
-def _masters(text: str) -> str:
-    try:
-        return ",".join(str(Endpoint.parse(part)) for part in text.split(","))
-    except OptionError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error

@@ -1,9 +1,10 @@
 """The demo's Spark job: count words from one topic into another, and read both topics back."""
 
+import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -11,27 +12,45 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession, functions as F  # noqa: N812 - its usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tubemq_spark.cli.demo.check import WORD_PATTERN, WordKey
-from tubemq_spark.cli.demo.topics import FILE_ATTRIBUTE, LINE_ATTRIBUTE
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.net.deadline import Deadline
 
+FILE_ATTRIBUTE: Final = "file"
+LINE_ATTRIBUTE: Final = "line"
+WORD_PATTERN: Final = "[A-Za-z]{3,}"
+"""A word: ASCII letters only, so that Java's and Python's regular expressions find the same words."""
 _STANDARD_ERROR: Final = 2
 _POLL_S: Final = 0.1
 _PATIENCE_MS: Final = 120_000
 _RESULT_SCHEMA: Final = "extension string, word string, count long"
+
+WordKey = tuple[str, str]
+"""A file extension and a lower-case word."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run does."""
+
+    masters: str
+    """Addresses as the option ``tubemq.master.servers`` takes them."""
+    group: str
+    lines_topic: str
+    counts_topic: str
+    rows_per_batch: int
+    checkpoint: Path
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of every reader and writer."""
+        return {"tubemq.master.servers": self.masters, "tubemq.group": self.group}
 
 
 @contextmanager
 def spark_session(workspace: Path, log: Path) -> Iterator[SparkSession]:
     """Run Spark on two cores of this machine, with all its files in ``workspace``.
 
-    Args:
-        workspace: an existing directory.
-        log: receives what Spark and its Python workers write to standard error.
-
-    Raises:
-        PySparkException: Java is missing or does not start.
+    The log receives what Spark and its Python workers write to standard error.
     """
     # By default Spark starts its Python workers with `python3`, which may be another installation.
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -86,59 +105,48 @@ def _standard_error_to(log: Path) -> Iterator[None]:
         os.close(terminal)
 
 
-class WordCountJob:
-    """A query that counts the words of a topic's lines by the lines' type; it can be started repeatedly.
+def start_query(
+    session: SparkSession, plan: Plan, starting_offsets: str, *, available_now: bool
+) -> StreamingQuery:
+    """Start the query that counts the words of lines by the lines' type, from its checkpoint if there is one.
 
     Each micro-batch writes the counts so far of the words that it contains. It does so through
     ``foreachBatch``, because Spark does not support the output mode update for Python sinks. Counts only
-    grow, so a word's result is its highest count, even if messages are repeated after a restart.
+    grow, so a word's result is its highest count, even if messages are repeated after a restart. With
+    ``available_now`` it ends when everything that is there now has been counted.
     """
+    lines = (
+        session.readStream.format("tubemq")
+        .schema("value binary, messageType string")
+        .options(**plan.options)
+        .option("subscribe", plan.lines_topic)
+        .option("startingOffsets", starting_offsets)
+        .option("maxOffsetsPerTrigger", plan.rows_per_batch)
+        .load()
+    )
+    # ISO-8859-1 maps every byte to a character, so bytes that are not UTF-8 cannot change words.
+    text = F.decode("value", "ISO-8859-1")
+    words = lines.select(
+        F.col("messageType").alias("extension"),
+        F.explode(F.regexp_extract_all(text, F.lit(WORD_PATTERN), F.lit(0))).alias("word"),
+    )
+    counts = words.groupBy("extension", F.lower("word").alias("word")).count()
 
-    def __init__(
-        self,
-        session: SparkSession,
-        connection: Mapping[str, str],
-        *,
-        lines_topic: str,
-        counts_topic: str,
-        starting_offsets: str,
-        rows_per_batch: int,
-        checkpoint: Path,
-    ) -> None:
-        self._session = session
-        self._connection = dict(connection)
-        self._lines_topic = lines_topic
-        self._counts_topic = counts_topic
-        self._starting_offsets = starting_offsets
-        self._rows_per_batch = rows_per_batch
-        self._checkpoint = checkpoint
-
-    def start(self, *, available_now: bool) -> StreamingQuery:
-        """Start the query, from its checkpoint if there is one.
-
-        Args:
-            available_now: end when everything that is there now has been counted.
-        """
-        lines = (
-            self._session.readStream.format("tubemq")
-            .schema("value binary, messageType string")
-            .options(**self._connection)
-            .option("subscribe", self._lines_topic)
-            .option("startingOffsets", self._starting_offsets)
-            .option("maxOffsetsPerTrigger", self._rows_per_batch)
-            .load()
+    def write(counts: DataFrame, _batch_id: int) -> None:
+        messages = counts.select(
+            F.to_json(F.struct("extension", "word", "count")).alias("value"),
+            F.concat_ws("/", "extension", "word").alias("key"),
+            F.col("extension").alias("messageType"),
         )
-        writer = (
-            _count_words(lines)
-            .writeStream.outputMode("update")
-            .option("checkpointLocation", str(self._checkpoint))
-            .foreachBatch(self._write)
-        )
-        return (writer.trigger(availableNow=True) if available_now else writer).start()
+        writer = messages.write.format("tubemq").options(**plan.options)
+        writer.option("topic", plan.counts_topic).mode("append").save()
 
-    def _write(self, counts: DataFrame, _batch_id: int) -> None:
-        messages = _as_messages(counts).write.format("tubemq").options(**self._connection)
-        messages.option("topic", self._counts_topic).mode("append").save()
+    query = (
+        counts.writeStream.outputMode("update")
+        .option("checkpointLocation", str(plan.checkpoint))
+        .foreachBatch(write)
+    )
+    return (query.trigger(availableNow=True) if available_now else query).start()
 
 
 def follow(
@@ -149,15 +157,7 @@ def follow(
 ) -> None:
     """Watch a query until it ends, or until ``enough`` returns true.
 
-    Args:
-        query: a running query.
-        on_batch: called with the id and the number of rows of each finished micro-batch.
-        enough: called after each poll of the query.
-        patience_ms: how long a micro-batch may take.
-
-    Raises:
-        PySparkException: the query failed.
-        TubeMQTimeoutError: no micro-batch finished for too long.
+    ``on_batch`` is called with the id and the number of rows of each finished micro-batch.
     """
     reported = -1
     ended = False
@@ -176,30 +176,25 @@ def follow(
 
 
 def read_lines(
-    session: SparkSession, connection: Mapping[str, str], topic: str, offsets: tuple[str, str]
+    session: SparkSession, plan: Plan, offsets: tuple[str, str]
 ) -> Iterator[tuple[str | None, str | None, int]]:
-    """Return the file, the line number and the CRC-32 of every message in a range of a topic.
-
-    Args:
-        session: the session that reads.
-        connection: the options that identify the TubeMQ cluster.
-        topic: the topic to read.
-        offsets: the values of ``startingOffsets`` and ``endingOffsets``.
-    """
-    frame = _read(session, connection, topic, "value binary, attributes map<string,string>", offsets)
-    table = frame.select(
-        F.col("attributes")[FILE_ATTRIBUTE].alias("file"),
-        F.col("attributes")[LINE_ATTRIBUTE].alias("line"),
-        F.crc32("value").alias("crc"),
-    ).toArrow()
+    """Return the file, the line number and the CRC-32 of every line between two offsets of the topic."""
+    schema = "value binary, attributes map<string,string>"
+    table = (
+        _read(session, plan, plan.lines_topic, schema, offsets)
+        .select(
+            F.col("attributes")[FILE_ATTRIBUTE].alias("file"),
+            F.col("attributes")[LINE_ATTRIBUTE].alias("line"),
+            F.crc32("value").alias("crc"),
+        )
+        .toArrow()
+    )
     return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
-def read_counts(
-    session: SparkSession, connection: Mapping[str, str], topic: str, offsets: tuple[str, str]
-) -> dict[WordKey, int]:
-    """Return the highest count of every word in a range of a topic; arguments as for ``read_lines``."""
-    frame = _read(session, connection, topic, "value binary", offsets)
+def read_counts(session: SparkSession, plan: Plan, offsets: tuple[str, str]) -> dict[WordKey, int]:
+    """Return the highest count of every word between two offsets of the topic."""
+    frame = _read(session, plan, plan.counts_topic, "value binary", offsets)
     results = frame.select(F.from_json(F.col("value").cast("string"), _RESULT_SCHEMA).alias("result"))
     table = (
         results.select("result.*").groupBy("extension", "word").agg(F.max("count").alias("count")).toArrow()
@@ -208,20 +203,12 @@ def read_counts(
     return {(extension, word): count for extension, word, count in zip(*columns, strict=True)}
 
 
-def cause_of(error: Exception) -> str:
-    """Return the most telling line of a Spark error: the text of our own error if it has one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line[line.index("[TUBEMQ_") :] for line in lines if "[TUBEMQ_" in line]
-    return ours[-1] if ours else next(iter(lines), type(error).__name__)
-
-
-def _read(
-    session: SparkSession, connection: Mapping[str, str], topic: str, schema: str, offsets: tuple[str, str]
-) -> DataFrame:
+def _read(session: SparkSession, plan: Plan, topic: str, schema: str, offsets: tuple[str, str]) -> DataFrame:
+    """Return a topic between ``startingOffsets`` and ``endingOffsets``."""
     return (
         session.read.format("tubemq")
         .schema(schema)
-        .options(**connection)
+        .options(**plan.options)
         .option("subscribe", topic)
         .option("startingOffsets", offsets[0])
         .option("endingOffsets", offsets[1])
@@ -229,19 +216,8 @@ def _read(
     )
 
 
-def _count_words(lines: DataFrame) -> DataFrame:
-    # ISO-8859-1 maps every byte to a character, so bytes that are not UTF-8 cannot change words.
-    text = F.decode("value", "ISO-8859-1")
-    words = lines.select(
-        F.col("messageType").alias("extension"),
-        F.explode(F.regexp_extract_all(text, F.lit(WORD_PATTERN), F.lit(0))).alias("word"),
-    )
-    return words.groupBy("extension", F.lower("word").alias("word")).count()
-
-
-def _as_messages(counts: DataFrame) -> DataFrame:
-    return counts.select(
-        F.to_json(F.struct("extension", "word", "count")).alias("value"),
-        F.concat_ws("/", "extension", "word").alias("key"),
-        F.col("extension").alias("messageType"),
-    )
+def cause_of(error: Exception) -> str:
+    """Return the most telling line of a Spark error: the text of our own error if it has one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line[line.index("[TUBEMQ_") :] for line in lines if "[TUBEMQ_" in line]
+    return ours[-1] if ours else next(iter(lines), type(error).__name__)

@@ -1,1 +1,0 @@
-"""``tubemq-spark checkpoint``: where a streaming query stands, and a new checkpoint that stands elsewhere."""

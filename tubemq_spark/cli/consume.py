@@ -1,0 +1,307 @@
+"""The command ``tubemq-spark consume``: messages of a topic to standard output, a range or as they come."""
+
+import argparse
+import itertools
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tubemq_spark.cli.connection import cluster_config, connection
+from tubemq_spark.cli.decoding import NAMES, Decoded, UndecodableError, as_it_is, decoder
+from tubemq_spark.cli.output import complain, without_nulls
+from tubemq_spark.cli.parser import COUNT, TIME_ZONE_OF_MESSAGES, argument, command
+from tubemq_spark.cli.places import PLACE, chosen_partitions, offsets_at, parse_partition, parse_place
+from tubemq_spark.errors import OptionError, TubeMQError
+from tubemq_spark.model import OffsetRange
+from tubemq_spark.offsets.offset_spec import Edge
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.reader.records import Record
+    from tubemq_spark.client.tubemq import TubeMQClient
+    from tubemq_spark.cluster.base import Cluster
+    from tubemq_spark.model import TopicPartition, TopicsLayout
+    from tubemq_spark.offsets.loss import LossRecord
+
+_LOOK_EVERY_S: Final = 0.5
+_LAYOUT_EVERY_S: Final = 10.0
+"""How often --follow looks for new messages, and for new partitions."""
+
+
+Format = Callable[[Decoded], bytes]
+
+_ESCAPED: Final = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+_ESCAPE: Final = re.compile(r"\\([nrt0\\])")
+_PLACEHOLDER: Final = re.compile(r"%(.?)", re.DOTALL)
+
+
+def _text(value: object) -> bytes:
+    return b"" if value is None else str(value).encode()
+
+
+def _attributes(message: Decoded) -> bytes:
+    pairs = (message.record.attributes or {}).items()
+    return ",".join(f"{name}={value}" for name, value in pairs).encode()
+
+
+_PLACEHOLDERS: Final[Mapping[str, tuple[str, Format]]] = {
+    "t": ("topic", lambda message: _text(message.record.topic)),
+    "p": ("BROKER_ID:PARTITION_ID", lambda message: _text(message.record.partition.local_id)),
+    "o": ("offset, nothing where partitions share a store", lambda message: _text(message.record.offset)),
+    "i": ("message id", lambda message: _text(message.record.message_id)),
+    "T": ("message time as its producer wrote it", lambda message: _text(message.record.message_time)),
+    "y": ("message type", lambda message: _text(message.record.message_type)),
+    "h": ("attributes", _attributes),
+    "s": ("value", lambda message: message.value),
+    "S": ("its length in bytes", lambda message: _text(len(message.value))),
+    "%": ("a percent sign", lambda _: b"%"),
+}
+_PLACES: Final = ", ".join(f"%{letter} {what}" for letter, (what, _) in _PLACEHOLDERS.items())
+"""The placeholders of a template, for help and errors."""
+
+
+def unescaped(text: str) -> bytes:
+    r"""Return an argument's bytes; ``\n``, ``\r``, ``\t``, ``\0`` and ``\\`` are what they are in Python."""
+    return os.fsencode(_ESCAPE.sub(lambda match: _ESCAPED[match[1]], text))
+
+
+def _parse_format(text: str) -> str:
+    """Read a format: ``raw``, ``json`` or a template, which has placeholders or escapes."""
+    if text in ("raw", "json"):
+        return text
+    if "%" not in text and "\\" not in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither raw, json nor a template with {_PLACES}")
+    for letter in _PLACEHOLDER.findall(text):
+        if letter not in _PLACEHOLDERS:
+            why = "; TubeMQ keeps no keys" if letter == "k" else ""
+            raise argparse.ArgumentTypeError(f"{text!r} has %{letter}, which is none of {_PLACES}{why}")
+    return text
+
+
+def _format_of(text: str, delimiter: bytes) -> Format:
+    """Return what prints a message; ``delimiter`` follows each one of ``raw``."""
+    if text == "raw":
+        return lambda message: message.value + delimiter
+    if text == "json":
+        return _as_json
+    # Split before escapes are read: a value may have any bytes, and is not read again.
+    parts = _PLACEHOLDER.split(text)
+    plain = [unescaped(part) for part in parts[::2]]
+    makers = [_PLACEHOLDERS[letter][1] for letter in parts[1::2]]
+
+    def formatted(message: Decoded) -> bytes:
+        texts = [make(message) + behind for make, behind in zip(makers, plain[1:], strict=True)]
+        return plain[0] + b"".join(texts)
+
+    return formatted
+
+
+def _as_json(message: Decoded) -> bytes:
+    record = message.record
+    fields = {
+        "topic": record.topic,
+        "brokerId": record.partition.broker_id,
+        "partition": record.partition.partition_id,
+        "offset": record.offset,
+        "messageId": record.message_id,
+        "messageType": record.message_type,
+        "messageTime": record.message_time,
+        "attributes": record.attributes,
+    }
+    return json.dumps(without_nulls(fields) | dict(message.fields), ensure_ascii=False).encode() + b"\n"
+
+
+@command(
+    name="consume",
+    summary="print messages of a topic",
+    description="Print the messages of a topic, one partition after the other, each in its order. No "
+    "position of any group is moved. Records that are gone are reported.",
+    example="clicks --from 2026-01-31T12:00 --json --master 10.1.2.3",
+    failure="messages are gone, or a broker does not answer",
+    arguments=(
+        argument("topic", metavar="TOPIC", help="topic to read"),
+        argument(
+            "--from",
+            "-o",
+            dest="start",
+            type=parse_place,
+            metavar="PLACE",
+            help=f"where to begin: {PLACE} (default: earliest; latest with --follow)",
+        ),
+        argument(
+            "--to",
+            dest="end",
+            type=parse_place,
+            metavar="PLACE",
+            help="where to end, likewise (default: latest)",
+        ),
+        TIME_ZONE_OF_MESSAGES,
+        argument(
+            "--partition",
+            "-p",
+            action="append",
+            type=parse_partition,
+            metavar="BROKER_ID:PARTITION_ID",
+            help="only this partition; may be given several times",
+        ),
+        argument("--count", "-c", type=COUNT, metavar="N", help="end after so many messages"),
+        argument("--follow", action="store_true", help="go on with messages as they come, until Ctrl-C"),
+        argument(
+            "--last",
+            "-n",
+            type=COUNT,
+            metavar="N",
+            help="only the last N messages of each partition, before --to if that is given",
+        ),
+        argument(
+            "--format",
+            "-f",
+            type=_parse_format,
+            default="raw",
+            metavar="FORMAT",
+            help="raw: values as they are, each followed by the delimiter; json: one object per line with "
+            f"all fields; or a template such as '%%p %%o %%s\\n' with {_PLACES.replace('%', '%%')}, and "
+            "\\n, \\t, \\r, \\0 (default: %(default)s)",
+        ),
+        argument("--json", "-J", dest="format", action="store_const", const="json", help="as --format json"),
+        argument(
+            "--delimiter",
+            "-D",
+            type=unescaped,
+            default=b"\n",
+            metavar="TEXT",
+            help="what follows each raw value (default: a line's end)",
+        ),
+        argument(
+            "--decode",
+            choices=NAMES,
+            help="decode values. text: UTF-8, with a mark for what is not; json, avro: shown as JSON; "
+            "inlong: each message that InLong packed into a value is printed. A value that does not fit is "
+            "reported, and printed as it is",
+        ),
+        argument("--schema", type=Path, metavar="FILE", help="the Avro schema that values have"),
+        argument(
+            "--registry-head",
+            action="store_true",
+            help="before each Avro value are the five bytes of a schema registry; --schema still says the "
+            "schema",
+        ),
+        connection("tubemq_spark_consume"),
+    ),
+)
+def consume(arguments: argparse.Namespace) -> int:
+    """Print messages and return 0, or 1 if some were gone."""
+    for option, is_given in ("--to", arguments.end is not None), ("--from", arguments.start is not None):
+        excluded = "--follow" if option == "--to" else "--last"
+        if is_given and getattr(arguments, excluded[2:]):
+            raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=excluded, other=option)
+    decode = decoder(arguments.decode, arguments.schema, has_head=arguments.registry_head)
+    show = _format_of(arguments.format, arguments.delimiter)
+    config = cluster_config(arguments)
+    from tubemq_spark.client.tubemq import TubeMQClient
+    from tubemq_spark.cluster.open import open_cluster
+
+    with TubeMQClient(config.client) as client:
+        reading = _Reading(client, open_cluster(config), arguments)
+        for record in itertools.islice(reading.records(), arguments.count):
+            try:
+                messages = decode(record)
+            except UndecodableError as error:
+                reading.failed = True
+                place = record.message_id if record.offset is None else record.offset
+                complain(f"the message {place} of {record.partition} cannot be decoded: {error}")
+                messages = as_it_is(record)
+            for message in messages:
+                sys.stdout.buffer.write(show(message))
+        sys.stdout.buffer.flush()
+    return int(reading.failed)
+
+
+class _Reading:
+    """The partitions of a topic, and how far they were read."""
+
+    def __init__(self, client: "TubeMQClient", cluster: "Cluster", arguments: argparse.Namespace) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._arguments = arguments
+        self._positions: dict[TopicPartition, int] = {}
+        self.failed = False
+        """Whether messages were gone, or could not be decoded."""
+        self._without_master = False
+        """Whether no master has answered lately, which was told."""
+
+    def records(self) -> "Iterator[Record]":
+        """Yield what is there, and with --follow what comes."""
+        arguments = self._arguments
+        layout = self._cluster.layout((arguments.topic,))
+        partitions = chosen_partitions(layout, arguments.partition)
+        bounds = self._client.bounds(layout).complete()
+        # An offset of 0 is a place, too.
+        first = Edge.LATEST if arguments.follow else Edge.EARLIEST
+        start = first if arguments.start is None else arguments.start
+        end = Edge.LATEST if arguments.end is None else arguments.end
+        zone = arguments.message_time_zone
+        self._positions = offsets_at(self._cluster, layout, bounds, start, "--from", zone)
+        ends = offsets_at(self._cluster, layout, bounds, end, "--to", zone, ending=True)
+        if arguments.last is None:
+            yield from self._up_to(layout, partitions, ends)
+        else:
+            chosen = {partition: ends[partition] for partition in partitions}
+            yield from self._client.read(
+                arguments.topic, last=arguments.last, end=chosen, partitions=chosen, on_loss=self._lose
+            )
+        if arguments.follow:
+            yield from self._follow(layout, partitions)
+
+    def _up_to(
+        self,
+        layout: "TopicsLayout",
+        partitions: "Collection[TopicPartition]",
+        ends: "dict[TopicPartition, int]",
+    ) -> "Iterator[Record]":
+        for partition in partitions:
+            start, end = self._positions[partition], ends[partition]
+            if start < end:
+                records = OffsetRange(partition, start, end)
+                yield from self._client.read_range(layout, records, on_loss=self._lose)
+                self._positions[partition] = end
+
+    def _follow(self, layout: "TopicsLayout", partitions: "Collection[TopicPartition]") -> "Iterator[Record]":
+        looked_at = time.monotonic()
+        while True:
+            sys.stdout.buffer.flush()
+            time.sleep(_LOOK_EVERY_S)
+            if time.monotonic() - looked_at >= _LAYOUT_EVERY_S:
+                looked_at = time.monotonic()
+                layout = self._newest(layout)
+                partitions = chosen_partitions(layout, self._arguments.partition)
+            bounds = self._client.bounds(layout).by_store
+            ends = {}
+            for partition in partitions:
+                span = bounds.get(partition.store_id)
+                if span is not None:  # otherwise its broker is away, and is asked again
+                    self._positions.setdefault(partition, span.earliest)
+                    ends[partition] = span.latest
+            yield from self._up_to(layout, sorted(ends), ends)
+
+    def _newest(self, known: "TopicsLayout") -> "TopicsLayout":
+        """Return where the partitions are, as the master says, or said last while none answers."""
+        try:
+            layout = self._client.layout(self._arguments.topic)
+        except TubeMQError as error:
+            if not error.retriable:
+                raise
+            if not self._without_master:
+                complain(f"{error} Going on with the partitions that are known.")
+            self._without_master = True
+            return known
+        self._without_master = False
+        return layout
+
+    def _lose(self, loss: "LossRecord") -> None:
+        self.failed = True
+        complain(loss)

@@ -1,1 +1,0 @@
-"""``tubemq-spark groups``: a module for each action, and what they ask of a cluster."""

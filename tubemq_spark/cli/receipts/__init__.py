@@ -1,1 +1,0 @@
-"""The command ``tubemq-spark receipts verify``: is what was acknowledged still there?"""

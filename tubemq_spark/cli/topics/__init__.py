@@ -1,1 +1,0 @@
-"""``tubemq-spark topics``: a module for each action."""
