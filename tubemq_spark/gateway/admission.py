@@ -81,15 +81,7 @@ class WorkLimit:
     def __init__(
         self, kind: str, at_once: int, line: FairQuota, patience_s: float | None, gateway: str
     ) -> None:
-        """Begin with none.
-
-        Args:
-            kind: what it is, for errors, such as ``reads``.
-            at_once: how much may be under way.
-            line: the places of all who wait.
-            patience_s: how long one waits at most; None: as long as its caller.
-            gateway: the gateway's name, for errors.
-        """
+        """Begin with none."""
         self._kind = kind
         self._gateway = gateway
         self._line = line
@@ -107,15 +99,7 @@ class WorkLimit:
 
     @contextlib.asynccontextmanager
     async def place(self, owner: Owner = GATEWAY, patience_s: float | None = None) -> AsyncIterator[None]:
-        """Count work as under way, after a wait until there may be some more.
-
-        Args:
-            owner: for whom it is.
-            patience_s: how long to wait, if that is less than usual.
-
-        Raises:
-            GatewayError: no other has ended in time, or too many wait already.
-        """
+        """Count work as under way, after a wait until there may be some more."""
         await self._begin(owner, patience_s)
         try:
             yield
@@ -128,9 +112,6 @@ class WorkLimit:
         """Return what a function returns that may block, which runs in a thread of its own, as ``place``.
 
         It is under way until the thread has ended, also when the caller is cancelled.
-
-        Raises:
-            GatewayError: as ``place``.
         """
         await self._begin(owner, patience_s)
         name = f"tubemq-gateway-{self._kind.replace(' ', '-')}"
@@ -227,11 +208,7 @@ class Admission:
 
     @contextlib.contextmanager
     def calling(self, owner: Owner, *, always: bool = False) -> Iterator[None]:
-        """Count a call as long as it is under way.
-
-        Raises:
-            GatewayError: there are too many, unless it is to be served always.
-        """
+        """Count a call as long as it is under way."""
         if always:
             yield
             return
@@ -249,11 +226,7 @@ class Admission:
 
     @contextlib.asynccontextmanager
     async def holding(self, owner: Owner, size: int, patience_s: float | None = None) -> AsyncIterator[None]:
-        """Hold bytes, after a wait until there is room for them.
-
-        Raises:
-            GatewayError: there was none in time.
-        """
+        """Hold bytes, after a wait until there is room for them."""
         async with self._inside(self.bytes, owner, size, patience_s):
             yield
 
@@ -278,17 +251,8 @@ class Admission:
     ) -> Result:
         """Return what a step of a client brings, which may take its time unless others wait for what it has.
 
-        Args:
-            step: what the client does next.
-            owner: the client's session.
-            what: what it does not do, for errors.
-            scarce: of what it holds something.
-            patience_s: how long it may stand still in any case.
-            longest_s: how long it may stand still although no others wait.
-
-        Raises:
-            GatewayError: others wait.
-            TimeoutError: it stood still for too long.
+        It may stand still for ``patience_s`` in any case. After ``longest_s`` it raises ``TimeoutError``
+        although no others wait.
         """
         loop, limit = asyncio.get_running_loop(), asyncio.timeout(longest_s)
         pressure: Pressure | None = None

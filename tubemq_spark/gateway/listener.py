@@ -106,11 +106,7 @@ class Certificates:
     """
 
     def __init__(self, tls: ServerTls) -> None:
-        """Read them.
-
-        Raises:
-            OptionError: they cannot be used.
-        """
+        """Read them."""
         self._tls = tls
         self._read: ssl.SSLContext | None = None
         self.expires_at = 0.0
@@ -224,11 +220,7 @@ def _handler(method: Method, serve: Servicer) -> grpc.RpcMethodHandler:
 
 
 async def _arrives(sending: Awaitable[None]) -> None:
-    """Wait until something was sent.
-
-    Raises:
-        GoneError: it cannot arrive: the client has gone, of which gRPC tells a moment later.
-    """
+    """Wait until something was sent."""
     try:
         await sending
     except grpc.aio.InternalError as error:

@@ -146,11 +146,7 @@ NO_CALLER: Final = Caller()
 
 
 def load_policy(path: Path, *, certificates: bool = True) -> Policy:
-    """Read a policy; ``certificates`` says whether clients show theirs to this gateway.
-
-    Raises:
-        GatewayError: it cannot be read, or something in it cannot be used.
-    """
+    """Read a policy; ``certificates`` says whether clients show theirs to this gateway."""
     return _parsed(path, _content(path), certificates=certificates)
 
 
@@ -330,11 +326,7 @@ class Guard:
     """The policy of a gateway; used in the event loop."""
 
     def __init__(self, gateway: str, path: str | None, *, certificates: bool = False) -> None:
-        """Read the policy; ``certificates`` says whether clients show theirs.
-
-        Raises:
-            GatewayError: it cannot be used.
-        """
+        """Read the policy; ``certificates`` says whether clients show theirs."""
         self._gateway = gateway
         self._path = None if path is None else Path(path)
         self._certificates = certificates
@@ -379,15 +371,7 @@ class Guard:
         metadata: Iterable[tuple[str, str | bytes]],
         shown: Mapping[str, Iterable[bytes]],
     ) -> Caller:
-        """Return who calls.
-
-        Args:
-            metadata: that of the call.
-            shown: what gRPC knows of the connection.
-
-        Raises:
-            GatewayError: the call does not show who makes it, or the policy has no such client.
-        """
+        """Return who calls."""
         names = tuple(
             f"{kind}{name.decode(errors='replace')}"
             for kind, key in _NAME_KINDS.items()
@@ -414,11 +398,7 @@ class Guard:
     def needs(
         self, method: str, request: Request, caller: Caller, session: Holder | None
     ) -> Collection[Need]:
-        """Return what a call needs, when it is allowed; nothing without a policy.
-
-        Raises:
-            GatewayError: it is not allowed.
-        """
+        """Return what a call needs, when it is allowed; nothing without a policy."""
         if self._path is None:
             return ()
         rule = RULES.get(method)

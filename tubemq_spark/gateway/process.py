@@ -49,9 +49,6 @@ def run_gateway(settings: GatewaySettings, report_s: float | None = None) -> int
     """Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once. Return the exit code.
 
     With ``report_s``, a line about what it is doing goes to stdout that often.
-
-    Raises:
-        OptionError: a package is missing.
     """
     logging.basicConfig(level=settings.log_level, handlers=[log_handler(settings)])
     server = GatewayServer(settings)
@@ -248,11 +245,7 @@ class LimitedHandler(logging.Handler):
 
 
 def log_handler(settings: GatewaySettings) -> logging.Handler:
-    """Return what writes the log.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
+    """Return what writes the log."""
     handler: logging.Handler
     if settings.log_file is None:
         handler = logging.StreamHandler(sys.stderr)
@@ -295,11 +288,7 @@ class BackgroundGateway:
         return self.server.address
 
     def start(self) -> None:
-        """Begin to serve.
-
-        Raises:
-            TubeMQError: as ``GatewayServer.start``.
-        """
+        """Begin to serve."""
         self.server = loop.run(self._start())
         self._running = True
 

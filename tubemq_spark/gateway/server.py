@@ -63,14 +63,7 @@ class Listener(Protocol):
         """When the certificate for clients expires, in seconds since 1970; 0: there is none."""
 
     def bind(self, servicers: Mapping[str, Servicer]) -> str:
-        """Take the address, where calls wait until ``start``; return it.
-
-        Args:
-            servicers: what carries out the calls of a method, by its name.
-
-        Raises:
-            TubeMQConnectionError: nothing can listen there.
-        """
+        """Take the address, where calls wait until ``start``; return it."""
 
     async def start(self) -> None:
         """Serve calls, and say so."""
@@ -91,16 +84,7 @@ class GatewayServer:
         hooks: Iterable[Hook] = (),
         listener: Callable[[GatewaySettings], Listener] = GrpcListener,
     ) -> None:
-        """Create all parts; ``start`` listens.
-
-        Args:
-            settings: how it runs.
-            hooks: called with each call.
-            listener: makes what takes calls off the wire.
-
-        Raises:
-            OptionError: a package or a file is missing.
-        """
+        """Create all parts; ``start`` listens."""
         self._settings = settings
         self.metrics = Metrics()
         self._admission = admission = Admission(settings)
@@ -195,13 +179,7 @@ class GatewayServer:
         return self._pipelines.closing + self._consuming.endings
 
     async def start(self) -> None:
-        """Begin to serve.
-
-        Raises:
-            TubeMQConnectionError: no master can be reached, and that is required; or nothing can listen at
-                the address.
-            OptionError: a package is missing that a setting needs.
-        """
+        """Begin to serve."""
         try:
             await self._begin()
         except BaseException:

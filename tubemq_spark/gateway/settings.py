@@ -258,12 +258,7 @@ class GatewaySettings:
         return f"GatewaySettings({', '.join(f'{name}={text!r}' for name, text in self.shown().items())})"
 
     def validate(self) -> "GatewaySettings":
-        """Return the settings when they fit together; a name is chosen if there is none.
-
-        Raises:
-            GatewayError: one does not fit another.
-            OptionError: a file cannot be used.
-        """
+        """Return the settings when they fit together; a name is chosen if there is none."""
         self._check_kinds()
         self._check_pairs()
         if (self.master_discovery == "http") != (self.master_discovery_url is not None):
@@ -394,11 +389,7 @@ SETTINGS: Final = settings_of(GatewaySettings)
 
 
 def _read(stated: Stated, kind: Kind[Any] | None = None) -> Value:
-    """Return the value of a setting's text; a kind may take the place of the setting's own.
-
-    Raises:
-        GatewayError: it is not what the setting expects.
-    """
+    """Return the value of a setting's text; a kind may take the place of the setting's own."""
     declared = SETTINGS[stated.name]
     kind = kind or declared.kind
     text = stated.text
@@ -421,18 +412,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> GatewaySettings:
-    """Return the settings that the sources give together.
-
-    Args:
-        file: a TOML file with settings at its top level.
-        environment: settings as ``TUBEMQ_GATEWAY_LEASE_MS``; other variables are passed over.
-        flags: settings by name, as texts.
-
-    Raises:
-        GatewayError: a source cannot be read, names an unknown setting, or a value cannot be used; or the
-            masters are not named.
-        OptionError: a file that a setting names cannot be used.
-    """
+    """Return the settings that the sources give together."""
     values: dict[str, Any] = {}
     masters = None
     variables = (
@@ -478,11 +458,7 @@ _OUR_WORDS: Final = {
 
 
 def _in_our_words(check: Callable[[], object]) -> None:
-    """Check files.
-
-    Raises:
-        OptionError: one cannot be used; the text names the gateway's setting.
-    """
+    """Check files."""
     try:
         check()
     except OptionError as error:

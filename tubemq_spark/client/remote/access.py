@@ -6,15 +6,7 @@ from tubemq_spark.net.tls import TlsVersion
 
 
 def check_access(client: ClientConfig, token: str | None) -> None:
-    """Refuse what has no meaning through a gateway, or would be sent in the clear.
-
-    Args:
-        client: the settings.
-        token: what shows gateways who calls.
-
-    Raises:
-        OptionError: a setting must not be given.
-    """
+    """Refuse what has no meaning through a gateway, or would be sent in the clear."""
     if not isinstance(client.partitioner, BuiltInPartitioner):
         raise bad_partitioner(client.partitioner)
     # The gateway logs in with it, so it gets the password itself and not a signature made with it.

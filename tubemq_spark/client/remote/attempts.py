@@ -77,17 +77,7 @@ class Attempts:
         clock: Clock = monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Begin.
-
-        Args:
-            count: how many gateways there are.
-            leave: makes the next gateway the current one, if this one is.
-            rounds: how often all are tried; None: without end.
-            retry_s: the pause between two rounds, in seconds.
-            patience_s: how long busy gateways are asked again; None: without end.
-            clock: returns the time.
-            chance: returns a number from [0, 1).
-        """
+        """Begin, for so many gateways; no ``rounds`` or no ``patience_s``: without end."""
         self._count = count
         self._leave = leave
         self._rounds = rounds
@@ -103,9 +93,8 @@ class Attempts:
     def failed(self, gateway: int, error: AwayError) -> float | None:
         """Note how an attempt ended, and leave the gateway if that helps.
 
-        Returns:
-            After how many seconds to try again, at the gateway that is the current one then; None: not any
-            more, ``error`` says why.
+        Return after how many seconds to try again, at the gateway that is the current one then; None: not any
+        more.
         """
         self._last = error
         return self._refused(gateway, error) if error.busy else self._away(gateway, error)

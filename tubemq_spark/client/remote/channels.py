@@ -42,39 +42,29 @@ class Stream(Protocol):
         """End our side; returns at once, and does no harm when that is so already."""
 
     async def read(self) -> Answered | None:
-        """Return the next answer; None at the end.
-
-        Raises:
-            AwayError: the gateway was lost, or leaves the rest to another one.
-            TubeMQError: that of the gateway, or of TubeMQ.
-        """
+        """Return the next answer; None at the end."""
 
     def cancel(self) -> None:
         """End the call, if it has not ended; returns at once."""
 
 
 class Channel(Protocol):
-    """A connection to one gateway, which finds its way again by itself; threads and loops may share it."""
+    """A connection to one gateway, which finds its way again by itself; threads and loops may share it.
+
+    What fails raises ``AwayError`` if another gateway may serve it, otherwise the error of the gateway or of
+    TubeMQ.
+    """
 
     async def call(
         self, method: Method, request: Message, answer: type[Answer], metadata: Metadata, timeout_s: float
     ) -> Answer:
-        """Return the answer of a call, which is cancelled when its caller is.
-
-        Raises:
-            AwayError: another gateway may serve the call.
-            TubeMQError: that of the gateway, or of TubeMQ.
-        """
+        """Return the answer of a call, which is cancelled when its caller is."""
 
     def begin(self, method: Method, request: Message, metadata: Metadata, timeout_s: float) -> "Future[None]":
         """Begin a call whose answer is not needed; return what is done when it has ended. Needs no loop."""
 
     def stream(self, method: Method, first: Message, metadata: Metadata, *, parsed: bool) -> Stream:
-        """Begin a call with streams, and send its first request; it has no deadline but keepalive.
-
-        Raises:
-            TubeMQConnectionError: no thread is left.
-        """
+        """Begin a call with streams, and send its first request; it has no deadline but keepalive."""
 
     def close(self) -> None:
         """End it, and the calls that use it. Needs no loop, so also when the process exits."""
@@ -99,23 +89,13 @@ class Channels:
         raise NotImplementedError
 
     async def material(self) -> object:
-        """Return what a new channel is to be made from: what is in files.
-
-        Raises:
-            AwayError: that takes longer than connecting may.
-            TubeMQError: a file cannot be used, or no thread is left to read it.
-        """
+        """Return what a new channel is to be made from: what is in files."""
 
     def look_again(self) -> None:
         """Look at files before the next call: one has failed, maybe since they have changed."""
 
     async def reach(self, gateway: Endpoint) -> Channel:
-        """Return the channel for a new call to a gateway.
-
-        Raises:
-            AwayError: as ``material``.
-            TubeMQError: as ``material``, or calls are refused.
-        """
+        """Return the channel for a new call to a gateway."""
         if self._refuses:
             raise TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED")
         material = await self.material()
@@ -143,13 +123,7 @@ class Channels:
 
 
 def error_of(status: str, details: str | None, trailers: Mapping[str, Any]) -> Exception:
-    """Return what the end of a call means: an error of TubeMQ or the gateway, or that another may serve it.
-
-    Args:
-        status: the name of gRPC's status.
-        details: its text.
-        trailers: the metadata behind the answer.
-    """
+    """Return what the end of a call means: an error of TubeMQ or the gateway, or that another may do it."""
     if ERROR_TRAILER in trailers:
         failure = parse_error(trailers[ERROR_TRAILER])
         if failure.condition in _ELSEWHERE:

@@ -308,9 +308,6 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         """Return all partitions of the topics; which of them can be read now, ``connect`` tells.
 
         A gateway is asked at most every ``layout_period_ms``; in between, this is what it said last.
-
-        Raises:
-            TubeMQError: as ``AssignedConsumer.partitions``.
         """
         self.state.check_open()
         await self._refresh_layout()
@@ -473,12 +470,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         return request
 
     async def _at_any(self, ask: Callable[[int], Awaitable[Result]], during: str) -> Result:
-        """Return what a call returns in this stay, or in the next one when that is over.
-
-        Raises:
-            TubeMQConnectionError: no gateway could serve it.
-            TubeMQError: that of TubeMQ.
-        """
+        """Return what a call returns in this stay, or in the next one when that is over."""
         deadline = Deadline.after_ms(1000 * self._gateways.patience_s)
         while True:
             self.state.check_open()

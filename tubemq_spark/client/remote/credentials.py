@@ -22,11 +22,7 @@ _ANSWER_S: Final = 1.0
 
 
 def credentials(grpc: ModuleType, tls: TlsConfig) -> Any:  # noqa: ANN401 (gRPC has no types)
-    """Return gRPC's credentials for a new connection, from what is in the files now.
-
-    Raises:
-        OptionError: a file cannot be used, or the system trusts no CA.
-    """
+    """Return gRPC's credentials for a new connection, from what is in the files now."""
     return grpc.ssl_channel_credentials(
         _roots(tls), *map(_content, (tls.key_file or tls.cert_file, tls.cert_file))
     )
@@ -56,12 +52,7 @@ def tls_fault(endpoint: Endpoint, tls: TlsConfig | None, timeout_ms: int) -> Tub
 
 
 def _hangs_up(endpoint: Endpoint, tls: TlsConfig, timeout_ms: int) -> bool:
-    """Whether a gateway closes the connection after the handshake: it does not like our certificate.
-
-    Raises:
-        OSError: there is no connection, or TLS cannot be agreed on.
-        OptionError: a file cannot be used.
-    """
+    """Whether a gateway closes the connection after the handshake: it does not like our certificate."""
     context = own_context_of(tls)
     context.set_alpn_protocols(["h2"])  # without it gRPC hangs up
     address, name = (endpoint.host, endpoint.port), certificate_name(tls, endpoint.host)

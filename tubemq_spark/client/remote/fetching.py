@@ -78,11 +78,7 @@ class RemoteFetching:
     # Those that wait.
 
     async def fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
-        """Return the next batch; None: there was none in time.
-
-        Raises:
-            TubeMQError: as ``Consumer.fetch``.
-        """
+        """Return the next batch; None: there was none in time."""
         ended, until, waiter = self._ended, self._state.changes.until, next(self._numbers)
         self._waiters[waiter] = None
         try:

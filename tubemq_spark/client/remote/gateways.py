@@ -66,19 +66,7 @@ class Gateways:
         clock: Clock = monotonic,
         channels: Callable[[ClientConfig, Clock], Channels] = GrpcChannels,
     ) -> None:
-        """Make no connection; the first call does.
-
-        Args:
-            addresses: where they are.
-            config: how they deal with TubeMQ, and how they are reached.
-            token: what shows them who calls.
-            kind: what kind of client the session's id tells of.
-            clock: returns the time.
-            channels: makes the channels.
-
-        Raises:
-            OptionError: gRPC is not installed, or a file of TLS cannot be used.
-        """
+        """Make no connection; the first call does."""
         self.config = config
         self.token = token
         """What shows gateways who calls."""
@@ -106,11 +94,7 @@ class Gateways:
         )
 
     def for_config(self, config: ClientConfig, kind: str = "Pull") -> "Gateways":
-        """Return the same gateways with other settings, and a session of their own.
-
-        Raises:
-            OptionError: as when they are made.
-        """
+        """Return the same gateways with other settings, and a session of their own."""
         return Gateways(
             self._named, config, self.token, kind=kind, clock=self._clock, channels=self._make_channels
         )
@@ -130,11 +114,7 @@ class Gateways:
             channel.close()
 
     async def closing(self, timeout_s: float = LEAVE_MS / 1000) -> None:
-        """Close the session and the connections; later calls make new ones.
-
-        Args:
-            timeout_s: how long to wait for gateways that do not answer, in seconds.
-        """
+        """Close the session and the connections; later calls make new ones."""
         ended, channels = self._leave(timeout_s)
         try:
             if ended:
@@ -166,17 +146,8 @@ class Gateways:
     ) -> Answer:
         """Make a call, at any gateway, that does no harm when it is repeated.
 
-        Args:
-            name: the method.
-            request: its request.
-            answer: the type of its answer.
-            during: what this is, for errors.
-            extra_ms: what TubeMQ may take beyond asking masters or brokers.
-
-        Raises:
-            TubeMQConnectionError: no gateway answered.
-            GatewayError: all are busy, and were for as long as the call may take.
-            TubeMQError: that of the gateway, or of TubeMQ.
+        ``extra_ms`` is what TubeMQ may take beyond asking masters or brokers; ``during`` says in errors what
+        this is.
         """
         timeout_s = self.patience_s + extra_ms / 1000
 
@@ -188,13 +159,7 @@ class Gateways:
     async def with_any(
         self, attempt: Callable[[int], Awaitable[Result]], during: str, patience_s: float
     ) -> Result:
-        """Return what an attempt returns at the first gateway that can serve it.
-
-        Raises:
-            TubeMQConnectionError: none could.
-            GatewayError: all were busy for so long.
-            TubeMQError: that of the attempt.
-        """
+        """Return what an attempt returns at the first gateway that can serve it."""
         attempts = self.attempts(patience_s, self.config.register_attempts)
         while True:
             gateway = self._current_index
@@ -219,12 +184,7 @@ class Gateways:
         )
 
     async def in_session(self, gateway: int, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Make an attempt at one gateway, in the session; repeat it when the gateway does not know that.
-
-        Raises:
-            AwayError: another gateway may serve the call.
-            TubeMQError: that of the attempt.
-        """
+        """Make an attempt at one gateway, in the session; repeat it when the gateway does not know that."""
         use = await self.opening(gateway)
         try:
             return await attempt()
@@ -236,12 +196,7 @@ class Gateways:
         return await attempt()
 
     async def opening(self, gateway: int) -> Use:
-        """Return when the session is open at a gateway.
-
-        Raises:
-            AwayError: another gateway may take it.
-            TubeMQError: that of the gateway.
-        """
+        """Return when the session is open at a gateway."""
         config = self.config
         while True:
             use, is_new = self._uses.begin(gateway)
@@ -280,10 +235,6 @@ class Gateways:
         """Call one gateway, whether it knows the session or not.
 
         When its caller is cancelled, the call is.
-
-        Raises:
-            AwayError: another gateway may serve the call.
-            TubeMQError: that of the gateway, or of TubeMQ.
         """
         channel = await self._channels.reach(self._addresses[gateway])
         with self._uses.during_a_call(gateway):
@@ -299,18 +250,7 @@ class Gateways:
     async def stream(
         self, gateway: int, name: str, first: Message, *, parsed: bool = True
     ) -> AsyncIterator[Stream]:
-        """Begin a stream with its first request; it is cancelled at the end. Its deadline is keepalive.
-
-        Args:
-            gateway: which one is called.
-            name: the method.
-            first: the first request, or the only one.
-            parsed: whether what comes is parsed; otherwise it comes as bytes.
-
-        Raises:
-            AwayError: another gateway may serve the call.
-            TubeMQError: it cannot be begun.
-        """
+        """Begin a stream with its first request; it is cancelled at the end. Its deadline is keepalive."""
         channel = await self._channels.reach(self._addresses[gateway])
         with self._uses.during_a_call(gateway):
             stream = channel.stream(METHODS[name], first, self._metadata, parsed=parsed)

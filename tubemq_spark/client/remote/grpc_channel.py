@@ -48,11 +48,7 @@ class GrpcChannels(Channels):
     """See ``Channels``."""
 
     def __init__(self, config: ClientConfig, clock: Clock) -> None:
-        """Make none.
-
-        Raises:
-            OptionError: gRPC is not installed, or a file of TLS cannot be used.
-        """
+        """Make none."""
         super().__init__()
         # Otherwise each gateway that stops is a line on stderr. A value of the user stays.
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
@@ -206,11 +202,7 @@ class GrpcStream:
     """
 
     def __init__(self, begin: _Grpc, first: Message, rpc_error: type[Exception], *, is_alone: bool) -> None:
-        """Begin the call in the thread; ``is_alone`` says whether the first request is the only one.
-
-        Raises:
-            TubeMQConnectionError: no thread is left.
-        """
+        """Begin the call in the thread; ``is_alone`` says whether the first request is the only one."""
         self._requests: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         """What gRPC sends; None ends that."""
         self._begin = functools.partial(begin, first if is_alone else iter(self._requests.get, None))
@@ -279,11 +271,7 @@ def _error_of(error: _Grpc) -> Exception:
 
 
 async def _in_thread(call: Callable[[], Result]) -> Result:
-    """Return what a function returns that reads files, or connects, in a thread of its own.
-
-    Raises:
-        TubeMQConnectionError: no thread is left.
-    """
+    """Return what a function returns that reads files, or connects, in a thread of its own."""
     try:
         return await loop.in_thread(call, "tubemq-tls-gateway")
     except RuntimeError as error:

@@ -120,12 +120,7 @@ class Membership:
                 await asyncio.sleep(self._rest_s())
 
     async def joined(self) -> int:
-        """Return the stay; join at the current gateway if the consumer is nowhere.
-
-        Raises:
-            AwayError: that cannot be joined now.
-            TubeMQError: that of TubeMQ.
-        """
+        """Return the stay; join at the current gateway if the consumer is nowhere."""
         if self.gateway is None:
             if self._joining is None or self._joining.done():
                 self._joining = self._tasks.start(self._join_current(), "joining a gateway")
@@ -167,12 +162,7 @@ class Membership:
     async def ask(
         self, name: str, request: Message, answer: type[Answer], stay: int, *, more_s: float = 0.0
     ) -> Answer:
-        """Call the gateway of a stay, which may take so much longer than TubeMQ to answer.
-
-        Raises:
-            AwayError: the stay is over, or the gateway is busy.
-            TubeMQError: that of the gateway, or of TubeMQ.
-        """
+        """Call the gateway of a stay, which may take so much longer than TubeMQ to answer."""
         gateway = self._gateway_of(stay)
         timeout_s = self._state.config.rpc_timeout_ms / 1000 + more_s + _MARGIN_S
         try:

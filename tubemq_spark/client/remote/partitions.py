@@ -198,12 +198,7 @@ class RemoteState(ConsumerLife):
         return batch
 
     def begin_to_end(self, context: str) -> TopicPartition:
-        """Return the partition of a batch that is out, which is ended by nothing else from now on.
-
-        Raises:
-            OptionError: the context is not one.
-            ConsumeError: the user has no such batch, or the consumer is not open.
-        """
+        """Return the partition of a batch that is out, which is ended by nothing else from now on."""
         partition = parse_context(context).partition
         self.check_open()
         entry = self.connected.get(partition)

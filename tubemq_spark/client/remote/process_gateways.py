@@ -16,11 +16,7 @@ _making = threading.Lock()
 def process_gateways(
     addresses: tuple[Endpoint, ...], config: ClientConfig, token: str | None = None
 ) -> Gateways:
-    """Return the gateways of these settings that everything in this process shares.
-
-    Raises:
-        OptionError: as ``Gateways``.
-    """
+    """Return the gateways of these settings that everything in this process shares."""
     with _making:
         gateways = _of_settings.get((addresses, config, token))
         if gateways is None:

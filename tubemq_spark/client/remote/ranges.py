@@ -46,11 +46,7 @@ class RestOfRange:
         return self.start >= self.end
 
     def read(self, batch: FetchedBatch) -> None:
-        """Note records that were read.
-
-        Raises:
-            MalformedMessageError: they are not the next ones of what is left.
-        """
+        """Note records that were read."""
         if not self.start <= batch.start <= batch.next <= self.end:
             raise MalformedMessageError(
                 f"records [{batch.start}, {batch.next}) of {self._partition}, where "
@@ -72,12 +68,7 @@ class RestOfRange:
 async def read_remote_range(
     gateways: Gateways, request: RangeRequest
 ) -> AsyncGenerator[FetchedBatch | LossRecord, None]:
-    """Yield the records of a range in offset order, and losses before what lies behind them.
-
-    Raises:
-        TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``.
-        TubeMQError: that of the gateway, or of TubeMQ.
-    """
+    """Yield the records of a range in offset order, and losses before what lies behind them."""
     rest = RestOfRange(request.range)
     patience = Patience(request.range, gateways.config.fetch_timeout_ms)
     attempts = gateways.attempts(None, None)
@@ -108,12 +99,7 @@ async def read_remote_range(
 async def _events(
     gateways: Gateways, gateway: int, request: RangeRequest, rest: RestOfRange
 ) -> AsyncGenerator[bytes, None]:
-    """Yield what a gateway tells of what is left of a range, not parsed.
-
-    Raises:
-        AwayError: it is away, or says nothing.
-        TubeMQError: that of the gateway, or of TubeMQ.
-    """
+    """Yield what a gateway tells of what is left of a range, not parsed."""
     read_request = pb.ReadRangeRequest(
         partition=values.partition_to_proto(request.range.partition),
         start=rest.start,
@@ -137,12 +123,7 @@ async def _events(
 
 
 async def _next(stream: Stream, silent_s: float) -> bytes | None:
-    """Return the next event; None at the end.
-
-    Raises:
-        AwayError: the gateway, which tells that it waits, is silent for too long.
-        TubeMQError: that of the gateway, or of TubeMQ.
-    """
+    """Return the next event; None at the end."""
     limit = asyncio.timeout(silent_s)
     try:
         async with limit:

@@ -34,12 +34,7 @@ class Use:
         """When the last one ended."""
 
     async def settled(self, timeout_ms: int) -> None:
-        """Wait until the gateway has answered who opens the session, whose event loop may hang.
-
-        Raises:
-            AwayError: that takes too long.
-            TubeMQError: that of the gateway.
-        """
+        """Wait until the gateway has answered who opens the session, whose event loop may hang."""
         if self.opened.done():
             return
         limit = asyncio.timeout(timeout_ms / 1000)

@@ -38,11 +38,7 @@ _SHORTEST_PERIOD_MS: Final = 1_000
 
 
 def settings_to_proto(config: ClientConfig) -> pb.SessionSettings:
-    """Return the settings that a gateway uses for this client; how it is reached is not among them.
-
-    Raises:
-        OptionError: messages are to be distributed by an object of the user's, which a gateway does not have.
-    """
+    """Return the settings that a gateway uses for this client; how it is reached is not among them."""
     if not isinstance(config.partitioner, BuiltInPartitioner):
         raise bad_partitioner(config.partitioner)
     return pb.SessionSettings(
@@ -68,13 +64,7 @@ def settings_from_proto(
 ) -> ClientConfig:
     """Return how the gateway deals with TubeMQ for a client: as ``base``, but for what the client asks for.
 
-    Args:
-        message: what the client asks for.
-        base: how the gateway deals with TubeMQ.
-        most: by the name of a setting, the largest value that a client gets; a larger one becomes that.
-
-    Raises:
-        OptionError: a setting makes no sense.
+    ``most`` has the largest value that a client gets, by the name of a setting; a larger one becomes that.
     """
 
     def chosen(names: Iterable[str]) -> dict[str, Any]:
@@ -111,11 +101,7 @@ def loss_to_proto(loss: LossRecord) -> pb.Loss:
 
 
 def loss_from_proto(message: pb.Loss, partition: TopicPartition) -> LossRecord:
-    """Return the loss of a message.
-
-    Raises:
-        MalformedMessageError: its kind is not known.
-    """
+    """Return the loss of a message."""
     try:
         kind = Loss(message.kind)
     except ValueError:

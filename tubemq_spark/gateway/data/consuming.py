@@ -198,11 +198,7 @@ class ConsumeService:
 
     @contextlib.contextmanager
     def place(self, who: Owner) -> Iterator[None]:
-        """Take one of the places of fetches that wait.
-
-        Raises:
-            GatewayError: there is none left for this client.
-        """
+        """Take one of the places of fetches that wait."""
         if not self._places.take(who):
             raise busy(self._gateway, f"{self.waiting} fetches wait already", _SHORTLY_MS)
         try:

@@ -316,11 +316,7 @@ class _Stream:
             self._received = request.number, size, sends.parsed(data)
 
     async def _hold(self, memory: int) -> None:
-        """Hold so many bytes for the batch that has come.
-
-        Raises:
-            GatewayError: there is no room in time.
-        """
+        """Hold so many bytes for the batch that has come."""
         more = memory - self._holding
         if more < 0:
             self._give(-more)

@@ -187,11 +187,7 @@ class Ranges:
                     self._metrics.passed("read", rows, len(data))
 
     async def _send(self, call: Call, data: bytes) -> None:
-        """Write a message to a client, which may take its time unless others wait for what it holds.
-
-        Raises:
-            GatewayError: others do.
-        """
+        """Write a message to a client, which may take its time unless others wait for what it holds."""
         scarce = self._admission.bytes, self._admission.reads.quota
         writing = call.context.write(data)
         await self._admission.moving(writing, call.who, "its client does not read", scarce, self._stall_s)

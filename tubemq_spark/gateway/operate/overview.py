@@ -219,19 +219,11 @@ class Observer:
     # Of the web server: in its threads.
 
     def asked(self) -> Overview:
-        """Return what the gateway is doing, from another thread.
-
-        Raises:
-            TimeoutError: the event loop does not answer.
-        """
+        """Return what the gateway is doing, from another thread."""
         return self._in_loop(self.overview)
 
     def takes_calls(self) -> bool:
-        """Tell from another thread whether the gateway takes calls; as cheap as that can be.
-
-        Raises:
-            TimeoutError: the event loop does not answer.
-        """
+        """Tell from another thread whether the gateway takes calls; as cheap as that can be."""
         return self._in_loop(lambda: not self.draining)
 
     def _in_loop(self, look: Callable[[], Result]) -> Result:

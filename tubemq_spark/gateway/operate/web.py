@@ -71,12 +71,7 @@ class WebServer(HttpServer):
         takes_calls: Callable[[], bool],
         clock: Clock = monotonic,
     ) -> None:
-        """Listen, and ask for what is shown in threads; ``names`` are those by which browsers reach it.
-
-        Raises:
-            OptionError: the host is not this machine.
-            TubeMQConnectionError: nothing can listen there.
-        """
+        """Listen, and ask for what is shown in threads; ``names`` are those by which browsers reach it."""
         self._overview = overview
         self._clock = clock
         self._page_lock = threading.Lock()

@@ -72,12 +72,7 @@ class Members:
         )
 
     async def admit(self, session: Session) -> None:
-        """Return when a session may consume in its group.
-
-        Raises:
-            GatewayError: TubeMQ does not know the group, and the settings want that.
-            TubeMQError: no master says whether it does.
-        """
+        """Return when a session may consume in its group."""
         if not self._new_groups:
             access, group = session.access, session.access.config.group
             await self._ask(session.who, ("members", group), lambda: self._members(access, group))
@@ -107,11 +102,7 @@ class Members:
         return answer
 
     def _members(self, access: Access, group: str) -> dict[str, Any]:
-        """Return what a master says of a group; in a thread.
-
-        Raises:
-            GatewayError: no master and no broker knows it.
-        """
+        """Return what a master says of a group; in a thread."""
         timeout_s = _timeout_s(access)
 
         def ask(admin: MasterAdmin) -> dict[str, Any]:
@@ -194,14 +185,7 @@ class Topics:
         self._administration = administration
 
     async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.CreateTopicResponse:
-        """Create a topic on brokers, by default on all that are online; leave one that exists as it is.
-
-        Raises:
-            GatewayError: this gateway creates no topics, the request makes no sense, or no broker is online.
-            AdminError: the master refuses.
-            RemoteProtocolError: it refuses for some of the brokers only.
-            TubeMQConnectionError: no master answers.
-        """
+        """Create a topic on brokers, by default on all that are online; leave one that exists as it is."""
         if self._token is None:
             raise GatewayError(
                 "TUBEMQ_GATEWAY_CREATES_NONE", gateway=self._gateway, topic=request.topic or "any"

@@ -110,7 +110,7 @@ class GoneError(Exception):
 
 
 class CallContext(Protocol):
-    """What carries one call, as the gateway needs it."""
+    """What carries one call, as the gateway needs it; writing to a client that has gone: ``GoneError``."""
 
     peer: str
     """Where its client is."""
@@ -127,18 +127,10 @@ class CallContext(Protocol):
         """Return the next message of the client; None at its end."""
 
     async def start_answering(self) -> None:
-        """Tell the client that the call was taken, before anything is written.
-
-        Raises:
-            GoneError: the client has gone.
-        """
+        """Tell the client that the call was taken, before anything is written."""
 
     async def write(self, answer: Message | bytes) -> None:
-        """Write an answer to a stream, as soon as its client takes it.
-
-        Raises:
-            GoneError: the client has gone.
-        """
+        """Write an answer to a stream, as soon as its client takes it."""
 
     async def end(self, status: Status, text: str, trailers: tuple[tuple[str, bytes], ...]) -> None:
         """Give the call its status, which is not OK; may raise what the wire needs for that."""
@@ -174,11 +166,7 @@ class Call:
             self.task.cancel()
 
     def judge(self, message: Request) -> None:
-        """Return when the policy allows what a message of the client wants.
-
-        Raises:
-            GatewayError: it does not.
-        """
+        """Return when the policy allows what a message of the client wants."""
         if self.calls is not None:
             needs = self.calls.guard.needs(self.method.name, message, self.caller, self.session)
             if len(self.needs) + len(needs) > _MOST_NEEDS:
@@ -206,11 +194,7 @@ class Call:
         return self.context.peer
 
     async def read(self) -> Request | None:
-        """Return the next message of the client's stream; None at its end.
-
-        Raises:
-            MalformedMessageError: the bytes are not one.
-        """
+        """Return the next message of the client's stream; None at its end."""
         data = await self.read_bytes()
         return None if data is None else parsed(self.method, data)
 
@@ -271,11 +255,7 @@ class Calls:
         self._running: set[Call] = set()
 
     def refuse_when_draining(self) -> None:
-        """Return while the gateway serves.
-
-        Raises:
-            GatewayError: it is about to stop.
-        """
+        """Return while the gateway serves."""
         if self.draining:
             raise GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway)
 
@@ -362,12 +342,7 @@ class Calls:
                 return cast("Message | None", await handler(request, call))
 
     async def _request(self, call: Call) -> tuple[Request, int]:
-        """Return the only message of a call, and its size in bytes.
-
-        Raises:
-            GatewayError: it does not come.
-            MalformedMessageError: its bytes are none.
-        """
+        """Return the only message of a call, and its size in bytes."""
         who, read = call.who, call.context.read
         async with self._admission.receiving(who, call.patience_s) as room:
             try:
@@ -420,11 +395,7 @@ class Calls:
 
 
 def _session_ref(context: CallContext) -> pb.SessionRef:
-    """Return the session that a call's metadata name.
-
-    Raises:
-        GatewayError: they name none.
-    """
+    """Return the session that a call's metadata name."""
     for key, value in context.metadata:
         if key == SESSION_KEY and isinstance(value, bytes):
             with contextlib.suppress(DecodeError):
@@ -433,11 +404,7 @@ def _session_ref(context: CallContext) -> pb.SessionRef:
 
 
 def parsed(method: Method, data: bytes) -> Request:
-    """Return the message of a request.
-
-    Raises:
-        MalformedMessageError: the bytes are not one, or it has more than a request may have.
-    """
+    """Return the message of a request."""
     if len(data) > limits.REQUEST_BYTES and method.name != "PublishStream":
         raise MalformedMessageError(f"it has {len(data)} bytes, and {limits.REQUEST_BYTES} is the most")
     try:
@@ -450,11 +417,7 @@ def parsed(method: Method, data: bytes) -> Request:
 
 @contextlib.asynccontextmanager
 async def _in_time(name: str, context: CallContext) -> AsyncIterator[None]:
-    """End a call a little before its client does.
-
-    Raises:
-        GatewayError: its time is over.
-    """
+    """End a call a little before its client does."""
     remaining: float | None = context.time_remaining()
     remaining = (
         USUAL_DEADLINES_S.get(name) if remaining is None else remaining - min(_RESERVE_S, remaining / 2)

@@ -324,17 +324,6 @@ class Sessions:
         """Open a session; an older one of the same client is fenced.
 
         One of the same id, epoch and settings stays as it is, since a client repeats what had no answer.
-
-        Args:
-            request: what its client asks for.
-            access: returns TubeMQ for its settings.
-            peer: where the client is.
-            owner: who calls, as ``Session.owner``.
-
-        Raises:
-            GatewayError: the id or the secret cannot be one, there are too many sessions, or a newer one or
-                that of another client is open.
-            OptionError: by ``access``.
         """
         client_id = request.client_id
         _check(request)
@@ -376,11 +365,7 @@ class Sessions:
         return self._sessions.get(client_id)
 
     def use(self, ref: pb.SessionRef, owner: str = "") -> Session:
-        """Return the session of a call, which counts as a sign of life.
-
-        Raises:
-            GatewayError: it is not known here, or it has given way to a newer one.
-        """
+        """Return the session of a call, which counts as a sign of life."""
         session = self._sessions.get(ref.client_id)
         # What another client shows is answered as an unknown session is, so neither secrets nor ids can be
         # tried; and it is no sign of life.
@@ -399,13 +384,7 @@ class Sessions:
         session.seen_at = self._clock()
 
     def close(self, session: Session, end: str = CLOSED, why: TubeMQError | None = None) -> None:
-        """End a session, and its calls that are under way.
-
-        Args:
-            session: which.
-            end: how, of those in ``ENDS``.
-            why: the error of its calls; by default that the session is not known.
-        """
+        """End a session, and its calls that are under way."""
         if session.ended:
             return
         session.end = end
@@ -448,11 +427,7 @@ class Sessions:
 
 
 def _check(request: pb.OpenSessionRequest) -> None:
-    """Return when a session may have this id and this secret.
-
-    Raises:
-        GatewayError: it may not.
-    """
+    """Return when a session may have this id and this secret."""
     what = None
     if not request.client_id.strip():
         what = "its session has no client_id"

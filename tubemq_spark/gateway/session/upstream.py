@@ -82,11 +82,7 @@ class Upstream:
         """Called when a topic has other partitions than before, or elsewhere."""
 
     def access(self, request: pb.SessionSettings) -> Access:
-        """Return TubeMQ for what a session asks for; asks no server.
-
-        Raises:
-            OptionError: a setting makes no sense.
-        """
+        """Return TubeMQ for what a session asks for; asks no server."""
         config = wire.settings_from_proto(request, self._base, self._settings.most)
         access = self._accesses.get(config)
         if access is None:
@@ -267,13 +263,7 @@ class Discovery:
             logger.info("the masters are %s now, and were %s before", _texts(members), _texts(before))
 
     def _find(self) -> tuple[Endpoint, ...]:
-        """Return the masters.
-
-        Raises:
-            OSError: no server answers, or one with an error.
-            ValueError: the answer names none.
-            OptionError: it names something that is no address.
-        """
+        """Return the masters."""
         url = self._settings.master_discovery_url
         members = _by_name(self._first) if url is None else _listed_at(url)
         if not members:

@@ -49,11 +49,7 @@ def to_proto(batch: FetchedBatch) -> tuple[pb.RecordBatch, bytes]:
 
 
 def from_proto(message: pb.RecordBatch, data: bytes | memoryview, partition: TopicPartition) -> FetchedBatch:
-    """Return the records of a message, of which ``data`` is apart.
-
-    Raises:
-        MalformedMessageError: the message contradicts itself.
-    """
+    """Return the records of a message, of which ``data`` is apart."""
     count = message.count
     if message.next < message.start:
         raise MalformedMessageError(f"a batch ends at {message.next}, before {message.start}")

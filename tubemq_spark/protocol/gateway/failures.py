@@ -91,11 +91,7 @@ def from_proto(message: pb.TubeError) -> TubeMQError:
 
 
 def parse_error(data: bytes) -> TubeMQError:
-    """Return the error of a trailer.
-
-    Raises:
-        RemoteProtocolError: the trailer is not one of a gateway.
-    """
+    """Return the error of a trailer."""
     try:
         return from_proto(pb.TubeError.FromString(data))
     except DecodeError as error:

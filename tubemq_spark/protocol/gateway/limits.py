@@ -111,11 +111,7 @@ texts."""
 
 
 def check(message: Message) -> None:
-    """Return when no field of a message, and of those in it, has more than it may; batches are measured.
-
-    Raises:
-        MalformedMessageError: one has.
-    """
+    """Return when no field of a message, and of those in it, has more than it may; batches are measured."""
     for field, value in message.ListFields():
         name = _name(field)
         bound = BOUNDS.get(name)
@@ -139,20 +135,13 @@ def parsed_bytes(message: type[Message], data: bytes) -> int:
     """Return how much memory a request, or a batch, takes when it is parsed, from its bytes alone.
 
     The bounds of batches, and of the headers in them, are checked on the way.
-
-    Raises:
-        MalformedMessageError: it has more than it may, or the bytes are no message.
     """
     fields = _fields(cast("Descriptor", message.DESCRIPTOR), data, 0, len(data), FIELDS)
     return len(data) + _FIELD_BYTES * fields
 
 
 def _fields(message: Descriptor, data: bytes, start: int, end: int, most: int) -> int:
-    """Return how many fields a message has that lies between two places of some bytes.
-
-    Raises:
-        MalformedMessageError: as ``parsed_bytes``.
-    """
+    """Return how many fields a message has that lies between two places of some bytes."""
     lists = _lists(message)
     items = dict.fromkeys(lists, 0)
     inner: list[tuple[Descriptor, int, int]] = []

@@ -20,11 +20,7 @@ def pack(numbers: NDArray[Any], kind: np.dtype[Any]) -> bytes:
 
 
 def unpack(data: bytes, kind: np.dtype[Any], count: int, what: str) -> NDArray[Any]:
-    """Return the numbers of a field.
-
-    Raises:
-        MalformedMessageError: they are not so many.
-    """
+    """Return the numbers of a field."""
     if len(data) != kind.itemsize * count:
         raise MalformedMessageError(
             f"{what} has {len(data)} bytes for {count} numbers of {kind.itemsize} bytes"
@@ -33,11 +29,7 @@ def unpack(data: bytes, kind: np.dtype[Any], count: int, what: str) -> NDArray[A
 
 
 def ascending(borders: NDArray[Any], size: int, what: str) -> NDArray[np.int64]:
-    """Return the borders between pieces of a field that has so many bytes, as int64.
-
-    Raises:
-        MalformedMessageError: they do not ascend, or lie outside of the field.
-    """
+    """Return the borders between pieces of a field that has so many bytes, as int64."""
     wide = borders.astype(np.int64)
     if len(wide) == 0 or wide[0] < 0 or wide[-1] > size or (wide[1:] < wide[:-1]).any():
         raise MalformedMessageError(f"the borders of {what} do not ascend from 0 to {size} at most")
@@ -45,11 +37,7 @@ def ascending(borders: NDArray[Any], size: int, what: str) -> NDArray[np.int64]:
 
 
 def codes(data: bytes, count: int, values: int, what: str) -> NDArray[np.int64]:
-    """Return the codes of a column that has so many different values; -1 stands for none.
-
-    Raises:
-        MalformedMessageError: they are not so many, or one of them names no value.
-    """
+    """Return the codes of a column that has so many different values; -1 stands for none."""
     numbers = unpack(data, INT32, count, what).astype(np.int64)
     if count and not (numbers.min() >= -1 and numbers.max() < values):
         raise MalformedMessageError(f"{what} has codes beyond its {values} values")

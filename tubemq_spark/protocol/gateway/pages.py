@@ -13,18 +13,10 @@ Item = TypeVar("Item", bound=str | Message)
 def page(
     names: Iterable[str], item: Callable[[str], Item], size: int, token: str, most: int
 ) -> tuple[list[Item], str]:
-    """Return a part of a list in the order of names, and the token of the next part.
+    """Return a part of a list in the order of names, and the token of the next part; blank: there is none.
 
-    Args:
-        names: of all items; each is the token of what stands behind it.
-        item: returns the item of a name.
-        size: how many the client wants at most; 0: as many as there may be.
-        token: the name behind which the part begins; blank: at the beginning.
-        most: how many items a part may have.
-
-    Returns:
-        The items, and a token, which is blank when there are no more. A part has ``PAGE_BYTES`` at most,
-        unless one item alone has more.
+    A token is the name behind which a part begins. A part has ``PAGE_BYTES`` at most, unless one item alone
+    has more, and ``size`` items, or ``most`` if that is 0 or larger.
     """
     left = sorted(name for name in names if name > token)
     items: list[Item] = []

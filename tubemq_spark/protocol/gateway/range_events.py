@@ -36,11 +36,7 @@ def batch_to_bytes(batch: FetchedBatch) -> bytes:
 
 
 def parse(data: bytes) -> tuple[pb.ReadRangeResponse, memoryview]:
-    """Return what was streamed, and the bodies of its batch, which the message itself is without.
-
-    Raises:
-        MalformedMessageError: this is not a ``ReadRangeResponse``.
-    """
+    """Return what was streamed, and the bodies of its batch, which the message itself is without."""
     event, bodies = pb.ReadRangeResponse(), memoryview(b"")
     try:
         for tag, field, value in _fields(memoryview(data)):
@@ -65,11 +61,7 @@ def _without_data(batch: memoryview) -> tuple[bytes, memoryview]:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """Yield each field's tag, all of it, and what stands behind its tag, without the length if it has one.
-
-    Raises:
-        MalformedMessageError: it does not consist of fields.
-    """
+    """Yield each field's tag, all of it, and what stands behind its tag, without the length if it has one."""
     position = 0
     while position < len(message):
         tag, value = _varint(message, position)

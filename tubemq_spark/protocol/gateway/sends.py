@@ -22,11 +22,7 @@ from tubemq_spark.protocol.send_batch import BytesColumn, Coded, Int64s, Message
 
 
 def to_proto(batch: SendBatch) -> pb.MessageBatch:
-    """Return messages as one message.
-
-    Raises:
-        OptionError: a name or an attribute is not text that can be written as UTF-8, or a place is none.
-    """
+    """Return messages as one message."""
     try:
         proto = pb.MessageBatch(
             topics=batch.topics.values,
@@ -48,11 +44,7 @@ def to_proto(batch: SendBatch) -> pb.MessageBatch:
 
 
 def from_proto(message: pb.MessageBatch) -> SendBatch:
-    """Return the messages of a message.
-
-    Raises:
-        MalformedMessageError: the message contradicts itself.
-    """
+    """Return the messages of a message."""
     count = len(message.topic_codes) // INT32.itemsize  # each message has a topic: this counts them
     topics = Coded(tuple(message.topics), _named(message.topic_codes, count, message.topics, "topic_codes"))
     headers = Coded(
@@ -71,11 +63,7 @@ def from_proto(message: pb.MessageBatch) -> SendBatch:
 
 
 def parsed(data: bytes) -> pb.MessageBatch:
-    """Return the batch that came in parts.
-
-    Raises:
-        MalformedMessageError: the bytes are not one.
-    """
+    """Return the batch that came in parts."""
     try:
         return pb.MessageBatch.FromString(data)
     except DecodeError as error:

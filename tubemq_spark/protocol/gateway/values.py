@@ -25,11 +25,7 @@ NO_TOKEN = 0
 
 
 def partition_to_proto(partition: TopicPartition) -> pb.Partition:
-    """Return a partition as a message.
-
-    Raises:
-        OptionError: its numbers cannot be those of a partition.
-    """
+    """Return a partition as a message."""
     try:
         return pb.Partition(
             topic=partition.topic, broker_id=partition.broker_id, partition_id=partition.partition_id
@@ -59,11 +55,7 @@ def layout_to_proto(layout: TopicsLayout) -> pb.QueryRouteResponse:
 
 
 def layout_from_proto(message: pb.QueryRouteResponse) -> TopicsLayout:
-    """Return the layout of a message.
-
-    Raises:
-        MalformedMessageError: a partition is at a broker that the message does not list.
-    """
+    """Return the layout of a message."""
     brokers = [Endpoint(item.host, item.port) for item in message.brokers]
     if any(item.broker >= len(brokers) for item in message.partitions):
         raise MalformedMessageError("a partition is at a broker that is not listed")
@@ -96,11 +88,7 @@ def bounds_from_proto(message: pb.Bounds) -> OffsetBounds:
 
 
 def store_bounds_to_proto(answer: StoreBounds, stores: Sequence[StoreId]) -> pb.QueryBoundsResponse:
-    """Return what brokers answered, in the order of the stores that were asked for.
-
-    Raises:
-        KeyError: there is neither an answer nor a failure for one of them.
-    """
+    """Return what brokers answered, in the order of the stores that were asked for."""
     proto = pb.QueryBoundsResponse()
     for store in stores:
         if (bounds := answer.by_store.get(store)) is not None:
@@ -111,11 +99,7 @@ def store_bounds_to_proto(answer: StoreBounds, stores: Sequence[StoreId]) -> pb.
 
 
 def store_bounds_from_proto(message: pb.QueryBoundsResponse, stores: Sequence[StoreId]) -> StoreBounds:
-    """Return what brokers answered.
-
-    Raises:
-        MalformedMessageError: these are not the answers for so many stores.
-    """
+    """Return what brokers answered."""
     if len(message.answers) != len(stores):  # an Answer names no store: its place does
         raise MalformedMessageError(f"{len(message.answers)} answers for {len(stores)} stores")
     bounds: dict[StoreId, OffsetBounds] = {}
