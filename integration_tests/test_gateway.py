@@ -21,7 +21,7 @@ from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
+from tubemq_spark.protocol.gateway.service import METHODS, SESSION_KEY
 
 COUNT = 3_000
 

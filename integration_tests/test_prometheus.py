@@ -36,7 +36,7 @@ from tubemq_spark.gateway.settings import load_settings
 from tubemq_spark.model import Endpoint, OffsetRange, TopicPartition
 from tubemq_spark.observe import LagListener, with_bytes
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import SERVICE, SESSION_KEY
+from tubemq_spark.protocol.gateway.service import SERVICE, SESSION_KEY
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -28,11 +28,9 @@ from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroup
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.transport.gateway import GatewayTransport
-from tubemq_spark.gateway import admission, policy
-from tubemq_spark.gateway.data import publishing
+from tubemq_spark.gateway import admission, policy, publishing, sessions
+from tubemq_spark.gateway.calls import Call
 from tubemq_spark.gateway.server import GatewayServer
-from tubemq_spark.gateway.session import sessions
-from tubemq_spark.gateway.session.calls import Call
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses, byte_connection

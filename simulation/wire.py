@@ -29,12 +29,12 @@ from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.channels import Answer, Answered, Channels, Metadata, error_of
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import GatewayError, TubeMQError
-from tubemq_spark.gateway.session.calls import GoneError, Servicer
+from tubemq_spark.gateway.calls import GoneError, Servicer
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Clock
-from tubemq_spark.protocol.gateway.methods import Method
-from tubemq_spark.protocol.gateway.statuses import Status
+from tubemq_spark.protocol.gateway.failures import Status
+from tubemq_spark.protocol.gateway.service import Method
 
 _PING_EACH_S: Final = 10.0
 _PING_S: Final = 5.0

@@ -30,7 +30,7 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.failures import from_proto
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.service import METHODS
 from tubemq_spark.protocol.send_batch import SendBatch
 
 MIB: Final = 1 << 20

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
+from tubemq_spark.protocol.gateway.service import METHODS, SESSION_KEY
 
 OPTIONS: Final = [
     ("grpc.use_local_subchannel_pool", 1),

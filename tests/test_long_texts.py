@@ -35,8 +35,7 @@ from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.master.groups import parse_starts
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.files import folder_uri, manifests
-from tubemq_spark.gateway import policy
-from tubemq_spark.gateway.session import upstream
+from tubemq_spark.gateway import policy, upstream
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import http_client, tls_errors, visitors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
@@ -220,7 +219,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
         "cli.embedded", "cli.verification", "client.consumer.values", "client.producer.outgoing",
         "client.names.readers", "client.urls", "embedded.admin.parameters",
         "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
-        "gateway.session.upstream", "gateway.policy", "model", "net.tls_errors",
+        "gateway.upstream", "gateway.policy", "model", "net.tls_errors",
         "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.constants",
         "protocol.errcodes", "protocol.packed_strings", "protocol.payload", "protocol.rpc", "settings.kinds",
     }  # fmt: skip

@@ -21,7 +21,7 @@ from tubemq_spark.cli.parser import CommandParser
 from tubemq_spark.client.names.others import ARGUMENTS, ATTRIBUTES, SETTINGS as A_SETTING, OtherName
 from tubemq_spark.errors import CONDITIONS
 from tubemq_spark.gateway.server import LIMITS, GatewayServer
-from tubemq_spark.gateway.session.sessions import ENDS
+from tubemq_spark.gateway.sessions import ENDS
 from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import View

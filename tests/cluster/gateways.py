@@ -11,7 +11,7 @@ from testkit.gateway_process import GatewayProcess
 from tests.gateway.running import settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote.process_gateways import close_process_gateways
+from tubemq_spark.client.remote.gateways import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.gateway.process import BackgroundGateway

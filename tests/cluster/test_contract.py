@@ -21,7 +21,7 @@ from testkit.message_sender import single
 from tests.memory_cluster import MemoryCluster
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote.process_gateways import close_process_gateways
+from tubemq_spark.client.remote.gateways import close_process_gateways
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.kept_producers import KeptProducers

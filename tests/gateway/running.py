@@ -11,9 +11,8 @@ from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, from_proto, parse_error
-from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, SESSION_KEY
-from tubemq_spark.protocol.gateway.statuses import status_of
+from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, from_proto, parse_error, status_of
+from tubemq_spark.protocol.gateway.service import METHODS, SERVICE, SESSION_KEY
 
 _numbers = itertools.count(1)
 SECRET = b"the secret of a test"

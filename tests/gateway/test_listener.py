@@ -7,8 +7,8 @@ import grpc.aio
 import pytest
 
 from tubemq_spark.gateway import listener
-from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE
-from tubemq_spark.protocol.gateway.statuses import Status
+from tubemq_spark.protocol.gateway.failures import Status
+from tubemq_spark.protocol.gateway.service import METHODS, SERVICE
 
 METHOD = METHODS["SessionEvents"]
 

@@ -14,7 +14,7 @@ from hypothesis import example, given, strategies as st
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.policy import RULES, Credential, Guard, Rights, load_policy
 from tubemq_spark.gateway.settings import load_settings
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.service import METHODS
 
 TOKEN = "token"
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()

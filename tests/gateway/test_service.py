@@ -28,14 +28,14 @@ from tubemq_spark.client.metadata.topics import topics_layout
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.process import BackgroundGateway
-from tubemq_spark.gateway.session.upstream import Upstream
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.gateway.upstream import Upstream
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
-from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
+from tubemq_spark.protocol.gateway.service import METHODS, SESSION_KEY
 from tubemq_spark.protocol.send_batch import SendBatch
 
 TOPICS = {"demo": (1, 1), "shared": (1, 3)}

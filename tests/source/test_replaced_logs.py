@@ -14,7 +14,7 @@ from testkit.examples import examples
 from tests.cli.stored_checkpoint import store_checkpoint
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
-from tubemq_spark.client.remote.process_gateways import close_process_gateways
+from tubemq_spark.client.remote.gateways import close_process_gateways
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, TubeMQTimeoutError

@@ -197,7 +197,7 @@ def test_a_gateway_stands_before_the_server(run):
     run(
         """
         from tubemq_spark.cluster.config import ClusterConfig
-        from tubemq_spark.client.remote.process_gateways import close_process_gateways
+        from tubemq_spark.client.remote.gateways import close_process_gateways
         from tubemq_spark.cluster.open import open_cluster
         from tubemq_spark.client.config import ClientConfig
         from tubemq_spark.model import Endpoint

@@ -3,7 +3,7 @@
 import dataclasses
 
 from tubemq_spark.client.config import ClientConfig, usual_web_servers
-from tubemq_spark.client.remote.access import check_access
+from tubemq_spark.client.remote import check_access
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_WEB_PORT

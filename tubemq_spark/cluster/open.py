@@ -19,7 +19,7 @@ def open_cluster(config: ClusterConfig, *, for_task: bool = False) -> Cluster:
     """
     if config.gateways:
         # gRPC is needed for gateways only.
-        from tubemq_spark.client.remote.process_gateways import process_gateways
+        from tubemq_spark.client.remote.gateways import process_gateways
         from tubemq_spark.client.transport.gateway import GatewayTransport
 
         gateways = process_gateways(config.gateways, config.client, config.gateway_token)

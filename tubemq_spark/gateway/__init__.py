@@ -4,7 +4,7 @@ It runs in one event loop (``grpc.aio``). What talks to TubeMQ is the client pac
 that loop: questions, ranges, producers and consumers. What is scarce is shared by its clients
 (``admission``), so that none of them keeps the others out, and sessions and heartbeats wait for nothing.
 
-``settings`` and ``policy`` say what it may do, ``metrics`` counts and ``operate`` shows it. ``session`` is
-what every call goes through, ``query`` and ``data`` have the calls, and ``listener`` binds them to gRPC.
-``server`` is the whole; ``process`` runs it as a process, or in the event loop of another one.
+``settings`` and ``policy`` say what it may do, ``metrics`` counts, ``overview`` and ``web`` show it.
+``calls`` is what every call goes through, and ``listener`` binds the services to gRPC. ``server`` is the
+whole; ``process`` runs it as a process, or in the event loop of another one.
 """

@@ -19,13 +19,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.session.calls import GoneError, Servicer
+from tubemq_spark.gateway.calls import GoneError, Servicer
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.certificates import expiry_of
 from tubemq_spark.net.tls import ServerTls
-from tubemq_spark.protocol.gateway.methods import METHODS, SERVICE, Method
-from tubemq_spark.protocol.gateway.statuses import Status
+from tubemq_spark.protocol.gateway.failures import Status
+from tubemq_spark.protocol.gateway.service import METHODS, SERVICE, Method
 
 logger = logging.getLogger("tubemq_spark.gateway")
 

@@ -23,7 +23,7 @@ import time
 from typing import Final, Self
 
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.operate.overview import report
+from tubemq_spark.gateway.overview import report
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net import loop

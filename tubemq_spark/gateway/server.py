@@ -22,22 +22,20 @@ from typing import Final, Protocol
 
 from tubemq_spark import __version__
 from tubemq_spark.gateway.admission import Admission
-from tubemq_spark.gateway.data.consuming import ConsumeService
-from tubemq_spark.gateway.data.fetching import EndOfLogWaiters
-from tubemq_spark.gateway.data.pipelines import Pipelines
-from tubemq_spark.gateway.data.publishing import Publishing
-from tubemq_spark.gateway.data.reading import Ranges
+from tubemq_spark.gateway.calls import Calls, Handler, Hook, Servicer
+from tubemq_spark.gateway.consume_stream import consume
+from tubemq_spark.gateway.consuming import ConsumeService, EndOfLogWaiters
+from tubemq_spark.gateway.control import ControlService, GroupService, TopicService
 from tubemq_spark.gateway.listener import GrpcListener
 from tubemq_spark.gateway.metrics import Metrics
-from tubemq_spark.gateway.operate.overview import Observer
-from tubemq_spark.gateway.operate.web import WebServer
-from tubemq_spark.gateway.query.control import Control, Operations
-from tubemq_spark.gateway.query.groups import Members, Topics
-from tubemq_spark.gateway.session.calls import Calls, Handler, Hook, Servicer
-from tubemq_spark.gateway.session.events import Events
-from tubemq_spark.gateway.session.sessions import LOST, REMOVED, Sessions
-from tubemq_spark.gateway.session.upstream import Discovery, RouteRefresh, Upstream
+from tubemq_spark.gateway.overview import Observer, OperatorService
+from tubemq_spark.gateway.pipelines import Pipelines
+from tubemq_spark.gateway.publishing import PublishService
+from tubemq_spark.gateway.reading import RangeService
+from tubemq_spark.gateway.sessions import LOST, REMOVED, Events, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.gateway.upstream import Discovery, RouteRefresh, Upstream
+from tubemq_spark.gateway.web import WebServer
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import in_thread
 
@@ -96,17 +94,17 @@ class GatewayServer:
         calls.guard.on_failure = self.metrics.policy_failed
         questions = admission.questions
         self._route_refresh = RouteRefresh()
-        self._events = Events(settings, sessions, calls)
+        self._events = Events(settings, sessions)
         self._upstream.on_route_change = self._events.route_changed
         self._waiters = EndOfLogWaiters()
-        self._ranges = Ranges(settings, admission, self.metrics, calls)
+        self._ranges = RangeService(settings, admission, self.metrics, calls)
         self._pipelines = Pipelines(settings, admission.publishes)
-        self._publishing = Publishing(
+        self._publishing = PublishService(
             settings, self._pipelines, admission, self.metrics, calls, self._waiters
         )
-        self._members = Members(settings, admission.administration)
+        self._members = GroupService(settings, admission.administration)
         self._discovery = Discovery(settings, admission.administration)
-        self._topics = Topics(settings, admission.administration)
+        self._topics = TopicService(settings, admission.administration)
         self._consuming = ConsumeService(
             settings,
             sessions,
@@ -117,7 +115,7 @@ class GatewayServer:
             self._waiters,
             self._members.admit,
         )
-        self._control = Control(
+        self._control = ControlService(
             settings,
             sessions,
             self._upstream,
@@ -125,7 +123,7 @@ class GatewayServer:
             calls,
             self._consuming,
         )
-        self._operations = Operations(settings, sessions, admission, calls, self._upstream)
+        self._operations = OperatorService(settings, sessions, admission, calls, self._upstream)
         self.observer = Observer(settings, sessions, self._upstream, self.metrics)
         """What the gateway is doing."""
         self._web: WebServer | None = None
@@ -295,7 +293,7 @@ class GatewayServer:
         return {
             "OpenSession": control.open_session,
             "Heartbeat": control.heartbeat,
-            "SessionEvents": self._events.session_events,
+            "SessionEvents": control.session_events,
             "CloseSession": control.close_session,
             "QueryRoute": control.query_route,
             "ListTopics": control.list_topics,
@@ -313,7 +311,7 @@ class GatewayServer:
             "DetachPartitions": self._consuming.detach_partitions,
             "Fetch": self._consuming.fetch,
             "Commit": self._consuming.commit,
-            "Consume": self._consuming.consume,
+            "Consume": lambda _, call: consume(self._consuming, self._calls, call),
             "ListMembers": self._members.list_members,
             "ListGroups": self._members.list_groups,
             "DescribeGateway": operations.describe_gateway,

@@ -13,7 +13,7 @@ from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer_config import ConsumerConfig
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
-from tubemq_spark.client.remote.session_uses import Use
+from tubemq_spark.client.remote.gateways import Use
 from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import GatewayError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES as ROW, Endpoint, TopicPartition, TopicsLayout

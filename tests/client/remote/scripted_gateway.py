@@ -10,7 +10,7 @@ from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import status_with_trailers
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.service import METHODS
 
 
 class ScriptedGateway(grpc.GenericRpcHandler):

@@ -20,8 +20,7 @@ from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.channels import Channels
-from tubemq_spark.client.remote.gateways import Gateways
-from tubemq_spark.client.remote.process_gateways import close_process_gateways, process_gateways
+from tubemq_spark.client.remote.gateways import Gateways, close_process_gateways, process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import GatewayError, OptionError, RpcError, TubeMQConnectionError

@@ -21,7 +21,7 @@ from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, sends
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, service
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded, SendBatch
 
 
@@ -147,7 +147,7 @@ def test_an_unused_sender_asks_no_gateway(parts):
 
 
 def test_a_long_batch_travels_in_parts_and_its_refused_row_is_named(parts, monkeypatch):
-    monkeypatch.setattr(limits, "PART_BYTES", 60)
+    monkeypatch.setattr(service, "PART_BYTES", 60)
     values = [*bodies(0, 25), b"", *bodies(26, 4)]
     with parts.cluster.sender("test") as sender:
         with pytest.raises(OptionError, match=r"message 26 of test") as refused:

@@ -15,7 +15,7 @@ from tubemq_spark.client.remote.pipeline import GatewayPipeline
 from tubemq_spark.errors import GatewayError, ProduceError
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
-from tubemq_spark.protocol.gateway.packed import INT32, INT64, pack
+from tubemq_spark.protocol.gateway.batches import INT32, INT64, pack
 from tubemq_spark.protocol.send_batch import SendBatch
 
 DRAINING = GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway="g")

@@ -27,7 +27,7 @@ from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.packed import INT32, MalformedMessageError, pack
+from tubemq_spark.protocol.gateway.batches import INT32, MalformedMessageError, pack
 
 ROW = 28
 HERE = TopicPartition("demo", 1, 0)

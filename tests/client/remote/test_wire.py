@@ -14,7 +14,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 
 BASE = ClientConfig((Endpoint("m", 1),), "base", rpc_timeout_ms=7_000)
 milliseconds = st.integers(1, 86_400_000)

@@ -268,7 +268,7 @@ def test_a_member_that_hears_that_another_has_gone_can_take_its_partitions(serve
 
 
 def test_closing_a_session_does_not_wait_for_a_broker_that_is_silent(server, client, monkeypatch):
-    monkeypatch.setattr("tubemq_spark.gateway.data.consuming._LONGEST_CLOSE_S", 0.1)
+    monkeypatch.setattr("tubemq_spark.gateway.consuming._LONGEST_CLOSE_S", 0.1)
     attach(client, place())
     with server.faults.hold(Method.PARTITION_REGISTER) as held:
         client("CloseSession")

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tubemq_spark.gateway.data.fetching import EndOfLogWaiters
+from tubemq_spark.gateway.consuming import EndOfLogWaiters
 from tubemq_spark.model import TopicPartition
 
 A, B = TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0)

@@ -8,7 +8,7 @@ import pytest
 from tests.gateway.fleet import attach
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
-from tubemq_spark.gateway.session.sessions import LOST
+from tubemq_spark.gateway.sessions import LOST
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method

@@ -7,8 +7,8 @@ import pytest
 from testkit.virtual_loop import in_virtual_time
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import GatewayError, ProduceError
-from tubemq_spark.gateway.data import pipelines as module
-from tubemq_spark.gateway.data.pipelines import Pipelines
+from tubemq_spark.gateway import pipelines as module
+from tubemq_spark.gateway.pipelines import Pipelines
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.fair_quota import FairQuota, Owner

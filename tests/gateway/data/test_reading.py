@@ -8,12 +8,12 @@ import pytest
 
 from testkit.virtual_loop import in_virtual_time
 from tests.source.rows import columns
-from tubemq_spark.gateway.data import reading
+from tubemq_spark.gateway import reading
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.fair_quota import FairQuota, Owner
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.gateway import range_events
+from tubemq_spark.protocol.gateway import batches
 
 ME, OTHER = Owner("me"), Owner("other")
 DEMO, ROW = TopicPartition("demo", 1, 0), 28
@@ -23,7 +23,7 @@ def batch(number, size=100):
     return FetchedBatch(DEMO, ROW * number, ROW * (number + 1), columns([(bytes(size), None)]), dense=True)
 
 
-SIZE = len(range_events.batch_to_bytes(batch(0)))
+SIZE = len(batches.batch_to_bytes(batch(0)))
 
 
 class Range:
@@ -72,9 +72,9 @@ async def test_what_is_read_is_passed_on_while_the_task_reads_on():
     source.gates[1] = asyncio.Event()
     async with source.read(quota) as messages:
         first = await anext(messages)
-        assert first == (range_events.batch_to_bytes(batch(0)), 1)
+        assert first == (batches.batch_to_bytes(batch(0)), 1)
         source.gates[1].set()
-        assert await anext(messages) == (range_events.batch_to_bytes(batch(1)), 1)
+        assert await anext(messages) == (batches.batch_to_bytes(batch(1)), 1)
         assert [message async for message in messages] == []
     assert quota.used == 0
 

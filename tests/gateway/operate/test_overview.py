@@ -1,6 +1,6 @@
 """What a gateway is doing, as a line."""
 
-from tubemq_spark.gateway.operate.overview import Flow, Overview, report
+from tubemq_spark.gateway.overview import Flow, Overview, report
 
 FLOWS = {"read": Flow(3_000, 2_000_000, 1_500.4, 1_000_000), "published": Flow(0, 0, 0, 0)}
 

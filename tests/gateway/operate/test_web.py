@@ -13,9 +13,9 @@ import pytest
 from tests.gateway.running import PlainClient, gateway, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.gateway.operate import overview, web
-from tubemq_spark.gateway.operate.overview import Flow, Overview, Rates, RouteRow, SessionRow
-from tubemq_spark.gateway.operate.web import WebServer, render
+from tubemq_spark.gateway import overview, web
+from tubemq_spark.gateway.overview import Flow, Overview, Rates, RouteRow, SessionRow
+from tubemq_spark.gateway.web import WebServer, render
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import sends
 from tubemq_spark.protocol.send_batch import SendBatch

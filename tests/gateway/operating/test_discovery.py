@@ -96,7 +96,7 @@ def test_masters_that_move_are_followed_and_sessions_go_on(server, page, caplog)
         page.text = before.address
         with served_with(server, **by_http(page, before.address)) as client:
             assert topic_is_known(client, "demo")
-            with caplog.at_level(logging.INFO, "tubemq_spark.gateway.session.upstream"):
+            with caplog.at_level(logging.INFO, "tubemq_spark.gateway.upstream"):
                 page.text = f"{after.address}\n"
                 page.await_more()
             before.close_port()
@@ -139,7 +139,7 @@ def test_the_list_at_the_start_counts_before_anything_is_asked(server, page):
 def test_the_last_good_list_stays_when_the_next_one_is_no_use(server, page, caplog, status, text):
     page.text = server.master
     with (
-        caplog.at_level(logging.WARNING, "tubemq_spark.gateway.session.upstream"),
+        caplog.at_level(logging.WARNING, "tubemq_spark.gateway.upstream"),
         served_with(server, **by_http(page, server.master)) as client,
     ):
         page.status, page.text = status, text

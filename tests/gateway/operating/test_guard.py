@@ -17,7 +17,7 @@ from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.admin import BrokerAdmin
-from tubemq_spark.client.remote.process_gateways import close_process_gateways
+from tubemq_spark.client.remote.gateways import close_process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
@@ -198,7 +198,7 @@ def test_pages_name_nothing_that_a_client_may_not_see(connect, name, items, hidd
 
 
 def test_a_group_tells_a_client_only_of_topics_that_it_may_see(connect, served, monkeypatch):
-    monkeypatch.setattr("tubemq_spark.gateway.query.groups._FRESH_S", -1.0)
+    monkeypatch.setattr("tubemq_spark.gateway.control._FRESH_S", -1.0)
     operator, reader = connect("operator", group="reader_of_both"), connect("reader", group="reader_of_both")
     wanted = [{"partition": place(topic), "offset": 0} for topic in ("clicks", "hidden")]
     operator.open(group="reader_of_both", heartbeat_period_ms=1_000)

@@ -13,9 +13,9 @@ from tests.waiting import wait_until
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.gateway.admission import ADMINISTRATION_THREADS
+from tubemq_spark.gateway.control import ControlService
 from tubemq_spark.gateway.policy import NO_CALLER
-from tubemq_spark.gateway.query.control import Control
-from tubemq_spark.gateway.session.sessions import Sessions
+from tubemq_spark.gateway.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
@@ -47,7 +47,7 @@ def test_the_end_of_a_session_is_answered_when_its_calls_have_ended(how):
     settings = GatewaySettings(master_servers=(Endpoint("m", 8715),), node_name="g1")
     sessions = Sessions(settings)
     upstream = SimpleNamespace(access=lambda _: object())
-    control = Control(settings, sessions, upstream, None, Calls(), ConsumeService())
+    control = ControlService(settings, sessions, upstream, None, Calls(), ConsumeService())
     older = pb.OpenSessionRequest(client_id="twin", epoch=1, secret=SECRET)
     newer = pb.OpenSessionRequest(client_id="twin", epoch=2, secret=SECRET)
     call = SimpleNamespace(

@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from tubemq_spark.gateway.session.events import Events
-from tubemq_spark.gateway.session.sessions import IDLE, LOST, Sessions
+from tubemq_spark.gateway.control import ControlService
+from tubemq_spark.gateway.sessions import IDLE, LOST, Events, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+
+SETTINGS = GatewaySettings(master_servers=(Endpoint("m", 8715),), node_name="g1")
 
 
 class Access:
@@ -19,9 +21,8 @@ class Access:
 
 @pytest.fixture
 def parts(monkeypatch):
-    settings = GatewaySettings(master_servers=(Endpoint("m", 8715),), node_name="g1")
-    sessions = Sessions(settings)
-    events = Events(settings, sessions, SimpleNamespace(refuse_when_draining=lambda: None))
+    sessions = Sessions(SETTINGS)
+    events = Events(SETTINGS, sessions)
     # To look at each session there is would cost too much.
     monkeypatch.setattr(Sessions, "__iter__", lambda _: pytest.fail("all sessions were looked at"))
     return sessions, events
@@ -62,20 +63,20 @@ def test_groups_and_settings_without_sessions_are_forgotten(parts):
 
 @pytest.mark.parametrize(("attached", "end"), [({"clicks"}, LOST), (set(), IDLE)], ids=[LOST, IDLE])
 def test_a_session_that_is_silent_after_its_stream_was_lost_is_closed(parts, attached, end):
-    sessions, events = parts
+    sessions, _ = parts
     session = opened(sessions, "1", Access("a"))
     session.attached |= attached
-    events._close_if_silent(session, session.calls)
+    sessions.close_if_silent(session, session.calls)
     assert session.end == end
 
 
 def test_a_session_that_gave_a_sign_of_life_after_its_stream_was_lost_goes_on(parts):
-    sessions, events = parts
+    sessions, _ = parts
     session = opened(sessions, "1", Access("a"))
     sessions.use(pb.SessionRef(client_id="1", epoch=1, secret=bytes(16)))
-    events._close_if_silent(session, session.calls - 1)
+    sessions.close_if_silent(session, session.calls - 1)
     with session.during(object()):
-        events._close_if_silent(session, session.calls)
+        sessions.close_if_silent(session, session.calls)
     assert not session.ended
 
 
@@ -86,7 +87,8 @@ def test_a_stream_that_has_ended_is_woken_no_more(parts):
     async def stream():
         context = SimpleNamespace(start_answering=lambda: asyncio.sleep(0))
         call = SimpleNamespace(context=context, owner=lambda: session, end=None, ended_by=None)
-        telling = asyncio.ensure_future(events.session_events(pb.SessionEventsRequest(), call))
+        control = ControlService(SETTINGS, sessions, None, None, None, None)
+        telling = asyncio.ensure_future(control.session_events(pb.SessionEventsRequest(), call))
         await asyncio.sleep(0)
         assert events._for_all.readers == {session.inbox}
         telling.cancel()

@@ -5,7 +5,7 @@ import weakref
 
 from hypothesis import given, strategies as st
 
-from tubemq_spark.gateway.session.sessions import _MOST, WAKE_S, Inbox, SharedEvents
+from tubemq_spark.gateway.sessions import _MOST, WAKE_S, Inbox, SharedEvents
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 

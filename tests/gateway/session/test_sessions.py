@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.errors import GatewayError
-from tubemq_spark.gateway.session.sessions import Sessions
+from tubemq_spark.gateway.sessions import Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb

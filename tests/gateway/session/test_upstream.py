@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.admission import WorkLimit
-from tubemq_spark.gateway.session.upstream import _REFRESHED_AT_ONCE, Discovery, RouteRefresh
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.gateway.upstream import _REFRESHED_AT_ONCE, Discovery, RouteRefresh
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.fair_quota import FairQuota, Owner
 

@@ -9,11 +9,11 @@ from testkit.forwarder import Forwarder
 from tests.gateway.fleet import ROW, Fleet, attach, batch_to, place
 from tests.gateway.running import PlainClient, RefusedError, gateway
 from tests.waiting import wait_until
+from tubemq_spark.gateway import calls
 from tubemq_spark.gateway.admission import Owner
-from tubemq_spark.gateway.session import calls
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS
+from tubemq_spark.protocol.gateway.service import METHODS
 
 
 class Seen:

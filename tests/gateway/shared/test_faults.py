@@ -8,7 +8,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
 from tests.gateway.running import SERVICE, RefusedError, gateway
 from tests.waiting import wait_until
-from tubemq_spark.gateway.session import calls
+from tubemq_spark.gateway import calls
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 

@@ -16,7 +16,7 @@ from tubemq_spark.gateway.admission import ADMINISTRATION_THREADS
 @pytest.fixture(autouse=True)
 def always_asked(monkeypatch):
     """Otherwise an answer of the moment before would be used."""
-    monkeypatch.setattr("tubemq_spark.gateway.query.groups._FRESH_S", -1.0)
+    monkeypatch.setattr("tubemq_spark.gateway.control._FRESH_S", -1.0)
 
 
 def members(client, **asked):
@@ -108,7 +108,7 @@ def test_groups_are_listed_by_topic(fleet):
 
 
 def test_an_answer_of_the_moment_before_is_used_and_says_how_old_it_is(fleet, monkeypatch):
-    monkeypatch.setattr("tubemq_spark.gateway.query.groups._FRESH_S", 5.0)
+    monkeypatch.setattr("tubemq_spark.gateway.control._FRESH_S", 5.0)
     now = 1_000.0
     monkeypatch.setattr(fleet.served.server._members, "_clock", lambda: now)
     topic, group = fleet.topic(), fresh("group")

@@ -5,7 +5,7 @@ import pytest
 from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
 from tests.gateway.running import gateway
 from tests.waiting import wait_until
-from tubemq_spark.gateway.data import fetching
+from tubemq_spark.gateway import consuming
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
@@ -15,7 +15,7 @@ NEVER_MS = 86_400_000
 @pytest.fixture(autouse=True)
 def nobody_looks_by_itself(monkeypatch):
     """But the first one that waits for a partition: the others have to be woken."""
-    monkeypatch.setattr(fetching, "UNWOKEN_MS", NEVER_MS)
+    monkeypatch.setattr(consuming, "UNWOKEN_MS", NEVER_MS)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.gateway.fleet import Fleet, batch_to, publish
 from tests.gateway.running import RefusedError, gateway
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import TopicSpec
-from tubemq_spark.gateway.data import publishing
+from tubemq_spark.gateway import publishing
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends

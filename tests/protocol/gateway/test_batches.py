@@ -11,7 +11,7 @@ from tests.protocol.gateway.gateway_values import fetched_batches
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.protocol import speedups
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 
 
 def rows_of(batch):

@@ -21,7 +21,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.statuses import Status, status_of
+from tubemq_spark.protocol.gateway.failures import Status, status_of
 
 PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from testkit.git import ROOT
 from tests.cases import in_one_test
 from tests.protocol.gateway.gateway_values import send_batches
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, pages, sends
-from tubemq_spark.protocol.gateway.methods import METHODS
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, service
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
+from tubemq_spark.protocol.gateway.service import METHODS
 
 PROTO = ROOT / "tubemq_spark/protocol/gateway/proto/tubemq/gateway/v1/gateway.proto"
 UNBOUNDED = {"MessageBatch"}
@@ -34,7 +34,7 @@ def fields():
 
 def said(name, repeated, kind):
     """The comment that a bound has."""
-    bound, each = limits.BOUNDS.get(name), limits.BOUNDS.get(f"{name}[]")
+    bound, each = service.BOUNDS.get(name), service.BOUNDS.get(f"{name}[]")
     if bound is None:
         return ""
     of_each = f" of {each:,} characters" if each else ""
@@ -45,7 +45,7 @@ def said(name, repeated, kind):
 def test_the_comments_name_the_bounds_that_are_checked():
     comments = {name: (comment, said(name, *rest)) for name, *rest, comment in fields()}
     assert {name for name, (comment, bound) in comments.items() if comment != bound} == set()
-    assert {name.removesuffix("[]") for name in limits.BOUNDS} <= comments.keys()
+    assert {name.removesuffix("[]") for name in service.BOUNDS} <= comments.keys()
 
 
 def requests():
@@ -66,7 +66,7 @@ def test_each_list_and_each_text_of_a_request_has_a_bound():
         for field in message.fields
         for name in [field.full_name.removeprefix("tubemq.gateway.v1.")]
         if field.type in {field.TYPE_STRING, field.TYPE_BYTES} or has_items(message, field)
-        if name not in limits.BOUNDS
+        if name not in service.BOUNDS
     }
     assert unbounded == set()
 
@@ -112,7 +112,7 @@ PARTITION = pb.Partition(topic="t", broker_id=1)
 )
 def test_a_request_with_more_than_it_may_have_is_refused(message, what):
     with pytest.raises(MalformedMessageError, match=what):
-        limits.check(message)
+        service.check_bounds(message)
 
 
 def test_a_request_with_as_much_as_it_may_have_is_let_through_and_fits():
@@ -122,20 +122,20 @@ def test_a_request_with_as_much_as_it_may_have_is_let_through_and_fits():
         pb.QueryRouteRequest(topics=[name] * 1_024),
         pb.OpenSessionRequest(client_id="x" * 1_024, secret=bytes(64)),
     ):
-        limits.check(message)
-        assert message.ByteSize() <= limits.REQUEST_BYTES
+        service.check_bounds(message)
+        assert message.ByteSize() <= service.REQUEST_BYTES
 
 
 def test_a_batch_is_not_looked_through_when_it_is_parsed():
     batch = pb.MessageBatch(topics=["x" * 2_000] * 20_000)
-    limits.check(pb.PublishStreamRequest(batch=batch))
+    service.check_bounds(pb.PublishStreamRequest(batch=batch))
 
 
 def measured(batch):
     """What a batch takes, by itself and in a request."""
-    alone = limits.parsed_bytes(pb.MessageBatch, batch.SerializeToString())
+    alone = service.parsed_bytes(pb.MessageBatch, batch.SerializeToString())
     request = pb.PublishStreamRequest(batch=batch, number=1)
-    assert alone < limits.parsed_bytes(pb.PublishStreamRequest, request.SerializeToString()) < alone + 1_000
+    assert alone < service.parsed_bytes(pb.PublishStreamRequest, request.SerializeToString()) < alone + 1_000
     return alone
 
 
@@ -179,14 +179,14 @@ def test_a_batch_that_is_written_in_pieces_or_in_odd_ways_is_counted_as_one():
     half = pb.PublishStreamRequest(batch=pb.MessageBatch(topics=[""] * 6_000)).SerializeToString()
     # A request may have its batch several times: parsers put them together.
     with pytest.raises(MalformedMessageError, match=r"PublishStreamRequest.batch has more than 1 items"):
-        limits.parsed_bytes(pb.PublishStreamRequest, half + half)
+        service.parsed_bytes(pb.PublishStreamRequest, half + half)
     # The numbers of fields may be longer than they need to be, and the field may be unknown.
     for field in (b"\xba\x80\x00\x00", b"\xfa\x07\x00"):
         assert len(pb.MessageBatch.FromString(field * 3).SerializeToString()) > 0
         with pytest.raises(MalformedMessageError):
-            limits.parsed_bytes(pb.MessageBatch, field * 100_001)
+            service.parsed_bytes(pb.MessageBatch, field * 100_001)
     with pytest.raises(MalformedMessageError):
-        limits.parsed_bytes(pb.PublishStreamRequest, many)
+        service.parsed_bytes(pb.PublishStreamRequest, many)
 
 
 def test_a_long_batch_of_few_fields_is_measured_by_its_length():
@@ -199,7 +199,7 @@ def test_a_long_batch_of_few_fields_is_measured_by_its_length():
 )
 def test_bytes_that_are_no_batch_are_refused(data):
     with pytest.raises(MalformedMessageError):
-        limits.parsed_bytes(pb.MessageBatch, data)
+        service.parsed_bytes(pb.MessageBatch, data)
 
 
 @given(send_batches())
@@ -212,14 +212,14 @@ def test_any_batch_of_a_client_can_be_measured(batch):
     ("count", "sizes"), [(0, [0]), (3, [3]), (10, [10]), (11, [10, 1]), (25, [10, 10, 5])]
 )
 def test_what_is_more_than_a_request_may_have_goes_into_several(count, sizes):
-    assert list(map(len, limits.chunks(range(count), 10))) == sizes
-    assert [item for part in limits.chunks(range(count), 10) for item in part] == list(range(count))
+    assert list(map(len, service.chunks(range(count), 10))) == sizes
+    assert [item for part in service.chunks(range(count), 10) for item in part] == list(range(count))
 
 
 def all_pages(names, item, size=0, most=1_000):
     token, parts = "", []
     while not parts or token:
-        part, token = pages.page(names, item, size, token, most)
+        part, token = service.page(names, item, size, token, most)
         parts.append(part)
     return parts
 

@@ -5,8 +5,8 @@ from hypothesis import given, strategies as st
 
 from tests.protocol.gateway.gateway_values import fetched_batches
 from tests.source.rows import fetched
-from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, range_events
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 
 
 def with_data(batch):
@@ -18,12 +18,12 @@ def with_data(batch):
 
 @given(fetched_batches())
 def test_protobuf_reads_what_is_written(batch):
-    assert pb.ReadRangeResponse.FromString(range_events.batch_to_bytes(batch)) == with_data(batch)
+    assert pb.ReadRangeResponse.FromString(batches.batch_to_bytes(batch)) == with_data(batch)
 
 
 @given(fetched_batches())
 def test_what_protobuf_writes_is_read(batch):
-    event, bodies = range_events.parse(with_data(batch).SerializeToString())
+    event, bodies = batches.parse_event(with_data(batch).SerializeToString())
 
     message, data = batches.to_proto(batch)
     assert event == pb.ReadRangeResponse(batch=message)
@@ -34,7 +34,7 @@ def test_what_protobuf_writes_is_read(batch):
 def test_bodies_of_every_size_arrive(size):
     batch = fetched([(b"x" * size, None)])
 
-    event, bodies = range_events.parse(range_events.batch_to_bytes(batch))
+    event, bodies = batches.parse_event(batches.batch_to_bytes(batch))
 
     assert event.HasField("batch")
     assert bytes(bodies) == b"x" * size
@@ -51,7 +51,7 @@ def test_bodies_of_every_size_arrive(size):
     ids=lambda event: event.WhichOneof("event") or "nothing",
 )
 def test_other_events_are_read_too(event):
-    assert range_events.parse(event.SerializeToString()) == (event, b"")
+    assert batches.parse_event(event.SerializeToString()) == (event, b"")
 
 
 @given(fetched_batches())
@@ -63,7 +63,7 @@ def test_fields_of_later_versions_are_passed_over(batch):
     event.batch.MergeFromString(inner)
     event.batch.data = data
 
-    found, bodies = range_events.parse(later + event.SerializeToString())
+    found, bodies = batches.parse_event(later + event.SerializeToString())
 
     found.batch.DiscardUnknownFields()
     assert found.batch == message
@@ -73,7 +73,7 @@ def test_fields_of_later_versions_are_passed_over(batch):
 @given(st.binary(max_size=60))
 def test_garbage_is_refused_or_an_event(garbage):
     try:
-        event, _ = range_events.parse(garbage)
+        event, _ = batches.parse_event(garbage)
     except MalformedMessageError:
         return
     assert isinstance(event, pb.ReadRangeResponse)
@@ -81,7 +81,7 @@ def test_garbage_is_refused_or_an_event(garbage):
 
 @given(fetched_batches(), st.data())
 def test_an_event_that_ends_early_is_refused(batch, data):
-    written = range_events.batch_to_bytes(batch)
+    written = batches.batch_to_bytes(batch)
     cut = data.draw(st.integers(1, len(written) - 1)) if len(written) > 1 else 1
     with pytest.raises(MalformedMessageError):
-        range_events.parse(written[:cut])
+        batches.parse_event(written[:cut])

@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from tests.cases import in_one_test
 from tests.protocol.gateway.gateway_values import send_batches
 from tubemq_spark.errors import OptionError
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, sends
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, service
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 from tubemq_spark.protocol.send_batch import Coded, MessageHeader, SendBatch
 
 
@@ -56,11 +56,11 @@ def test_messages_travel_in_parts_that_a_gateway_takes(batch, parts):
     assert [start for start, _ in borders] + [len(batch)] == [0] + [stop for _, stop in borders]
     for start, stop in borders:
         data = sends.to_proto(batch.part(start, stop)).SerializeToString()
-        assert limits.parsed_bytes(pb.MessageBatch, data) >= len(data)
+        assert service.parsed_bytes(pb.MessageBatch, data) >= len(data)
 
 
 def test_a_part_has_as_many_messages_as_fit(monkeypatch):
-    monkeypatch.setattr(limits, "PART_BYTES", 60)
+    monkeypatch.setattr(service, "PART_BYTES", 60)
     batch = SendBatch.of("demo", [bytes(6)] * 25 + [bytes(100), b"last"])
     assert list(sends.parts(batch, 1, 27)) == [(1, 11), (11, 21), (21, 25), (25, 26), (26, 27)]
 

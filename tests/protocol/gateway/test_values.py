@@ -18,8 +18,8 @@ from tubemq_spark.model import (
     TopicPartition,
     TopicsLayout,
 )
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, methods, values
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, service, values
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 from tubemq_spark.receipts import Receipt
 
 bounds = st.builds(OffsetBounds, offsets, offsets)
@@ -142,8 +142,8 @@ def test_receipts_arrive(receipts):
 
 
 def test_the_table_of_methods_is_that_of_the_service():
-    assert methods.SERVICE == "tubemq.gateway.v1.GatewayService"
-    assert methods.METHODS["ReadRange"].path == "/tubemq.gateway.v1.GatewayService/ReadRange"
-    assert methods.METHODS["ReadRange"].gives_stream
-    assert methods.METHODS["PublishStream"].takes_stream
-    assert methods.METHODS["OpenSession"].request is pb.OpenSessionRequest
+    assert service.SERVICE == "tubemq.gateway.v1.GatewayService"
+    assert service.METHODS["ReadRange"].path == "/tubemq.gateway.v1.GatewayService/ReadRange"
+    assert service.METHODS["ReadRange"].gives_stream
+    assert service.METHODS["PublishStream"].takes_stream
+    assert service.METHODS["OpenSession"].request is pb.OpenSessionRequest

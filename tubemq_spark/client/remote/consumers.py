@@ -4,8 +4,7 @@ What a consumer does is done at a gateway, by the only engine there is: heartbea
 leases, flow control, positions, time-outs. Here is what its user calls, and what its gateway tells:
 
 - ``membership``: the session, at one gateway after the other, and heartbeats with events;
-- ``partitions``: what is held, as the gateway has said last, and where its batches are;
-- ``fetching``: the calls that bring messages and confirm them.
+- ``fetching``: what is held, where its batches are, and the calls that bring messages and confirm them.
 
 A member of a group gets its partitions with the answer of ``Subscribe`` and with events, and holds those and
 no others. After the loss of its gateway it is a new member. An assigned consumer attaches what its user
@@ -31,10 +30,9 @@ from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPositi
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
-from tubemq_spark.client.remote.fetching import RemoteFetching
+from tubemq_spark.client.remote.fetching import RemoteFetching, RemoteState
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.membership import Membership
-from tubemq_spark.client.remote.partitions import RemoteState
 from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.tasks import is_cancelled
 from tubemq_spark.errors import ConsumeError, TubeMQError

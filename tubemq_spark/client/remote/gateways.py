@@ -2,7 +2,16 @@
 
 A process has one ``Gateways`` for each set of settings. Its session is one client id. It is opened at a
 gateway before the first call there, and again when the gateway says that it does not know it; then the call
-is repeated (``session_uses``).
+is repeated.
+
+**States of the session at one gateway.**
+
+- *unknown*: there is no ``Use``;
+- *opening*: there is one, for whose ``opened`` all calls to this gateway wait;
+- *open*: that has its answer. Every call keeps it alive. When none was made for half of its lease, it is
+  closed: a session that is silent for longer would count as lost;
+- *closed*, which is *unknown* again: after that, by ``Gateways.close``, when the process ends, or when the
+  connection was lost.
 
 **Which gateway.** Each process has the list in an order of its own, so that many processes use all gateways.
 Calls go to the current one, the same for all threads. ``attempts`` says when the next one becomes the
@@ -15,6 +24,7 @@ the calls is a ``Channel`` (``channels``).
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 import random
@@ -22,7 +32,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future, wait as wait_for_all
 from typing import Final, TypeVar
 
@@ -33,15 +43,135 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import RUNTIME, consumer_id
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
-from tubemq_spark.client.remote.channels import Answer, Channel, Channels, Metadata, Stream
-from tubemq_spark.client.remote.grpc_channel import GrpcChannels
-from tubemq_spark.client.remote.session_uses import SessionUses, Use
+from tubemq_spark.client.remote.channels import Answer, Channel, Channels, GrpcChannels, Metadata, Stream
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.net.retry import LEAVE_MS
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY
+from tubemq_spark.protocol.gateway.service import METHODS, SESSION_KEY
+
+
+class Use:
+    """How the session is used at one gateway."""
+
+    def __init__(self) -> None:
+        self.opened: Future[pb.OpenSessionResponse | None] = Future()
+        """What the gateway has answered; None: who opened the session was cancelled."""
+        self.opened.set_running_or_notify_cancel()  # one that waits no more does not cancel it
+        self.calls = 0
+        """How many are under way."""
+        self.used_at = 0.0
+        """When the last one ended."""
+
+    async def settled(self, timeout_ms: int) -> None:
+        """Wait until the gateway has answered who opens the session, whose event loop may hang."""
+        if self.opened.done():
+            return
+        limit = asyncio.timeout(timeout_ms / 1000)
+        try:
+            async with limit:
+                await asyncio.wrap_future(self.opened)
+        except TimeoutError:
+            if not limit.expired():  # the gateway tells of one
+                raise
+            raise AwayError("the session was not opened in time") from None
+
+    @property
+    def lease_s(self) -> float | None:
+        """How long the session lives without calls; None: it is not open."""
+        answer = self._answer
+        return None if answer is None else answer.lease_ms / 1000
+
+    def heartbeat_s(self, longest_s: float) -> float:
+        """Return after how long without calls a heartbeat is due: a third of the lease at most."""
+        answer = self._answer
+        if answer is None:
+            return longest_s
+        lease_s, heartbeat_s = answer.lease_ms / 1000, answer.heartbeat_ms / 1000
+        return min(longest_s, heartbeat_s or longest_s, lease_s / 3)
+
+    @property
+    def _answer(self) -> pb.OpenSessionResponse | None:
+        if not self.opened.done() or self.opened.exception() is not None:
+            return None
+        return self.opened.result()
+
+
+class SessionUses:
+    """The uses of one session, by the numbers of gateways; threads and event loops may share them."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Begin with none."""
+        self._clock = clock
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Forget all; for a forked child."""
+        self._lock = threading.Lock()
+        self._uses: dict[int, Use] = {}
+        self._open_at: set[int] = set()
+        """Where the session was opened and not closed since; also where a call was lost: it may live on."""
+
+    def begin(self, gateway: int) -> tuple[Use, bool]:
+        """Return the use at a gateway, and whether it is new, so that the caller opens the session."""
+        with self._lock:
+            use = self._uses.get(gateway)
+            if use is not None:
+                return use, False
+            use = self._uses[gateway] = Use()
+            return use, True
+
+    def note_opened(self, gateway: int, use: Use, answer: pb.OpenSessionResponse) -> None:
+        """Note that a gateway has opened the session."""
+        use.used_at = self._clock()
+        with self._lock:
+            self._open_at.add(gateway)
+        use.opened.set_result(answer)
+
+    def forget(self, gateway: int, use: Use | None = None) -> bool:
+        """Forget the use at a gateway, or only this one there; return whether there was such a one."""
+        with self._lock:
+            if gateway not in self._uses or self._uses[gateway] is not (use or self._uses[gateway]):
+                return False
+            del self._uses[gateway]
+            return True
+
+    def take_idle(self, gateway: int, use: Use) -> bool:
+        """Forget a use that is idle; return whether it was, so that the caller closes the session there."""
+        if not self._is_idle(use) or not self.forget(gateway, use):
+            return False
+        with self._lock:
+            self._open_at.discard(gateway)
+        return True
+
+    def take_all(self) -> set[int]:
+        """Forget all uses; return where the session may be open, so that the caller closes it."""
+        with self._lock:
+            open_at, self._open_at, self._uses = self._open_at, set(), {}
+        return open_at
+
+    @contextlib.contextmanager
+    def during_a_call(self, gateway: int) -> Iterator[None]:
+        """Keep the session open at a gateway, as far as it is."""
+        with self._lock:
+            use = self._uses.get(gateway) or Use()
+            use.calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                use.calls -= 1
+                use.used_at = self._clock()
+
+    def knows(self, gateway: int, use: Use) -> bool:
+        """Whether a use is still that at its gateway."""
+        return self._uses.get(gateway) is use
+
+    def _is_idle(self, use: Use) -> bool:
+        """Whether no call was made for half of a session's lease."""
+        return not use.calls and use.lease_s is not None and self._clock() - use.used_at > use.lease_s / 2
+
 
 Result = TypeVar("Result")
 
@@ -332,11 +462,37 @@ def _look_later(gateways: "weakref.ref[Gateways]", gateway: int, use: Use) -> No
 
 
 _all: "weakref.WeakSet[Gateways]" = weakref.WeakSet()
+_of_settings: Final[dict[tuple[tuple[Endpoint, ...], ClientConfig, str | None], Gateways]] = {}
+"""Those that everything in this process shares which has the same settings."""
+_sharing_lock = threading.Lock()
+
+
+def process_gateways(
+    addresses: tuple[Endpoint, ...], config: ClientConfig, token: str | None = None
+) -> Gateways:
+    """Return the gateways of these settings that everything in this process shares."""
+    key = addresses, config, token
+    with _sharing_lock:
+        if key not in _of_settings:
+            _of_settings[key] = Gateways(*key)
+        return _of_settings[key]
+
+
+def close_process_gateways() -> None:
+    """Close the sessions and connections of the whole process; later calls make new ones."""
+    with _sharing_lock:
+        shared = list(_of_settings.values())
+        _of_settings.clear()
+    for gateways in shared:
+        gateways.close()
 
 
 def _after_fork_in_child() -> None:
+    global _sharing_lock
+    _sharing_lock = threading.Lock()
     for gateways in list(_all):
         gateways.restart_in_child()
 
 
+atexit.register(close_process_gateways)
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -29,8 +29,8 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, values
+from tubemq_spark.protocol.gateway.batches import INT32, INT64, MalformedMessageError, codes, unpack
 from tubemq_spark.protocol.gateway.failures import from_proto
-from tubemq_spark.protocol.gateway.packed import INT32, INT64, MalformedMessageError, codes, unpack
 from tubemq_spark.protocol.send_batch import Int64s, SendBatch
 from tubemq_spark.protocol.send_connection import Details
 from tubemq_spark.receipts import Receipt, merged, summarise

@@ -37,7 +37,7 @@ from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
-from tubemq_spark.protocol.gateway.limits import PART_BYTES
+from tubemq_spark.protocol.gateway.service import PART_BYTES
 from tubemq_spark.protocol.send_batch import SendBatch
 
 _GRACE_S: Final = 5.0

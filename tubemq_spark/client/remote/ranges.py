@@ -22,8 +22,8 @@ from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, range_events, values
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 
 _OF_THE_END: Final = frozenset({Loss.TRUNCATED, Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 """Losses of all that is left from an offset on."""
@@ -139,7 +139,7 @@ def _take(data: bytes, rest: RestOfRange, request: RangeRequest) -> FetchedBatch
     """Return what an event tells; None if that is nothing new."""
     partition = request.range.partition
     try:
-        event, bodies = range_events.parse(data)
+        event, bodies = batches.parse_event(data)
         which = event.WhichOneof("event")
         if which == "batch":
             batch = batches.from_proto(event.batch, bodies, partition)

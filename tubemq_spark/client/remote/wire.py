@@ -13,7 +13,7 @@ from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 
 _NUMBERS: Final = (
     "rpc_timeout_ms",

@@ -30,7 +30,7 @@ from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.names.guesses import AbstractAnsweringType, answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.reader.times import milliseconds, offsets_of_time
-from tubemq_spark.client.remote.access import check_access
+from tubemq_spark.client.remote import check_access
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription, require_topic_names
 from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.client.transport.direct import DirectTransport

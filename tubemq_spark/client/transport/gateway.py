@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.remote.access import check_access
+from tubemq_spark.client.remote import check_access
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.ranges import read_remote_range
 from tubemq_spark.client.transport.base import Transport
@@ -32,8 +32,8 @@ from tubemq_spark.offsets.loss import LossPolicy, LossRecord
 from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
-from tubemq_spark.protocol.gateway.limits import chunks
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
+from tubemq_spark.protocol.gateway.service import chunks
 from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:

@@ -1,22 +1,63 @@
-"""Fetched messages as they travel: their parts one behind the other, as Arrow wants them."""
+"""Fetched messages as they travel: their parts one behind the other, as Arrow wants them.
 
-from typing import Final
+Columns of numbers are fields of bytes, little-endian, so that neither side touches single numbers.
+
+What ``ReadRange`` streams are bytes as any protobuf library writes them, with fewer copies. Protobuf copies a
+field of bytes when it is set, when a message is put into another one, when that is serialised or parsed, and
+each time the field is read. Most of a batch is one such field, its ``data``. So that field is written behind
+the others by hand, and read as a view of what came.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol import speedups
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s, MessageColumns
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.packed import (
-    FLAG,
-    INT32,
-    INT64,
-    MalformedMessageError,
-    ascending,
-    pack,
-    unpack,
-)
+
+INT32: Final = np.dtype("<i4")  # RecordBatch.borders, and MessageBatch's codes
+INT64: Final = np.dtype("<i8")  # BytesColumn.borders, message_ids, ordinals
+FLAG: Final = np.dtype("u1")  # has_attributes and nulls: a byte each
+
+
+class MalformedMessageError(ValueError):
+    """A message of the peer contradicts itself; its reader says which peer that is."""
+
+
+def pack(numbers: NDArray[Any], kind: np.dtype[Any]) -> bytes:
+    """Return numbers as bytes."""
+    return np.ascontiguousarray(numbers, kind).tobytes()
+
+
+def unpack(data: bytes, kind: np.dtype[Any], count: int, what: str) -> NDArray[Any]:
+    """Return the numbers of a field."""
+    if len(data) != kind.itemsize * count:
+        raise MalformedMessageError(
+            f"{what} has {len(data)} bytes for {count} numbers of {kind.itemsize} bytes"
+        )
+    return np.frombuffer(data, kind)
+
+
+def ascending(borders: NDArray[Any], size: int, what: str) -> NDArray[np.int64]:
+    """Return the borders between pieces of a field that has so many bytes, as int64."""
+    wide = borders.astype(np.int64)
+    if len(wide) == 0 or wide[0] < 0 or wide[-1] > size or (wide[1:] < wide[:-1]).any():
+        raise MalformedMessageError(f"the borders of {what} do not ascend from 0 to {size} at most")
+    return wide
+
+
+def codes(data: bytes, count: int, values: int, what: str) -> NDArray[np.int64]:
+    """Return the codes of a column that has so many different values; -1 stands for none."""
+    numbers = unpack(data, INT32, count, what).astype(np.int64)
+    if count and not (numbers.min() >= -1 and numbers.max() < values):
+        raise MalformedMessageError(f"{what} has codes beyond its {values} values")
+    return numbers
+
 
 _FLAGS: Final = 2
 """A flag is 0 or 1."""
@@ -107,3 +148,90 @@ def _gather(data: bytes | memoryview, pieces: list[tuple[Int64s, Int64s]]) -> tu
     view = memoryview(data)
     texts = b"".join([view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)])
     return pack(sums, INT32), texts
+
+
+_LENGTH: Final = 2
+"""The wire type of bytes and messages: a length, and so many bytes."""
+_FIXED: Final = {1: 8, 5: 4}
+"""The wire types of numbers of a fixed size, in bytes."""
+_VARINT: Final = 0
+_MORE: Final = 0x80
+"""The bit of a varint's byte that says that another one follows."""
+_LONGEST: Final = 10
+"""Bytes of the longest varint."""
+_BATCH: Final = pb.ReadRangeResponse.BATCH_FIELD_NUMBER << 3 | _LENGTH
+_DATA: Final = pb.RecordBatch.DATA_FIELD_NUMBER << 3 | _LENGTH
+
+
+def batch_to_bytes(batch: FetchedBatch) -> bytes:
+    """Return a serialised ``ReadRangeResponse`` with some records."""
+    message, data = to_proto(batch)
+    head = message.SerializeToString()
+    field = _field(_DATA, len(data)) if data else b""
+    return b"".join((_field(_BATCH, len(head) + len(field) + len(data)), head, field, data))
+
+
+def parse_event(data: bytes) -> tuple[pb.ReadRangeResponse, memoryview]:
+    """Return what was streamed, and the bodies of its batch, which the message itself is without."""
+    event, bodies = pb.ReadRangeResponse(), memoryview(b"")
+    try:
+        for tag, field, value in _fields(memoryview(data)):
+            if tag == _BATCH:
+                head, bodies = _without_data(value)
+                event.batch.CopyFrom(pb.RecordBatch.FromString(head))  # RecordBatch without field 6
+            else:
+                event.MergeFromString(bytes(field))  # Loss or Waiting
+    except DecodeError as error:
+        raise MalformedMessageError(f"an event of a range cannot be parsed: {error}") from error
+    return event, bodies
+
+
+def _without_data(batch: memoryview) -> tuple[bytes, memoryview]:
+    head, data = [], memoryview(b"")
+    for tag, field, value in _fields(batch):
+        if tag == _DATA:
+            data = value
+        else:
+            head.append(field)
+    return b"".join(head), data
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
+    """Yield each field's tag, all of it, and what stands behind its tag, without the length if it has one."""
+    position = 0
+    while position < len(message):
+        tag, value = _varint(message, position)
+        kind = tag & 7
+        if kind == _LENGTH:
+            size, value = _varint(message, value)
+            end = value + size
+        elif kind == _VARINT:
+            end = _varint(message, value)[1]
+        elif kind in _FIXED:
+            end = value + _FIXED[kind]
+        else:
+            raise MalformedMessageError(f"an event of a range has a field of the wire type {kind}")
+        if end > len(message):
+            raise MalformedMessageError("an event of a range ends within a field")
+        yield tag, message[position:end], message[value:end]
+        position = end
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    """Return the number that stands somewhere, and where it ends."""
+    number = 0
+    for count, byte in enumerate(message[position : position + _LONGEST]):
+        number |= (byte & ~_MORE) << 7 * count
+        if not byte & _MORE:
+            return number, position + count + 1
+    raise MalformedMessageError("an event of a range ends within a number")
+
+
+def _field(tag: int, size: int) -> bytes:
+    """Return what stands before so many bytes."""
+    written = bytearray([tag])
+    while size >= _MORE:
+        written.append(size & 0xFF | _MORE)
+        size >>= 7
+    written.append(size)
+    return bytes(written)

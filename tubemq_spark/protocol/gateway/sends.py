@@ -7,8 +7,8 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tubemq_spark.errors import OptionError
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
-from tubemq_spark.protocol.gateway.packed import (
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, service
+from tubemq_spark.protocol.gateway.batches import (
     FLAG,
     INT32,
     INT64,
@@ -77,7 +77,7 @@ def parts(batch: SendBatch, start: int, stop: int) -> Iterator[tuple[int, int]]:
     """
     ends = batch.values.offsets
     while start < stop:
-        fitting = int(np.searchsorted(ends, ends[start] + limits.PART_BYTES, side="right")) - 1
+        fitting = int(np.searchsorted(ends, ends[start] + service.PART_BYTES, side="right")) - 1
         after = min(max(fitting, start + 1), stop)
         while after > start + 1 and not _fits(batch, start, after):
             after = (start + after) // 2
@@ -90,10 +90,10 @@ def _fits(batch: SendBatch, start: int, after: int) -> bool:
     headers = batch.headers.part(start, after).values
     places = () if batch.partitions is None else batch.partitions.part(start, after).values
     topics = batch.topics.part(start, after).values
-    if max(len(topics), len(headers), len(places)) > limits.ITEMS:
+    if max(len(topics), len(headers), len(places)) > service.ITEMS:
         return False
     fields = _MOST_OWN_FIELDS + len(topics) + len(places) + _FIELDS_OF_HEADER * len(headers)
-    return fields + sum(len(header.attributes or ()) for header in headers) <= limits.FIELDS
+    return fields + sum(len(header.attributes or ()) for header in headers) <= service.FIELDS
 
 
 _MOST_OWN_FIELDS: Final = 16

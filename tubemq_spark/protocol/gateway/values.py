@@ -14,10 +14,9 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 from tubemq_spark.protocol.gateway.failures import from_proto as error_from_proto, to_proto as error_to_proto
-from tubemq_spark.protocol.gateway.limits import ITEMS
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.gateway.pages import page
+from tubemq_spark.protocol.gateway.service import ITEMS, page
 from tubemq_spark.receipts import Receipt
 
 NO_TOKEN = 0

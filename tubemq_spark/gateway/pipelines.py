@@ -21,7 +21,8 @@ from tubemq_spark.gateway.admission import busy
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.fair_quota import FairQuota, Owner
-from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, packed, sends, values
+from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, sends, values
+from tubemq_spark.protocol.gateway.batches import INT32, INT64, pack
 from tubemq_spark.protocol.send_batch import SendBatch
 from tubemq_spark.receipts import Receipt
 
@@ -221,21 +222,21 @@ def answer_of(
     """Return the answer to a batch."""
     answer = pb.PublishStreamResponse(number=number, receipts=values.receipts_to_proto(receipts))
     for error, rows in _grouped(outcome.errors):
-        answer.failures.add(error=failures.to_proto(error), rows=packed.pack(np.array(rows), packed.INT32))
+        answer.failures.add(error=failures.to_proto(error), rows=pack(np.array(rows), INT32))
     if per_message:
         columns, outcomes = outcome.columns(), answer.outcomes
         outcomes.partitions.extend(map(values.partition_to_proto, columns.partitions))
         stored = columns.places >= 0
-        outcomes.partition_codes = packed.pack(columns.places, packed.INT32)
-        outcomes.offsets = packed.pack(np.where(stored, columns.offsets, 0), packed.INT64)
+        outcomes.partition_codes = pack(columns.places, INT32)
+        outcomes.offsets = pack(np.where(stored, columns.offsets, 0), INT64)
         for name, column in (("message_ids", columns.message_ids), ("append_times_ms", columns.append_times)):
             if column.any():
                 told = np.where(stored & (column == 0), -1, column)
-                setattr(outcomes, name, packed.pack(told, packed.INT64))
+                setattr(outcomes, name, pack(told, INT64))
         if (columns.attempts > 1).any():
-            outcomes.attempts = packed.pack(columns.attempts, packed.INT32)
+            outcomes.attempts = pack(columns.attempts, INT32)
         if columns.unanswered.any():
-            outcomes.unanswered = packed.pack(columns.unanswered, packed.INT32)
+            outcomes.unanswered = pack(columns.unanswered, INT32)
     return answer
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tubemq_spark.gateway.metrics import DIRECTIONS
-from tubemq_spark.gateway.operate.overview import (
+from tubemq_spark.gateway.overview import (
     HISTORY_S,
     MARK_S,
     MEGABYTE,

@@ -1,25 +1,70 @@
-"""How much a request may have: the bounds that the comments of the .proto name.
+"""The service: its methods, how much a request may have, and lists that come page by page.
 
-A gateway checks them before it does anything for a request, since a message of a few bytes per item can name
-millions; clients ask for more with several calls. Tests compare this table with the comments.
+A gateway checks the bounds, those of the comments in the .proto, before it does anything for a request, since
+a message of a few bytes per item can name millions; clients ask for more with several calls. Tests compare
+``BOUNDS`` with the comments.
 
 Where two bytes can be a message, parsing them takes a hundred times as much memory. Batches of messages,
 which are long, are therefore measured before they are parsed (``parsed_bytes``).
 """
 
+import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 from tubemq_spark.protocol.constants import LONGEST_MESSAGE_TYPE, MAX_TOPICS, MOST_MESSAGE_TYPES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
+
+_DESCRIPTOR: Final = pb.DESCRIPTOR.services_by_name["GatewayService"]
+
+SERVICE: Final[str] = _DESCRIPTOR.full_name
+"""The service's whole name, which health checks and reflection use too."""
+
+PROTOCOL_REVISION: Final = 1
+"""Grows when something that is there already changes its meaning."""
+
+SESSION_KEY: Final = "tubemq-session-bin"
+"""The key of the metadata in which a call names its session, as a serialised ``SessionRef``."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Method:
+    """One method of the service."""
+
+    name: str
+    request: type[Any]
+    response: type[Any]
+    takes_stream: bool
+    gives_stream: bool
+
+    @property
+    def path(self) -> str:
+        """What gRPC calls the method."""
+        return f"/{SERVICE}/{self.name}"
+
+
+METHODS: Final[dict[str, Method]] = {
+    method.name: Method(
+        method.name,
+        GetMessageClass(method.input_type),
+        GetMessageClass(method.output_type),
+        bool(method.client_streaming),
+        bool(method.server_streaming),
+    )
+    for method in _DESCRIPTOR.methods
+}
+"""All methods, in the order of the .proto file."""
+
 
 Item = TypeVar("Item")
+Listed = TypeVar("Listed", bound=str | Message)
 
 REQUEST_BYTES: Final = 1 << 20
 """The longest request of all methods but ``PublishStream``: 10,000 items fit."""
@@ -110,7 +155,7 @@ BOUNDS: Final[Mapping[str, int]] = {
 texts."""
 
 
-def check(message: Message) -> None:
+def check_bounds(message: Message) -> None:
     """Return when no field of a message, and of those in it, has more than it may; batches are measured."""
     for field, value in message.ListFields():
         name = _name(field)
@@ -125,10 +170,10 @@ def check(message: Message) -> None:
             if isinstance(value, pb.SessionSettings) and (size := value.ByteSize()) > SETTINGS_BYTES:
                 raise MalformedMessageError(f"{name} has {size} bytes, and {SETTINGS_BYTES} is the most")
             if not isinstance(value, pb.MessageBatch):
-                check(value)
+                check_bounds(value)
         else:
             for item in value:
-                check(item)
+                check_bounds(item)
 
 
 def parsed_bytes(message: type[Message], data: bytes) -> int:
@@ -251,3 +296,23 @@ def _name(field: FieldDescriptor) -> str:
 def _beyond(name: str, value: Sequence[object]) -> MalformedMessageError:
     unit = {str: "characters", bytes: "bytes"}.get(type(value), "items")
     return MalformedMessageError(f"{name} has {len(value)} {unit}, and {BOUNDS[name]} is the most")
+
+
+def page(
+    names: Iterable[str], item: Callable[[str], Listed], size: int, token: str, most: int
+) -> tuple[list[Listed], str]:
+    """Return a part of a list in the order of names, and the token of the next part; blank: there is none.
+
+    A token is the name behind which a part begins. A part has ``PAGE_BYTES`` at most, unless one item alone
+    has more, and ``size`` items, or ``most`` if that is 0 or larger.
+    """
+    left = sorted(name for name in names if name > token)
+    items: list[Listed] = []
+    room = PAGE_BYTES
+    for name in left[: min(size or most, most)]:
+        next_item = item(name)
+        room -= len(next_item.encode()) if isinstance(next_item, str) else next_item.ByteSize()
+        if room < 0 and items:
+            break
+        items.append(next_item)
+    return items, left[len(items) - 1] if len(left) > len(items) else ""

@@ -27,15 +27,15 @@ from typing import Final
 from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.remote import wire
 from tubemq_spark.gateway.admission import Admission
+from tubemq_spark.gateway.calls import Call, Calls
 from tubemq_spark.gateway.metrics import Metrics
-from tubemq_spark.gateway.session.calls import Call, Calls
-from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.gateway.upstream import Access
 from tubemq_spark.model import OffsetRange, RangeRequest
 from tubemq_spark.net.fair_quota import FairQuota, Owner
 from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, range_events, values
+from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
 
 _AHEAD: Final = 4
 """How many messages of one range are read ahead of its client."""
@@ -135,10 +135,10 @@ class _Reading:
             return pb.ReadRangeResponse(loss=wire.loss_to_proto(item)).SerializeToString(), 0
         if item.bytes_behind is not None:
             self._metrics.behind(item.bytes_behind)
-        return range_events.batch_to_bytes(item), len(item.columns)
+        return batches.batch_to_bytes(item), len(item.columns)
 
 
-class Ranges:
+class RangeService:
     """Serves ``ReadRange``."""
 
     def __init__(

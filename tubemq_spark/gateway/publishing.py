@@ -33,8 +33,10 @@ from tubemq_spark.client.producer.futures import BatchOutcome
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.admission import Admission, Pressure, busy
-from tubemq_spark.gateway.data.fetching import EndOfLogWaiters
-from tubemq_spark.gateway.data.pipelines import (
+from tubemq_spark.gateway.calls import Call, Calls, parsed
+from tubemq_spark.gateway.consuming import EndOfLogWaiters
+from tubemq_spark.gateway.metrics import Metrics
+from tubemq_spark.gateway.pipelines import (
     PipelineEntry,
     Pipelines,
     accepted_stretches,
@@ -43,12 +45,10 @@ from tubemq_spark.gateway.data.pipelines import (
     refusals_of,
     refused_rows,
 )
-from tubemq_spark.gateway.metrics import Metrics
-from tubemq_spark.gateway.session.calls import Call, Calls, parsed
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.fair_quota import SOONEST_MS, FairQuota, Owner
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits, packed, sends, values
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends, service, values
+from tubemq_spark.protocol.gateway.batches import INT32, MalformedMessageError
 
 Result = TypeVar("Result")
 
@@ -67,7 +67,7 @@ _GIVE_UP_S: Final = 2.0
 """How long an ended stream is waited for that gives up what it has sent, which takes half a second."""
 
 
-class Publishing:
+class PublishService:
     """Serves ``PublishStream`` and ``CheckTopic``."""
 
     def __init__(
@@ -131,10 +131,10 @@ class Publishing:
     async def parsed_bytes(self, message: type[Message], data: bytes) -> int:
         """Return how much memory a message takes when it is parsed; other calls have a turn between two."""
         if len(data) <= _SHORT_BYTES:
-            return limits.parsed_bytes(message, data)
+            return service.parsed_bytes(message, data)
         async with self._measuring_lock:
             await asyncio.sleep(0)
-            return limits.parsed_bytes(message, data)
+            return service.parsed_bytes(message, data)
 
     async def work(self, function: Callable[[], Result], owner: Owner, rows: int, size: int = 0) -> Result:
         """Return what a function makes of a batch; of long ones in a thread, one after the other.
@@ -171,7 +171,7 @@ class Publishing:
 class _Stream:
     """One publish stream."""
 
-    def __init__(self, publishing: Publishing, call: Call, begin: pb.PublishStreamRequest.Begin) -> None:
+    def __init__(self, publishing: PublishService, call: Call, begin: pb.PublishStreamRequest.Begin) -> None:
         self._publishing = publishing
         self._call = call
         self._who = call.who
@@ -344,7 +344,7 @@ class _Stream:
         self._call.judge(message)
         pipeline, work = self._pipeline(), self._publishing.work
         sender = self._begin.name or pipeline.log.sender
-        rows = len(message.topic_codes) // packed.INT32.itemsize
+        rows = len(message.topic_codes) // INT32.itemsize
         read = functools.partial(read_batch, message, sender, checksums=self._config.checksums)
         messages, batch, unwritable = await work(read, self._who, rows, size)
         del message, read

@@ -29,14 +29,13 @@ from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import Admission, host_of
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.policy import NO_CALLER, Caller, Guard, Need
-from tubemq_spark.gateway.session.sessions import CLOSED, Session, Sessions
+from tubemq_spark.gateway.sessions import CLOSED, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.fair_quota import Owner
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
-from tubemq_spark.protocol.gateway.failures import status_with_trailers, unexpected
-from tubemq_spark.protocol.gateway.methods import METHODS, SESSION_KEY, Method
-from tubemq_spark.protocol.gateway.packed import MalformedMessageError
-from tubemq_spark.protocol.gateway.statuses import Status, status_of
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, service
+from tubemq_spark.protocol.gateway.batches import MalformedMessageError
+from tubemq_spark.protocol.gateway.failures import Status, status_of, status_with_trailers, unexpected
+from tubemq_spark.protocol.gateway.service import METHODS, SESSION_KEY, Method
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("tubemq_spark.gateway.access")
@@ -405,13 +404,13 @@ def _session_ref(context: CallContext) -> pb.SessionRef:
 
 def parsed(method: Method, data: bytes) -> Request:
     """Return the message of a request."""
-    if len(data) > limits.REQUEST_BYTES and method.name != "PublishStream":
-        raise MalformedMessageError(f"it has {len(data)} bytes, and {limits.REQUEST_BYTES} is the most")
+    if len(data) > service.REQUEST_BYTES and method.name != "PublishStream":
+        raise MalformedMessageError(f"it has {len(data)} bytes, and {service.REQUEST_BYTES} is the most")
     try:
         request = method.request.FromString(data)
     except DecodeError as error:
         raise MalformedMessageError(f"its bytes are no {method.request.DESCRIPTOR.name}") from error
-    limits.check(request)
+    service.check_bounds(request)
     return request
 
 

@@ -44,17 +44,21 @@ import dataclasses
 import hmac
 import itertools
 import logging
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol, TypeAlias
 
+from tubemq_spark.client.remote import wire
 from tubemq_spark.errors import GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import busy, host_of
 from tubemq_spark.gateway.policy import NO_CALLER, Caller
-from tubemq_spark.gateway.session.upstream import Access
 from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.gateway.upstream import Access
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.net.deadline import Clock, monotonic
 from tubemq_spark.net.fair_quota import FairQuota, Owner
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, limits
+from tubemq_spark.offsets.loss import LossRecord
+from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, service, values
 
 logger = logging.getLogger(__name__)
 
@@ -411,6 +415,11 @@ class Sessions:
             self.close(session, LOST if session.attached else IDLE)
         return silent
 
+    def close_if_silent(self, session: Session, calls: int) -> None:
+        """End a session that has made no call beyond so many."""
+        if not session.running and session.calls == calls:
+            self.close(session, LOST if session.attached else IDLE)
+
     def age_ms(self, moment: float) -> int:
         """Return how long ago a moment of the clock was."""
         return int((self._clock() - moment) * 1000)
@@ -434,8 +443,8 @@ def _check(request: pb.OpenSessionRequest) -> None:
     elif not request.client_id.isprintable():
         # Logs and pages show it.
         what = f"its client_id is {request.client_id!r}, and may have printable characters only"
-    elif len(request.secret) not in limits.SECRET_BYTES:
-        least, most = limits.SECRET_BYTES[0], limits.SECRET_BYTES[-1]
+    elif len(request.secret) not in service.SECRET_BYTES:
+        least, most = service.SECRET_BYTES[0], service.SECRET_BYTES[-1]
         what = f"its secret has {len(request.secret)} bytes, and needs {least} to {most}"
     if what is not None:
         raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
@@ -452,3 +461,72 @@ def _is_repeat(session: Session, request: pb.OpenSessionRequest, access: Access)
 def _same(secret: bytes, shown: bytes) -> bool:
     """Return whether two secrets are equal, after a time that does not tell where they differ."""
     return hmac.compare_digest(secret, shown)
+
+
+class Events:
+    """Tells sessions what happens to what they use.
+
+    - *draining*: all sessions;
+    - *route changed*: sessions with the settings under which the change was noticed;
+    - *partition lost*, *partitions changed*, *offset corrected*: the session whose partitions they are;
+    - *members changed*: the other sessions of the group on this gateway. Those elsewhere learn it from the
+      master.
+
+    What concerns many sessions is put among shared events: those of all, of each access, and of each group.
+    So such an event costs what has changed, and not what there is.
+    """
+
+    def __init__(self, settings: GatewaySettings, sessions: Sessions) -> None:
+        self._members = settings.notify_members
+        self._sessions = sessions
+        self._for_all = SharedEvents()
+        self._of_access: weakref.WeakValueDictionary[Access, SharedEvents] = weakref.WeakValueDictionary()
+        self._of_group: weakref.WeakValueDictionary[str, SharedEvents] = weakref.WeakValueDictionary()
+        sessions.on_open.append(self._follow)
+        sessions.on_end.append(lambda session: session.inbox.leave())
+
+    # What happens.
+
+    def draining(self) -> None:
+        """Tell all sessions that the gateway is about to stop."""
+        self._for_all.put(("draining",), pb.SessionEvent(draining=pb.SessionEvent.Draining()))
+
+    def route_changed(self, access: Access, topic: str, partitions: int) -> None:
+        """Tell that a topic's partitions are elsewhere, or others."""
+        if (shared := self._of_access.get(access)) is not None:
+            changed = pb.SessionEvent.RouteChanged(topic=topic, partitions=partitions)
+            shared.put(("route", topic), pb.SessionEvent(route_changed=changed))
+
+    def partition_lost(self, session: Session, partition: TopicPartition, error: TubeMQError | None) -> None:
+        """Tell that an attached partition was given up."""
+        lost = pb.SessionEvent.PartitionLost(
+            partition=values.partition_to_proto(partition),
+            error=None if error is None else failures.to_proto(error),
+        )
+        session.inbox.put(("lost", str(partition)), pb.SessionEvent(partition_lost=lost))
+
+    def partitions_changed(self, session: Session, partitions: Iterable[pb.PartitionOffset]) -> None:
+        """Tell a member of a group which partitions it has now."""
+        changed = pb.SessionEvent.PartitionsChanged(partitions=partitions)
+        session.inbox.put(("partitions",), pb.SessionEvent(partitions_changed=changed))
+
+    def offset_corrected(self, session: Session, loss: LossRecord) -> None:
+        """Tell that records of an attached partition are gone."""
+        corrected = pb.SessionEvent.OffsetCorrected(
+            partition=values.partition_to_proto(loss.partition), loss=wire.loss_to_proto(loss)
+        )
+        about = "corrected", str(loss.partition), str(loss.start)
+        session.inbox.put(about, pb.SessionEvent(offset_corrected=corrected))
+
+    def members_changed(self, group: str, by: Session) -> None:
+        """Tell the others of a group that a member came or went."""
+        if self._members and (shared := self._of_group.get(group)) is not None:
+            changed = pb.SessionEvent.MembersChanged(group=group)
+            # The client that left may have a newer session, to which its own leaving is no news.
+            member = self._sessions.known(by.client_id) or by
+            member.inbox.put_for_others(shared, ("members",), pb.SessionEvent(members_changed=changed))
+
+    def _follow(self, session: Session) -> None:
+        session.inbox.follow(self._for_all)
+        session.inbox.follow(self._of_access.setdefault(session.access, SharedEvents()))
+        session.inbox.follow(self._of_group.setdefault(session.group, SharedEvents()))

@@ -1,7 +1,7 @@
 """TubeMQ, as sessions see it: by the client package.
 
 Sessions with equal settings share routes. Questions, ranges and consumers of all sessions go over the same
-connections, one to each master and broker. Producers have their own (``data/publishing``).
+connections, one to each master and broker. Producers have their own (``pipelines``).
 
 **Where the masters are** is looked up every ``master_discovery_ms``, if the settings say so. The list of the
 settings counts until the first answer. An answer that does not come, or names no master, changes nothing: the

@@ -1,1 +1,0 @@
-"""Numbers, and the pages that show them."""

@@ -1,1 +1,0 @@
-"""What every call goes through, and what calls share."""
