@@ -171,12 +171,7 @@ def watched(
 
 
 def steady(looks: Sequence[Look], before: int) -> tuple[Look, Look]:
-    """Return the first look after the beginning of a run and the last one before its end.
-
-    Args:
-        looks: the looks.
-        before: the count before the run.
-    """
+    """Return the first look after the beginning of a run and the last one before its end."""
     under_way = [look for look in looks if before < look.count < looks[-1].count and look.cpu_s]
     if len(under_way) < 2:  # too short a run for figures
         return looks[0], looks[-1]

@@ -22,14 +22,7 @@ def compare(
     unit: str,
     measure: Callable[[], Iterable[tuple[Row, float]]],
 ) -> None:
-    """Run a program that times both twins; each figure is the best of all rounds.
-
-    Args:
-        description: what ``--help`` says.
-        headings: of the columns that name what is measured.
-        unit: of the figures.
-        measure: measures everything once, with the twin that ``speedups.compiled`` says.
-    """
+    """Run a program that times both twins; each figure is the best of all rounds."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

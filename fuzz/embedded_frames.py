@@ -92,11 +92,7 @@ def _conversation(seeds: list[corpus.Seed], chance: random.Random, most: int) ->
 
 
 def hold(target: Target, talks: Sequence[Conversation]) -> None:
-    """Hold some conversations, several at once, and check the server.
-
-    Raises:
-        BrokenError: something is wrong with the server.
-    """
+    """Hold some conversations, several at once, and check the server."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for _ in pool.map(lambda talk: target.exchange(talk.port, talk.data), talks):
             pass  # An exception in a conversation is raised here.
@@ -144,11 +140,7 @@ def load(path: Path) -> list[Conversation]:
 
 
 def fuzz(seed: int, seconds: float, folder: Path, limits: Limits, frames: int = 0) -> int:
-    """Send frames for some time, and longer where a busy machine takes it for ``frames``; return how many.
-
-    Raises:
-        BrokenError: the server broke; the text names the file with what broke it.
-    """
+    """Send frames for some time, and longer where a busy machine takes it for ``frames``; return how many."""
     sent = number = 0
     with running(limits) as usual, running(limits, secured=True) as secured:
         begin = time.monotonic()

@@ -53,11 +53,7 @@ Sends = tuple[Payloads, BytesColumn, int, int, list[int], Places]
 
 
 def build(directory: Path) -> Path:
-    """Compile the fuzzer and its target.
-
-    Raises:
-        CalledProcessError: a compiler is missing what this needs; it says so on the screen.
-    """
+    """Compile the fuzzer and its target."""
     include = f"-I{sysconfig.get_paths()['include']}"
     coverage = ("-fsanitize-coverage=trace-pc",)
     objects = []

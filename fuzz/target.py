@@ -82,11 +82,7 @@ class Target:
         self._process.communicate()
 
     def reopen(self) -> None:
-        """Kill the server and restart it on its directory.
-
-        Raises:
-            BrokenError: it does not start, or has lost an acknowledged message.
-        """
+        """Kill the server and restart it on its directory."""
         self.kill()
         self._start()
 
@@ -100,11 +96,7 @@ class Target:
         return float(self._usage.memory_info().rss - self._memory) / _MEGABYTE
 
     def exchange(self, port: str, data: bytes) -> bytes:
-        """Send bytes on a new connection, and read until the server closes it.
-
-        Raises:
-            BrokenError: the server does not close it, or cannot be reached.
-        """
+        """Send bytes on a new connection, and read until the server closes it."""
         address = self.addresses[port]
         deadline = time.monotonic() + self._limits.answer_s
         data = credentials.with_visit_token(data, self._visit_token)
@@ -117,11 +109,7 @@ class Target:
             raise BrokenError(f"the {port} cannot be reached: {error}") from error
 
     def check(self) -> None:
-        """Check that the server is in good health.
-
-        Raises:
-            BrokenError: it is not; the text says what is wrong.
-        """
+        """Check that the server is in good health."""
         if self._process.poll() is not None:
             raise BrokenError(f"the server ended with {self._process.returncode}: {self._said()[-2000:]}")
         try:

@@ -88,11 +88,7 @@ class Query:
         self.batches += 1
 
     def await_rows(self, wanted):
-        """Wait until all of these rows were there.
-
-        Raises:
-            StreamingQueryException: the query has ended with an error.
-        """
+        """Wait until all of these rows were there."""
         deadline = time.monotonic() + PATIENCE_S
         while missing := wanted - set(self.rows):
             if self.query.exception() is not None:

@@ -125,11 +125,6 @@ def await_series(prometheus: Prometheus, about: re.Pattern[str], go_on: Callable
     """Go on until all that panels ask and rules record has series.
 
     Whatever alerts and the page ask must be something that Prometheus understands.
-
-    Args:
-        prometheus: who is asked.
-        about: is in those expressions that are to have series.
-        go_on: is called before each look.
     """
     asked = [
         with_variables(target["expr"], "20s")

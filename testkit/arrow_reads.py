@@ -49,13 +49,7 @@ def ms(minute: int) -> str:
 def option_sets(
     topic: str, packed: str, latest: Mapping[str, int]
 ) -> Iterator[tuple[Options, list[str] | None]]:
-    """Yield options and the columns to read, None for the usual ones.
-
-    Args:
-        topic: what has the messages.
-        packed: what has the bodies.
-        latest: where the partitions of ``topic`` end, by ``brokerId:partition``.
-    """
+    """Yield options and the columns to read, None for the usual ones."""
     begin = json.dumps({topic: {place: min(28, end) for place, end in latest.items()}})
     end = json.dumps({topic: {place: end - min(28, end) for place, end in latest.items()}})
     one = json.dumps({topic: [min(latest)]})

@@ -148,12 +148,7 @@ def requests_of(batches: Iterable[pb.MessageBatch]) -> Iterator[bytes]:
 
 
 def publish(client: Caller, *values: bytes) -> None:
-    """Store messages of one batch.
-
-    Raises:
-        grpc.RpcError: the stream failed.
-        TubeMQError: the batch was refused.
-    """
+    """Store messages of one batch."""
     stored = 0
     requests = list(requests_of([batch_of(*values)]))
     for answer in client.send("PublishStream", requests, timeout=20):

@@ -93,16 +93,9 @@ def assert_hit(scene: Scene) -> None:
 
 
 def repeats_of(scene: Scene, outcome: Outcome, sent: Iterable[bytes], perhaps: Iterable[bytes] = ()) -> int:
-    """Fail unless the rows that were sent are stored, and only once unless the cell allows more.
+    """Return how many rows are stored again; fail unless all are stored, once if the cell allows no more.
 
-    Args:
-        scene: the cluster.
-        outcome: the cell.
-        sent: the rows that must be stored.
-        perhaps: rows that may have been lost with their store.
-
-    Returns:
-        The number of additional copies.
+    Those that are ``perhaps`` stored may have been lost with their store.
     """
     scene.settle(PATIENCE_S)
     copies = collections.Counter(value for value in scene.stored() if value.startswith(b"row "))

@@ -46,14 +46,7 @@ class Forwarder:
         on_request: Callable[[], object] = lambda: None,
         source: str = "",
     ) -> None:
-        """Forward to ``host:port``, as fast as that goes or over a link.
-
-        Args:
-            target: the address.
-            link: the line in between, if its speed is limited.
-            on_request: is called with each piece that clients have sent.
-            source: the address of this host from which the target is reached; "": any.
-        """
+        """Forward to ``host:port``, as fast as that goes or over a link."""
         self._lock = threading.Lock()
         self._on_request = on_request
         self._target = target

@@ -44,14 +44,7 @@ class Caller:
         beside: "Caller | None" = None,
         ca: bytes | None = None,
     ) -> None:
-        """Prepare calls; the first one connects.
-
-        Args:
-            address: the gateway's.
-            client_id: the session's.
-            beside: the caller whose connection it shares.
-            ca: the certificate of the gateway's authority, in PEM; None: no TLS.
-        """
+        """Prepare calls; the first one connects."""
         self._owns = beside is None
         if beside is not None:
             self.channel = beside.channel
@@ -91,11 +84,7 @@ class Caller:
         return call.future(data, timeout=timeout, metadata=metadata)
 
     def __call__(self, name: str, /, *, timeout: float = 60, **fields: Any) -> Any:
-        """Return the answer to a call, or the list of its answers.
-
-        Raises:
-            grpc.RpcError: it failed.
-        """
+        """Return the answer to a call, or the list of its answers."""
         call = self.begin(name, timeout=timeout, **fields)
         return list(call) if METHODS[name].gives_stream else call.result()
 

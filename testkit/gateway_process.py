@@ -15,17 +15,7 @@ class GatewayProcess:
     """A gateway before a server; a context manager that ends it."""
 
     def __init__(self, master: str, *flags: str, web: str | None = None, log: Path | None = None) -> None:
-        """Start it and wait until it serves.
-
-        Args:
-            master: the address of the master.
-            flags: more of the command's arguments.
-            web: the address of the master's administration API.
-            log: the file for what it writes to stderr; by default that goes where ours goes.
-
-        Raises:
-            RuntimeError: it did not start; its log says why.
-        """
+        """Start it and wait until it serves."""
         command = [sys.executable, "-m", "tubemq_spark", "gateway"]
         command += ["--master-servers", master, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *flags]
         if web is not None:

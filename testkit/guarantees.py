@@ -49,11 +49,7 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Return the cells of the page's table, row by row.
-
-    Raises:
-        ValueError: the page has no such table, or a cell has no meaning.
-    """
+    """Return the cells of the page's table, row by row."""
     header, _, *rows = table(HEADING)
     uses = header[1:]
     return [
@@ -62,11 +58,7 @@ def cells() -> list[Cell]:
 
 
 def table(heading: str) -> list[list[str]]:
-    """Return the rows of the only table of a section of the page; the second row are dashes.
-
-    Raises:
-        ValueError: the page has no such section.
-    """
+    """Return the rows of the only table of a section of the page; the second row are dashes."""
     _, found, section = PAGE.read_text().partition(heading)
     if not found:
         raise ValueError(f"{PAGE} has no section {heading!r}")

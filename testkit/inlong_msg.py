@@ -41,14 +41,7 @@ def container(
     created_ms: int = 0,
     compress: Compress | None = None,
 ) -> bytes:
-    """Write a container of version 0 to 3.
-
-    Args:
-        version: from 0 to 3.
-        sections: the attributes and the messages of each.
-        created_ms: when it was made; version 0 does not say.
-        compress: compresses the data, if it is given.
-    """
+    """Write a container of version 0 to 3."""
     magic = bytes([15, version])
     count = sum(len(messages) for _, messages in sections)
     head = [b"", struct.pack(">q", created_ms), struct.pack(">qi", created_ms, count)][min(version, 2)]
@@ -77,16 +70,7 @@ def binary(
     seconds: int = 0,
     compress: Compress | None = None,
 ) -> bytes:
-    """Write what a proxy gets in a binary message, which is version 4 but for the bytes at its ends.
-
-    Args:
-        messages: the messages.
-        attributes: what they have in common.
-        own: whether messages have attributes of their own too.
-        numbers: of the group and the stream, where they are not names in the attributes.
-        seconds: the time of the data.
-        compress: compresses the data, if it is given.
-    """
+    """Write what a proxy gets in a binary message, which is version 4 but for the bytes at its ends."""
     data = pairs(messages) if own else blocks(*(body for body, _ in messages))
     kind = 7
     if compress is not None:

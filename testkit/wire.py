@@ -33,11 +33,7 @@ def format_failure_info(info: FailureInfo) -> str:
 
 
 def parse_required_partition(text: str) -> dict[TopicPartition, int]:
-    """Read ``brokerId:topic:partitionId=offset,...``: where a bound group starts; may be empty.
-
-    Raises:
-        RemoteProtocolError: the text has another form.
-    """
+    """Read ``brokerId:topic:partitionId=offset,...``: where a bound group starts; may be empty."""
 
     def read(text: str) -> dict[TopicPartition, int]:
         return dict(_start(item) for item in text.split(",")) if text else {}

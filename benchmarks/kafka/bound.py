@@ -78,9 +78,6 @@ def fetch_all(config: ClientConfig, topic: str) -> int:
     """Fetch a topic's only partition to its end; return the bytes of all answers.
 
     Each fetch is a request that confirms the one before; one is under way at a time.
-
-    Raises:
-        RuntimeError: the broker refused for another reason than the topic's end.
     """
     layout = open_cluster(ClusterConfig(config)).layout([topic])
     ((partition, endpoint),) = layout.partitions.items()

@@ -83,11 +83,7 @@ def free_datagram_port() -> int:
 
 @contextmanager
 def steady_flow(system: System, topic: str, per_second: int) -> Iterator[None]:
-    """Send to a topic of a system, in another process, until the end of the block.
-
-    Raises:
-        RuntimeError: the process has ended by itself.
-    """
+    """Send to a topic of a system, in another process, until the end of the block."""
     (address,) = system.options.values()
     order = [system.name, address, topic, str(per_second)]
     sender = subprocess.Popen([sys.executable, "-m", "benchmarks.kafka.flow", *order], cwd=ROOT)

@@ -55,11 +55,7 @@ class _Arrivals:
             self._changed.notify_all()
 
     def latencies(self, messages: Sequence[bytes], timeout_s: float) -> list[float]:
-        """Wait for some messages and return their latencies in milliseconds, in their order.
-
-        Raises:
-            TimeoutError: not all of them came in time.
-        """
+        """Wait for some messages and return their latencies in milliseconds, in their order."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._milliseconds.keys() >= set(messages), timeout_s):
                 raise TimeoutError(f"not all of {len(messages)} messages came within {timeout_s:g} s")

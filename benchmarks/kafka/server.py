@@ -36,9 +36,6 @@ def kafka_server(directory: Path) -> Iterator[str]:
     """Run a broker whose files are in a directory; yield its ``host:port``.
 
     Topics are created when they are first used, with one partition.
-
-    Raises:
-        ArtifactsUnavailableError: Maven cannot bring Kafka.
     """
     broker, controller = free_port(), free_port()
     directory.mkdir(parents=True)
@@ -79,20 +76,12 @@ CONNECTOR: Final = (
 
 
 def server_jars() -> Path:
-    """Return a directory with all that a Kafka broker needs.
-
-    Raises:
-        ArtifactsUnavailableError: Maven cannot bring it.
-    """
+    """Return a directory with all that a Kafka broker needs."""
     return _fetched(f"kafka-{KAFKA_VERSION}", SERVER, alone=False)
 
 
 def connector_jars() -> str:
-    """Return what Spark's Kafka connector needs besides Spark, as Spark's setting ``spark.jars`` has it.
-
-    Raises:
-        ArtifactsUnavailableError: Maven cannot bring it.
-    """
+    """Return what Spark's Kafka connector needs besides Spark, as Spark's setting ``spark.jars`` has it."""
     home = _fetched(f"spark-kafka-{SPARK_VERSION}", CONNECTOR, alone=True)
     return ",".join(str(path) for path in sorted(home.glob("*.jar")))
 

@@ -124,11 +124,7 @@ def topic_of(label: str, *, attributes: bool = False) -> str:
 
 
 def fill(spark: SparkSession, ours: System, theirs: Sequence[System], label: str, rows: int) -> None:
-    """Write the same messages to all: with a few distinct attributes, and without any but ours of the time.
-
-    Raises:
-        RuntimeError: a topic does not hold what was written.
-    """
+    """Write the same messages to all, with a few distinct attributes and without any but the time's."""
     size = SIZES[label]
     values = spark.range(0, rows, numPartitions=1).selectExpr(
         f"cast(rpad(lpad(cast(id as string), 12, '0'), {size}, 'x') as binary) as value",

@@ -61,14 +61,7 @@ def _shown(value: Any) -> str:
 
 
 def compare(call: Call, embedded: Flat, real: Flat, *, unlike_bytes: int = 0) -> list[Difference]:
-    """Return the fields that are not the same.
-
-    Args:
-        call: what was answered.
-        embedded: the embedded server's answer.
-        real: the Java server's answer.
-        unlike_bytes: by how many bytes equally many messages of theirs may differ.
-    """
+    """Return the fields that are not the same."""
     return [
         Difference(call, path, embedded, real)
         for path in sorted(embedded.keys() | real.keys())

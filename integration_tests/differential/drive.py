@@ -44,12 +44,7 @@ class Line:
         self._connection = RpcConnection(Role.CLIENT)
 
     def call(self, service: int, method: int, body: bytes) -> rpc.Response | rpc.Failure:
-        """Send a request and return its answer.
-
-        Raises:
-            TimeoutError: there was none.
-            ConnectionError: the server closed the connection.
-        """
+        """Send a request and return its answer."""
         self._connection.send_request(service, method, body, int(_ANSWER_TIMEOUT_S * 1000))
         self._socket.sendall(self._connection.data_to_send())
         while True:

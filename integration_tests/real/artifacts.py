@@ -49,12 +49,7 @@ def why_unavailable() -> str | None:
 
 
 def distribution() -> Distribution:
-    """Return the unpacked distribution, fetching it first where the cache lacks it.
-
-    Raises:
-        ArtifactsUnavailableError: Java or Maven is missing, or Maven cannot reach the files.
-        ChecksumError: a file arrived that is not the pinned one.
-    """
+    """Return the unpacked distribution, fetching it first where the cache lacks it."""
     reason = why_unavailable()
     if reason is not None:
         raise ArtifactsUnavailableError(reason)

@@ -47,11 +47,7 @@ def scratch_dir() -> Iterator[Path]:
 
 
 def check_sha256(path: Path, what: str, pinned: str) -> None:
-    """Compare a fetched file with its pin.
-
-    Raises:
-        ChecksumError: the file is another one; the text names `what` was fetched.
-    """
+    """Compare a fetched file with its pin."""
     with path.open("rb") as handle:
         seen = hashlib.file_digest(handle, "sha256").hexdigest()
     if seen != pinned:

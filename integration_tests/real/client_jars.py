@@ -25,12 +25,7 @@ VERSIONS: Final = (TUBEMQ_VERSION, *reversed(PINNED))
 
 
 def client_class_path(version: str = TUBEMQ_VERSION) -> str:
-    """Return the class path of a Java client and of Jackson, fetching them where the cache lacks them.
-
-    Raises:
-        ArtifactsUnavailableError: Java or Maven is missing, or Maven cannot reach the files.
-        ChecksumError: a file arrived that is not the pinned one.
-    """
+    """Return the class path of a Java client and of Jackson, fetching them where the cache lacks them."""
     newest = distribution()
     if version == TUBEMQ_VERSION:
         return newest.client_class_path

@@ -42,12 +42,7 @@ def why_unavailable() -> str | None:
 
 
 def grpc_home() -> Path:
-    """Return the directory with gRPC's jars and code generators, fetching them where the cache lacks them.
-
-    Raises:
-        ArtifactsUnavailableError: something is missing, or Maven cannot reach the files.
-        ChecksumError: a file arrived that is not the pinned one.
-    """
+    """Return the directory with gRPC's jars and code generators, fetching them where the cache lacks them."""
     reason = why_unavailable()
     if reason is not None:
         raise ArtifactsUnavailableError(reason)

@@ -93,10 +93,6 @@ class JavaClient:
 
         Returns when every partition has said that it has no more, and when at least
         `expected` messages have come. Each partition's messages come in their order.
-
-        Raises:
-            TimeoutError: that did not happen in time.
-            JavaClientError: the client told of a failure.
         """
         subscription = Subscription(master, topic, group, tuple(filters))
         with java_errors(f"reading {topic}"), self.balance_consumer(subscription) as consumer:

@@ -274,11 +274,7 @@ class BalanceConsumer(JavaConsumer):
         return result
 
     def read_to_the_end(self, expected: int, timeout_s: float) -> list[ReceivedMessage]:
-        """Read until at least `expected` messages have come and every partition has said it has no more.
-
-        Raises:
-            TimeoutError: that did not happen in time.
-        """
+        """Read until at least `expected` messages have come and every partition has said it has no more."""
         messages: list[ReceivedMessage] = []
         self.exhausted.clear()
         deadline = time.monotonic() + timeout_s
@@ -305,11 +301,7 @@ class BalanceConsumer(JavaConsumer):
 def collect(
     consumers: Sequence[JavaConsumer], expected: int, *, timeout_s: float = 60.0
 ) -> list[list[ReceivedMessage]]:
-    """Take messages until all consumers together have as many as expected; return those of each.
-
-    Raises:
-        TimeoutError: that many did not come in time.
-    """
+    """Take messages until all consumers together have as many as expected; return those of each."""
     taken: list[list[ReceivedMessage]] = [[] for _ in consumers]
     deadline = time.monotonic() + timeout_s
     while (count := sum(map(len, taken))) < expected:
@@ -327,9 +319,6 @@ def drain(
     """Take what still comes until each partition has said once that it has no more; return those of each.
 
     What a push consumer holds is waited for a moment instead.
-
-    Raises:
-        TimeoutError: that did not happen in time.
     """
     taken: list[list[ReceivedMessage]] = [[] for _ in consumers]
     begun = time.monotonic()

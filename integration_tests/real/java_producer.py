@@ -65,9 +65,6 @@ class JavaProducer:
         """Send one message and wait for the broker's answer.
 
         While the broker says that its memory is full, the message is sent again.
-
-        Raises:
-            JavaClientError: the client or a broker refused the message.
         """
         message = OutgoingMessage(body, attributes or {}, message_type, message_time)
         with java_errors(f"sending to {topic}"):

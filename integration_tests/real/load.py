@@ -49,12 +49,7 @@ class Produced:
 
 
 def produce(master: str, topic: str, messages: int, *, size: int = 100, timeout_s: float = 300.0) -> Produced:
-    """Send messages of `size` bytes from many clients, each waiting for its answers.
-
-    Raises:
-        TimeoutError: the generator was not done in time.
-        RuntimeError: it ended without telling its counts.
-    """
+    """Send messages of `size` bytes from many clients, each waiting for its answers."""
     # Each client sends the same number. Clients that do not wait are faster, but on a busy
     # machine their backlog runs into time-outs, and then nobody knows what was stored.
     clients = next(count for count in range(MAX_CLIENTS, 0, -1) if messages % count == 0)
@@ -65,12 +60,7 @@ def produce(master: str, topic: str, messages: int, *, size: int = 100, timeout_
 def produce_ahead(
     master: str, topic: str, messages: int, *, size: int = 100, timeout_s: float = 600.0
 ) -> Produced:
-    """Send messages of `size` bytes from one client that does not wait for answers: the generator's default.
-
-    Raises:
-        TimeoutError: the generator was not done in time.
-        RuntimeError: it ended without telling its counts.
-    """
+    """Send messages of `size` bytes from one client that does not wait for answers, as it does by default."""
     return _produce(master, topic, messages, size, ["--client-count=1"], timeout_s)
 
 
@@ -106,10 +96,6 @@ def consume(
     """Read until at least `messages` have come, and return how many have.
 
     The group is a new one or has nothing committed: reading begins at the earliest message.
-
-    Raises:
-        TimeoutError: that many did not come in time.
-        RuntimeError: the generator ended without telling its count.
     """
     output = _run(
         [

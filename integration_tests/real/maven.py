@@ -47,11 +47,7 @@ def has_maven() -> bool:
 
 
 def run_maven(goal: str, *settings: str, directory: Path, brings: str) -> None:
-    """Run one goal in a directory, whose `pom.xml` it takes if there is one.
-
-    Raises:
-        ArtifactsUnavailableError: Maven failed or was not done in time; the text names what it `brings`.
-    """
+    """Run one goal in a directory, whose `pom.xml` it takes if there is one."""
     try:
         subprocess.run(
             ["mvn", "--batch-mode", goal, *settings],
@@ -73,11 +69,7 @@ def run_maven(goal: str, *settings: str, directory: Path, brings: str) -> None:
 
 
 def fetch_jars(*coordinates: str, scratch: Path, brings: str, alone: bool = False) -> Path:
-    """Bring jars (`group:artifact:version`), by default with all that they need; return their directory.
-
-    Raises:
-        ArtifactsUnavailableError: Maven failed or was not done in time.
-    """
+    """Bring jars (`group:artifact:version`), by default with all that they need; return their directory."""
     exclusions = _ALONE if alone else ""
     dependencies = "".join(_DEPENDENCY.format(*text.split(":"), exclusions) for text in coordinates)
     (scratch / "pom.xml").write_text(_POM.format(dependencies=dependencies), encoding="utf-8")

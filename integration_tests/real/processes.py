@@ -60,11 +60,7 @@ class ProcessGroup:
 
 
 def stop(child: subprocess.Popen[bytes], *, timeout_s: float) -> None:
-    """Ask a child to end, and wait until it has.
-
-    Raises:
-        TimeoutError: the child still runs after `timeout_s`.
-    """
+    """Ask a child to end, and wait until it has."""
     child.terminate()
     try:
         child.wait(timeout_s)

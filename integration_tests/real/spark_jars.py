@@ -27,12 +27,7 @@ PINNED: Final[dict[str, dict[str, str]]] = json.loads(
 
 
 def spark_jars(system: str) -> str:
-    """Return the jars of a system as `spark.jars` has them, fetching them where the cache lacks them.
-
-    Raises:
-        ArtifactsUnavailableError: Maven is missing, or cannot reach the files.
-        ChecksumError: a file arrived that is not the pinned one.
-    """
+    """Return the jars of a system as `spark.jars` has them, fetching them where the cache lacks them."""
     package = PACKAGES[system]
     home = cache_dir() / f"spark-{system}-{package.rpartition(':')[2]}"
     if not home.is_dir():

@@ -7,11 +7,7 @@ from collections.abc import Callable
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_s: float, what: str, poll_s: float = 0.1) -> None:
-    """Ask `condition` again and again until it holds.
-
-    Raises:
-        TimeoutError: it did not within `timeout_s`; the text names `what` was awaited.
-    """
+    """Ask `condition` again and again until it holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() >= deadline:

@@ -35,14 +35,8 @@ def start_job(
 ) -> Job:
     """Start a job in a process group of its own; ``kill`` it at the end.
 
-    Args:
-        folder: where its checkpoint, rows and log are; of an earlier job whose checkpoint it goes on from.
-        options: what the source is told.
-        settings: settings of Spark.
-        endless: go on until ``stop_job``, instead of ending with what is there now.
-        program: what is run.
-        variables: variables of its environment, beside those of this process.
-        more: what else the program wants in its plan.
+    In the folder of an earlier job it goes on from that one's checkpoint. With ``endless`` it goes on until
+    ``stop_job``; ``more`` is what else the program wants in its plan.
     """
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, **(variables or {})}
     plan = {"options": dict(options), "settings": dict(settings or {}), "endless": endless, **more}

@@ -23,11 +23,7 @@ _PNG: Final = "image/png"
 
 
 def run() -> Any:
-    """Return the notebook as it is after all of its cells have run.
-
-    Raises:
-        nbclient.exceptions.CellExecutionError: one of them failed.
-    """
+    """Return the notebook as it is after all of its cells have run."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     place = {"metadata": {"path": str(NOTEBOOK.parent)}}

@@ -18,15 +18,9 @@ class ServerProcess:
     """A server on a directory; a context manager that kills what is left."""
 
     def __init__(self, data: Path, topics: Mapping[str, tuple[int, int]], log: Path) -> None:
-        """Start it and wait until its ports are open.
+        """Start it and wait until its ports are open; ``topics`` are stores, and partitions of each, by name.
 
-        Args:
-            data: the directory; topics of an earlier run are there again.
-            topics: stores, and partitions of each store, by topic.
-            log: a file that what it writes to stderr is added to.
-
-        Raises:
-            RuntimeError: it ended at once; the text is what it wrote.
+        Topics of an earlier run on the directory are there again.
         """
         command = [sys.executable, "-m", "tubemq_spark", "embedded", "--data", str(data)]
         command += [f"--{port}=0" for port in _PORTS]

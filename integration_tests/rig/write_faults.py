@@ -55,16 +55,7 @@ class Writing:
         pause_s: float = _PAUSE_S,
         message_time: str | None = "202402291234",
     ) -> None:
-        """Write from now on.
-
-        Args:
-            config: how to reach the servers.
-            topic: where the rows go.
-            partitions: which partition the rows name in turn; none: they name no partition.
-            size: the bytes of each.
-            pause_s: how long to rest after some rows.
-            message_time: that of all rows.
-        """
+        """Write from now on, to these ``partitions`` in turn, or to any."""
         self.topic = topic
         """Where rows go from now on; it may be changed."""
         self.accepted = 0

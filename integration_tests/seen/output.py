@@ -39,11 +39,7 @@ Each Python quotes the source of a frame in its own way, so that is left out.
 
 
 def run(mistake: Mistake, folder: Path) -> str:
-    """Return what a program prints, on both outputs, in its order.
-
-    Raises:
-        AssertionError: it did not go wrong.
-    """
+    """Return what a program prints, on both outputs, in its order."""
     program = folder / "job.py"
     program.write_text(mistake.program)
     topics = {TOPIC: (1, 1), "payments": (1, 1)}

@@ -64,11 +64,7 @@ class Trial:
         return made
 
     def readme(self, how: str, command: list[str | Path], **variables: str) -> None:
-        """Run README's blocks on a new TubeMQ server; ``command`` is what precedes the program's name.
-
-        Raises:
-            FailedError: they did not do what README says.
-        """
+        """Run README's blocks on a new TubeMQ server; ``command`` is what precedes the program's name."""
         self._jobs += 1
         place = self.directory / f"job{self._jobs}"
         place.mkdir()
@@ -80,11 +76,7 @@ class Trial:
             raise FailedError(f"README's program ended early:\n{shown}")
 
     def examples(self, environment: Environment) -> None:
-        """Run the examples of an environment.
-
-        Raises:
-            FailedError: one of them did not do what it says.
-        """
+        """Run the examples of an environment."""
         place = self.directory / f"examples-{environment.path.name}"
         place.mkdir()
         with self.step(f"the examples in the environment {environment.path.name}"):

@@ -79,11 +79,7 @@ def run(
     variables: Mapping[str, str] | None = None,
     timeout: float = 600,
 ) -> str:
-    """Run a program and return what it printed.
-
-    Raises:
-        FailedError: its exit code was not 0, or it took too long.
-    """
+    """Run a program and return what it printed."""
     shown = " ".join(str(part) for part in command)
     try:
         done = subprocess.run(

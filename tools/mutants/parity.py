@@ -42,11 +42,7 @@ def can_be_broken(place: str, root: Path) -> bool:
 
 
 def breaks_of(place: str, root: Path = ROOT) -> Iterator[Break]:
-    """Yield the ways to take out what a place names; two for what returns a truth value.
-
-    Raises:
-        LookupError: there is no such file, function or value.
-    """
+    """Yield the ways to take out what a place names; two for what returns a truth value."""
     name, _, target = place.partition("::")
     path = next((path for path in (f"tubemq_spark/{name}", name) if (root / path).is_file()), None)
     if path is None:

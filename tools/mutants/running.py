@@ -66,11 +66,7 @@ class Copy:
     """A copy of the checkout that may be broken."""
 
     def __init__(self, folder: Path) -> None:
-        """Copy into an empty folder.
-
-        Raises:
-            RuntimeError: tests fail there although nothing is broken.
-        """
+        """Copy into an empty folder."""
         self._folder = folder
         names = git("ls-files", "--cached", "--others", "--exclude-standard")
         compiled = [str(path.relative_to(ROOT)) for path in (ROOT / "tubemq_spark").rglob("*.so")]
