@@ -21,12 +21,9 @@ from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s
 from tubemq_spark.source.pieces import BinaryColumn, Pieces, Split, runs, split_uids
-from tubemq_spark.spark.columns import Column
+from tubemq_spark.spark.columns import READ, Column
 
 logger = logging.getLogger(__name__)
-
-_OF_TEXTS: Final = frozenset({"timestamp", "messageType", "attributes", "messageUid"})
-"""The columns that are read from the texts of attributes."""
 
 TARGET_ROWS: Final = 40_000
 """Four times as many as Spark's own batches: rows of 100 B cost Spark and us a tenth less CPU that way."""
@@ -50,6 +47,7 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 """Arrow's types of columns, by the names that SQL has for them."""
+_OF_MESSAGES: Final = {column.name: _TYPES[column.type_name] for column in READ.values()}
 
 
 def schema_of(columns: Iterable[Column]) -> pa.Schema:
@@ -68,7 +66,7 @@ class BatchBuilder:
         self._fetches: list[_Fetch] = []
         self._rows = 0
         self._values = BinaryColumn() if "value" in schema.names else None
-        self._texts = BinaryColumn() if _OF_TEXTS.intersection(schema.names) else None
+        self._texts = BinaryColumn() if _OF_ATTRIBUTES.keys() & set(schema.names) else None
 
     @property
     def empty(self) -> bool:
@@ -111,9 +109,8 @@ class BatchBuilder:
             whole_texts="attributes" in self._schema.names,
         )
         self._fetches, self._rows = [], 0
-        yield pa.RecordBatch.from_arrays(
-            [_column(field, rows) for field in self._schema], schema=self._schema
-        )
+        columns = [_cast(rows.column(field.name), field.type) for field in self._schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 class _Fetch(NamedTuple):
@@ -214,8 +211,8 @@ class _Rows:
         *,
         whole_texts: bool,
     ) -> None:
-        self.fetches = fetches
-        self.values = values
+        self._fetches = fetches
+        self._values = values
         """Each row's value; None where no column needs it."""
         self._texts = texts
         """Each row's text of attributes, blank without any; None where no column needs it."""
@@ -224,15 +221,30 @@ class _Rows:
         self._whole_texts = whole_texts
         """Whether a column shows all attributes, ids among them."""
 
+    def column(self, name: str) -> pa.Array:
+        """Return a column of its usual type."""
+        if name in _OF_PARTITIONS:
+            return self._of_partitions(name)
+        if name == MESSAGE_UID_KEY and self._split is not None:
+            return _texts_of(self._split.uids)
+        if name in _OF_ATTRIBUTES:
+            return self._of_attributes(name)
+        match name:
+            case "offset":
+                return self._offsets()
+            case "messageId":
+                return pa.array(np.concatenate([fetch.message_ids for fetch in self._fetches]))
+        return self._values
+
     @functools.cached_property
-    def count(self) -> int:
+    def _count(self) -> int:
         """How many rows there are."""
-        return sum(len(fetch.ordinals) for fetch in self.fetches)
+        return sum(len(fetch.ordinals) for fetch in self._fetches)
 
     @functools.cached_property
     def _runs(self) -> list[int] | None:
         """Where runs of rows with equal texts begin; None where there are many, or counting takes long."""
-        return runs(self._texts, _FEW_RUNS + self.count // _ROWS_PER_RUN)
+        return runs(self._texts, _FEW_RUNS + self._count // _ROWS_PER_RUN)
 
     @functools.cached_property
     def _split(self) -> Split | None:
@@ -240,47 +252,47 @@ class _Rows:
         return None if self._whole_texts or self._runs is not None else split_uids(self._texts)
 
     @functools.cached_property
-    def uids(self) -> pa.Array:
-        """The ids of the messages."""
-        if self._split is None:
-            return self.of_attributes(
-                "messageUid", lambda attributes: attributes.pairs.get(MESSAGE_UID_KEY), pa.string()
-            )
-        return _texts_of(self._split.uids)
-
-    @functools.cached_property
-    def attributes(self) -> tuple[list[_Attributes | None], pa.Array]:
+    def _attributes(self) -> tuple[list[_Attributes | None], pa.Array]:
         """Some attributes, None for a message without any, and for each row which of them it has."""
         if self._runs is not None:
             begins = np.array(self._runs, np.int64)
-            which = np.repeat(np.arange(len(begins)), np.diff(begins, append=self.count))
+            which = np.repeat(np.arange(len(begins)), np.diff(begins, append=self._count))
             return self._parsed(self._texts[row].as_py() for row in self._runs), pa.array(which)
         texts = (self._split.texts if self._split else self._texts).dictionary_encode()
         return self._parsed(texts.dictionary.to_pylist()), texts.indices
 
-    def of_attributes(self, name: str, value: Callable[[_Attributes], object], kind: pa.DataType) -> pa.Array:
-        """Return a column, with its name, of something that the attributes say."""
-        distinct, indices = self.attributes
+    def _of_attributes(self, name: str) -> pa.Array:
+        distinct, indices = self._attributes
+        value, kind = _OF_ATTRIBUTES[name], _OF_MESSAGES[name]
         values = [None if attributes is None else value(attributes) for attributes in distinct]
         if len(values) == 1:
-            return self._constants.repeat(name, values[0], kind, self.count)
+            return self._constants.repeat(name, values[0], kind, self._count)
         return pa.array(values, kind).take(indices)
 
-    def of_partition(
-        self, name: str, value: Callable[[TopicPartition], object], kind: pa.DataType
-    ) -> pa.Array:
-        """Return a column that has one value for each partition."""
-        if len({fetch.partition for fetch in self.fetches}) == 1:
-            return self._constants.repeat(name, value(self.fetches[0].partition), kind, self.count)
+    def _of_partitions(self, name: str) -> pa.Array:
+        value, kind = _OF_PARTITIONS[name], _OF_MESSAGES[name]
+        if len({fetch.partition for fetch in self._fetches}) == 1:
+            return self._constants.repeat(name, value(self._fetches[0].partition), kind, self._count)
         return pa.concat_arrays(
             [
                 pa.repeat(pa.scalar(value(fetch.partition), kind), len(fetch.ordinals))
-                for fetch in self.fetches
+                for fetch in self._fetches
             ]
         )
 
+    def _offsets(self) -> pa.Array:
+        offsets = [(fetch.first_offset or 0) + INDEX_ENTRY_BYTES * fetch.ordinals for fetch in self._fetches]
+        unknown = [fetch.first_offset is None for fetch in self._fetches]
+        mask = np.repeat(unknown, [len(some) for some in offsets]) if any(unknown) else None
+        return pa.array(np.concatenate(offsets), pa.int64(), mask)
+
     def _parsed(self, texts: Iterable[bytes]) -> list[_Attributes | None]:
         return [self._parser.parse(text) if text else None for text in texts]
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Only a cast that is needed pays for the import of pyarrow.compute.
+    return column if column.type == kind else column.cast(kind)
 
 
 def _texts_of(column: pa.Array) -> pa.Array:
@@ -292,66 +304,16 @@ def _texts_of(column: pa.Array) -> pa.Array:
         return pa.array(decoded, pa.string())
 
 
-def _value(rows: _Rows) -> pa.Array:
-    return rows.values
-
-
-def _topic(rows: _Rows) -> pa.Array:
-    return rows.of_partition("topic", lambda partition: partition.topic, pa.string())
-
-
-def _broker_id(rows: _Rows) -> pa.Array:
-    return rows.of_partition("brokerId", lambda partition: partition.broker_id, pa.int32())
-
-
-def _partition(rows: _Rows) -> pa.Array:
-    return rows.of_partition("partition", lambda partition: partition.partition_id, pa.int32())
-
-
-def _offset(rows: _Rows) -> pa.Array:
-    offsets = [(fetch.first_offset or 0) + INDEX_ENTRY_BYTES * fetch.ordinals for fetch in rows.fetches]
-    unknown = [fetch.first_offset is None for fetch in rows.fetches]
-    mask = np.repeat(unknown, [len(some) for some in offsets]) if any(unknown) else None
-    return pa.array(np.concatenate(offsets), pa.int64(), mask)
-
-
-def _message_id(rows: _Rows) -> pa.Array:
-    return pa.array(np.concatenate([fetch.message_ids for fetch in rows.fetches]))
-
-
-def _timestamp(rows: _Rows) -> pa.Array:
-    return rows.of_attributes("timestamp", lambda found: found.time_us, pa.timestamp("us", "UTC"))
-
-
-def _message_type(rows: _Rows) -> pa.Array:
-    return rows.of_attributes(
-        "messageType", lambda attributes: attributes.pairs.get(payload.MSG_TYPE_KEY), pa.string()
-    )
-
-
-def _attribute_map(rows: _Rows) -> pa.Array:
-    kind = pa.map_(pa.string(), pa.string())
-    return rows.of_attributes("attributes", lambda found: list(found.pairs.items()), kind)
-
-
-def _message_uid(rows: _Rows) -> pa.Array:
-    return rows.uids
-
-
-def _column(field: pa.Field, rows: _Rows) -> pa.Array:
-    array = _COLUMN_BUILDERS[field.name](rows)
-    return array if array.type == field.type else array.cast(field.type)
-
-
-_COLUMN_BUILDERS: Final[dict[str, Callable[[_Rows], pa.Array]]] = {
-    "value": _value,
-    "topic": _topic,
-    "brokerId": _broker_id,
-    "partition": _partition,
-    "offset": _offset,
-    "messageId": _message_id,
-    "timestamp": _timestamp,
-    "messageType": _message_type,
-    "attributes": _attribute_map,
-    "messageUid": _message_uid,
+_OF_PARTITIONS: Final[dict[str, Callable[[TopicPartition], object]]] = {
+    "topic": lambda partition: partition.topic,
+    "brokerId": lambda partition: partition.broker_id,
+    "partition": lambda partition: partition.partition_id,
 }
+"""The columns that have one value for each partition."""
+_OF_ATTRIBUTES: Final[dict[str, Callable[[_Attributes], object]]] = {
+    "timestamp": lambda attributes: attributes.time_us,
+    "messageType": lambda attributes: attributes.pairs.get(payload.MSG_TYPE_KEY),
+    "attributes": lambda attributes: list(attributes.pairs.items()),
+    MESSAGE_UID_KEY: lambda attributes: attributes.pairs.get(MESSAGE_UID_KEY),
+}
+"""The columns that are read from the texts of attributes."""
