@@ -33,7 +33,6 @@ class TimeSearch:
         *,
         advice: str,
     ) -> None:
-        """Begin with nothing."""
         self._advice = advice
         self._cluster = cluster
         self._layout = layout

@@ -199,7 +199,15 @@ class SourceHistory:
         of_topic: dict[str, list[StoreHistory]] = {}
         for store, history in sorted(self._stores.items()):
             of_topic.setdefault(store.topic, []).append(history)
-        return [_topic_lag(topic, stores) for topic, stores in of_topic.items()]
+        return [
+            TopicLag(
+                topic,
+                sum(store.rows for store in stores),
+                longest(store.seconds for store in stores),
+                longest(_catch_up_seconds(store) for store in stores),
+            )
+            for topic, stores in of_topic.items()
+        ]
 
     def partition_lags(self) -> list[PartitionLag]:
         """Return the lag of each partition, in their order; of those whose end is known."""
@@ -208,17 +216,6 @@ class SourceHistory:
             for partition, position in sorted(self._positions.items())
             if (store := self._stores.get(partition.store_id)) is not None
         ]
-
-
-def _topic_lag(topic: str, stores: Iterable[StoreHistory]) -> TopicLag:
-    rows = 0
-    seconds: list[float | None] = []
-    catch_up: list[float | None] = []
-    for store in stores:
-        rows += store.rows
-        seconds.append(store.seconds)
-        catch_up.append(_catch_up_seconds(store))
-    return TopicLag(topic, rows, _longest(seconds), _longest(catch_up))
 
 
 def _catch_up_seconds(store: StoreHistory) -> float | None:
@@ -230,7 +227,11 @@ def _catch_up_seconds(store: StoreHistory) -> float | None:
     return store.rows / (read - coming) if read > coming else math.inf
 
 
-def _longest(values: Iterable[float | None]) -> float | None:
-    """Return the largest of some numbers, of which none may be unknown."""
-    numbers = list(values)
-    return None if None in numbers else max((value for value in numbers if value is not None), default=0.0)
+def longest(values: Iterable[float | None]) -> float | None:
+    """Return the largest of some numbers; None if one is not known."""
+    numbers: list[float] = []
+    for value in values:
+        if value is None:
+            return None
+        numbers.append(value)
+    return max(numbers, default=0.0)

@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
@@ -24,7 +24,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from tubemq_spark.observe.lag import QueryLag, TopicLag
+from tubemq_spark.observe.lag import QueryLag, longest
 from tubemq_spark.observe.progress import (
     QueryRun,
     QueryState,
@@ -185,8 +185,8 @@ def _line(lag: QueryLag) -> str:
     shown = [f"{topic.topic} {_amount(topic.rows, topic.seconds)}" for topic in furthest[:_TOPICS_LOGGED]]
     more = f" and {len(furthest) - _TOPICS_LOGGED} more topics" if len(furthest) > _TOPICS_LOGGED else ""
     rows = sum(topic.rows for topic in furthest)
-    whole = _amount(rows, _longest(lag, lambda topic: topic.seconds))
-    catch_up = _longest(lag, lambda topic: topic.catch_up_seconds)
+    whole = _amount(rows, longest(topic.seconds for topic in furthest))
+    catch_up = longest(topic.catch_up_seconds for topic in furthest)
     ending = ""
     if rows and catch_up is not None:
         ending = (
@@ -197,9 +197,3 @@ def _line(lag: QueryLag) -> str:
 
 def _amount(rows: int, seconds: float | None) -> str:
     return f"{rows} rows behind" if seconds is None else f"{rows} rows and {seconds:.1f} s behind"
-
-
-def _longest(lag: QueryLag, of: Callable[[TopicLag], float | None]) -> float | None:
-    values: Iterable[float | None] = [of(topic) for topic in lag.topics]
-    numbers = [value for value in values if value is not None]
-    return max(numbers, default=0.0) if len(numbers) == len(lag.topics) else None

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.files.folder_uri import EXPECTED, FolderUri, redacted
@@ -17,6 +17,8 @@ from tubemq_spark.offsets.ledger import SUFFIX, gaps, observations_of
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
+
+    from tubemq_spark.observe.listener import LagListener
 
 logger = logging.getLogger(__name__)
 
@@ -181,16 +183,6 @@ class LedgerLosses:
         return seen
 
 
-class Observed(Protocol):
-    """What is asked of a listener."""
-
-    def states(self) -> list[QueryState]:
-        """Return what is known of each query."""
-
-    def failures(self) -> Mapping[tuple[str, str], int]:
-        """Return how many runs failed, by query and condition."""
-
-
 class _Samples:
     """The values of all metrics at a moment."""
 
@@ -251,8 +243,8 @@ class _Samples:
 class _Collector(Collector):
     """Makes the metrics of the moment."""
 
-    def __init__(self, observed: Observed, ledger: LedgerLosses | None, *, partitions: bool) -> None:
-        self._observed = observed
+    def __init__(self, listener: "LagListener", ledger: LedgerLosses | None, *, partitions: bool) -> None:
+        self._listener = listener
         self._ledger = ledger
         self._partitions = partitions
 
@@ -263,9 +255,9 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the metrics; what is not known has no value."""
         samples = _Samples()
-        for query in self._observed.states():
+        for query in self._listener.states():
             samples.add_query(query, partitions=self._partitions)
-        for (name, condition), count in self._observed.failures().items():
+        for (name, condition), count in self._listener.failures().items():
             samples.add("query_failures", count, name, condition)
         if self._ledger is not None:
             samples.add_losses(self._ledger)
@@ -276,9 +268,9 @@ class Metrics:
     """Serves what a listener knows; a context manager whose end closes the server."""
 
     def __init__(
-        self, observed: Observed, ledger: LedgerLosses | None = None, *, partitions: bool = False
+        self, listener: "LagListener", ledger: LedgerLosses | None = None, *, partitions: bool = False
     ) -> None:
-        self.collector = _Collector(observed, ledger, partitions=partitions)
+        self.collector = _Collector(listener, ledger, partitions=partitions)
         """To be registered with a registry of your own."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self.collector)

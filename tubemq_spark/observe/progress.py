@@ -7,9 +7,10 @@ import json
 import math
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, functions
+from pyspark.sql.streaming.listener import SourceProgress
 
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.model import StoreId, TopicPartition, rows_between
@@ -19,22 +20,6 @@ from tubemq_spark.offsets.source_offset import ReportedEnd, SourceOffset, Stream
 _BYTES_OBSERVATION: Final = "tubemq.bytes."
 """How the names of observations begin that count bytes."""
 _BYTES: Final = "bytes"
-
-
-class SourceProgress(Protocol):
-    """The part of Spark's ``SourceProgress`` that is used."""
-
-    @property
-    def startOffset(self) -> object:  # noqa: N802
-        """Where the micro-batch began."""
-
-    @property
-    def endOffset(self) -> object:  # noqa: N802
-        """Where the micro-batch ended."""
-
-    @property
-    def latestOffset(self) -> object:  # noqa: N802
-        """Where the source ended."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -150,14 +150,22 @@ class SinkColumns:
         """
         refused = self._refused(batch)
         times, unwritable = self._times(batch)
-        topics, described = self._topics(batch), self._described(batch, times)
+        topics = constant(self.topic, len(batch)) if self.topic is not None else coded(batch.column("topic"))
+        described = combined(
+            self._optional(batch, "attributes", coded_maps),
+            self._optional(batch, "messageType", coded),
+            times,
+        )
         unwritable |= _no_texts(topics, lambda topic: [("topic", topic)])
         unwritable |= _no_texts(described, _texts_of)
         refused[list(unwritable)] = True
         values, keys = bytes_column(batch.column("value")), self._bytes(batch, "key")
         uids = row_uids(self._bytes(batch, MESSAGE_UID_KEY), described, topics, keys, values, stamp)
-        headers = self._headers(described, now)
-        messages = SendBatch(topics, values, headers, keys, self._routes(batch), first, uids)
+        # Rows that share attributes, type and time share a header.
+        default_time = self._default_time(now())
+        headers = tuple(self._header(default_time, *values) for values in described.values)
+        headers_of_rows = Coded(headers, described.codes)
+        messages = SendBatch(topics, values, headers_of_rows, keys, self._routes(batch), first, uids)
         return CheckedRows(messages, refused, unwritable)
 
     def _refused(self, batch: pa.RecordBatch) -> Bools:
@@ -169,11 +177,6 @@ class SinkColumns:
             refused |= nulls(batch.column("brokerId")) != nulls(batch.column("partition"))
         return refused
 
-    def _topics(self, batch: pa.RecordBatch) -> Coded[str]:
-        if self.topic is not None:
-            return constant(self.topic, batch.num_rows)
-        return coded(batch.column("topic"))
-
     def _routes(self, batch: pa.RecordBatch) -> Coded[tuple[int, int] | None] | None:
         if not self.names >= _ROUTE:
             return None
@@ -182,20 +185,6 @@ class SinkColumns:
 
     def _bytes(self, batch: pa.RecordBatch, name: str) -> BytesColumn | None:
         return bytes_column(batch.column(name)) if name in self.names else None
-
-    def _described(self, batch: pa.RecordBatch, times: Coded[str | None]) -> Coded[Described]:
-        """Return attributes, type and time of the rows, as they have them."""
-        return combined(
-            self._optional(batch, "attributes", coded_maps),
-            self._optional(batch, "messageType", coded),
-            times,
-        )
-
-    def _headers(self, columns: Coded[Described], now: Callable[[], float]) -> Coded[MessageHeader]:
-        """Return type, time and attributes of the rows; rows that share all three share a header."""
-        default_time = self._default_time(now())
-        headers = [self._header(default_time, *values) for values in columns.values]
-        return Coded(tuple(headers), columns.codes)
 
     def _header(
         self,
@@ -238,14 +227,9 @@ class SinkColumns:
             return constant(None, batch.num_rows)
         return code(batch.column(name))
 
-    @property
-    def _has_times(self) -> bool:
-        """Whether rows have times that are written."""
-        return "timestamp" in self.names and self.message_time is not MessageTime.NONE
-
     def _times(self, batch: pa.RecordBatch) -> tuple[Coded[str | None], dict[int, str]]:
         """Return the times of the rows as TubeMQ writes them, and why some cannot be written, by row."""
-        if not self._has_times:
+        if "timestamp" not in self.names or self.message_time is MessageTime.NONE:
             return constant(None, batch.num_rows), {}
         minutes = coded_minutes(batch.column("timestamp"))
         texts = [self._minute(minute) for minute in minutes.values]
@@ -255,8 +239,7 @@ class SinkColumns:
             if isinstance(text, Exception)
         }
         good = tuple(None if isinstance(text, Exception) else text for text in texts)
-        rows = enumerate(minutes.codes.tolist() if errors else ())
-        return Coded(good, minutes.codes), {row: errors[code] for row, code in rows if code in errors}
+        return Coded(good, minutes.codes), _by_row(errors, minutes)
 
     def _minute(self, minute: int | None) -> str | Exception | None:
         """Return a minute since the epoch as TubeMQ writes it, or why that is not possible."""
@@ -292,9 +275,13 @@ def _no_texts(column: Coded[Any], texts: Callable[[Any], Iterable[tuple[str, str
         for name, text in texts(value)
         if text is not None and not is_text(text)
     }
-    return {
-        row: wrong[code] for row, code in enumerate(column.codes.tolist() if wrong else ()) if code in wrong
-    }
+    return _by_row(wrong, column)
+
+
+def _by_row(errors: Mapping[int, str], column: Coded[Any]) -> dict[int, str]:
+    """Return the errors of a column's values by the rows that have these."""
+    codes = column.codes.tolist() if errors else ()
+    return {row: errors[code] for row, code in enumerate(codes) if code in errors}
 
 
 @functools.lru_cache

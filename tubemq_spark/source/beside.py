@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.model import TopicPartition, TopicsLayout
@@ -99,13 +99,6 @@ class OneByOne(Generic[Answer]):
         self._begun = None
 
 
-class _Wanted(NamedTuple):
-    layout: TopicsLayout
-    positions: Mapping[TopicPartition, int]
-    left_out: bool
-    """Whether there are partitions that are not to be moved now."""
-
-
 class GroupProgress:
     """Shows a stream's progress as the position of the user's group, one way only; failures end no query.
 
@@ -116,14 +109,15 @@ class GroupProgress:
     ``_shown`` is where the group is known to stand; a partition that could not be moved is missing there, so
     it is tried again. One warning tells that some could not be moved, and one that all could again.
 
-    ``_wanted`` and ``_moving`` change under the lock; what else there is belongs to the thread, of which
+    ``_newest`` and ``_moving`` change under the lock; what else there is belongs to the thread, of which
     there is at most one.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._lock = threading.Lock()
-        self._wanted: _Wanted | None = None
+        self._newest: tuple[TopicsLayout, Mapping[TopicPartition, int], bool] | None = None
+        """A layout, positions there, and whether there are partitions that are not to be moved now."""
         self._moving = False
         self._shown: dict[TopicPartition, int] = {}
         self._failing = False
@@ -132,48 +126,39 @@ class GroupProgress:
         self, layout: TopicsLayout, positions: Mapping[TopicPartition, int], away: Collection[int]
     ) -> None:
         """Move the group in the partitions whose positions have changed; return at once."""
-        asked = {place: offset for place, offset in positions.items() if place.broker_id not in away}
+        movable = {place: offset for place, offset in positions.items() if place.broker_id not in away}
         with self._lock:
-            self._wanted = _Wanted(layout, asked, len(asked) < len(positions))
+            self._newest = layout, movable, len(movable) < len(positions)
             if self._moving:
                 return
             self._moving = True
         Begun(self._follow, "tubemq-group")
 
     def _follow(self) -> None:
-        """Show what is wanted, until nothing newer is."""
+        """Show the newest positions, until there are no newer ones."""
         while True:
             with self._lock:
-                wanted, self._wanted = self._wanted, None
-                self._moving = wanted is not None
-            if wanted is None:
+                newest, self._newest = self._newest, None
+                self._moving = newest is not None
+            if newest is None:
                 return
-            self._move(wanted)
+            self._move(*newest)
 
-    def _move(self, wanted: _Wanted) -> None:
-        changed = {
-            partition: offset
-            for partition, offset in wanted.positions.items()
-            if self._shown.get(partition) != offset
-        }
+    def _move(self, layout: TopicsLayout, positions: Mapping[TopicPartition, int], left_out: bool) -> None:
+        changed = {place: offset for place, offset in positions.items() if self._shown.get(place) != offset}
         if not changed:
             return
         failures: Mapping[TopicPartition, Exception]
         try:
-            failures = self._cluster.move_group(wanted.layout, changed)
+            failures = self._cluster.move_group(layout, changed)
         except Exception as error:  # noqa: BLE001 (failures never end the query, nor what comes later)
             failures = dict.fromkeys(changed, error)
-        shown = self._shown | changed
-        self._shown = {
-            partition: shown[partition]
-            for partition in wanted.positions
-            if partition in shown.keys() - failures
-        }
-        self._note(next(iter(failures.values()), None), len(failures), left_out=wanted.left_out)
-
-    def _note(self, error: Exception | None, count: int, *, left_out: bool) -> None:
-        if error is not None and not self._failing:
-            logger.warning("the group's position is not moved in %d partitions; the first: %s", count, error)
-        if error is None and self._failing and not left_out:
+        self._shown = {place: offset for place, offset in positions.items() if place not in failures}
+        first = next(iter(failures.values()), None)
+        if first is not None and not self._failing:
+            logger.warning(
+                "the group's position is not moved in %d partitions; the first: %s", len(failures), first
+            )
+        if first is None and self._failing and not left_out:
             logger.warning("the group's position is moved in all partitions again")
-        self._failing = error is not None or (self._failing and left_out)
+        self._failing = first is not None or (self._failing and left_out)

@@ -54,16 +54,10 @@ class Checkpoint:
     """Each source of ours, by its name, or its number in the query; at least one."""
 
 
-def read_checkpoint(location: FolderUri) -> Checkpoint:
-    """Read what a query has written to its checkpoint, its ``checkpointLocation``; it may be running."""
-    return CheckpointFiles(location).progress()
-
-
 class CheckpointFiles:
-    """The files of one checkpoint, as they were when this was made."""
+    """The files of one checkpoint, a query's ``checkpointLocation``, as they were when this was made."""
 
     def __init__(self, location: FolderUri) -> None:
-        """List them."""
         self.location = location
         with self._reading():
             self._system, path = fs.FileSystem.from_uri(location.text)

@@ -122,10 +122,16 @@ class LayoutCache:
         except TubeMQError as error:
             if last is None or not (error.retriable or isinstance(error, NOT_OF_A_MASTER)):
                 raise
-            self._note_masters_away(error)
+            if not self._masters_away:
+                logger.warning("no master answers; continuing with the last layout: %s", error)
+            self._masters_away = True
             layout = last
         else:
-            self._note_masters_answer()
+            if self._masters_away:
+                age = time.monotonic() - self._asked_at
+                logger.warning("a master answers again; the last layout was %.0f s old", age)
+            self._masters_away = False
+            self._asked_at = time.monotonic()
             self._warn_of_other_brokers(layout)
         self.last = layout
         self._due_at = time.monotonic() + _MAX_AGE_SECONDS
@@ -182,18 +188,6 @@ class LayoutCache:
         else:
             self._existing_unknown = False
         return self._existing
-
-    def _note_masters_away(self, error: TubeMQError) -> None:
-        if not self._masters_away:
-            logger.warning("no master answers; continuing with the last layout: %s", error)
-        self._masters_away = True
-
-    def _note_masters_answer(self) -> None:
-        if self._masters_away:
-            age = time.monotonic() - self._asked_at
-            logger.warning("a master answers again; the last layout was %.0f s old", age)
-        self._masters_away = False
-        self._asked_at = time.monotonic()
 
     def _warn_of_other_brokers(self, layout: TopicsLayout) -> None:
         """Warn, once, when no broker is where it was: the masters may be those of two clusters."""

@@ -16,7 +16,7 @@ And of a repeated micro-batch, one attempt may see in the task what another one 
 import dataclasses
 import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tubemq_spark.model import OffsetRange, StoreId, TopicPartition, rows_between
 from tubemq_spark.offsets.ledger import SUFFIX, Origin, coalesced, file_of, micro_batch
@@ -24,10 +24,6 @@ from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.spark.edge import micro_batch_of_task
-
-if TYPE_CHECKING:
-    from tubemq_spark.files.folder_uri import FolderUri
-    from tubemq_spark.files.text_files import TextFiles
 
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 _NOWHERE: Final[Mapping[TopicPartition, int]] = {}
@@ -45,19 +41,17 @@ def origin_of_task(options: ReadOptions) -> Origin:
     return micro_batch(options.cluster.client.group, query_id, batch_id)
 
 
-def _files_in(folder: "FolderUri") -> "TextFiles":
-    # Arrow's file systems take a while to load, and most queries have no ledger.
-    from tubemq_spark.files.text_files import TextFiles
-
-    return TextFiles(folder, "lossLedger", SUFFIX)
-
-
 class LossLedger:
     """The ledger as one process sees it; without ``lossLedger`` it does nothing."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._files = None if options.loss_ledger is None else _files_in(options.loss_ledger)
+        self._files = None
         self._written: dict[str, None] = {}
+        if options.loss_ledger is not None:
+            # Arrow's file systems take a while to load, and most queries have no ledger.
+            from tubemq_spark.files.text_files import TextFiles
+
+            self._files = TextFiles(options.loss_ledger, "lossLedger", SUFFIX)
 
     @property
     def is_configured(self) -> bool:

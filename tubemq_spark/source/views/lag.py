@@ -28,7 +28,7 @@ from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.offsets.subscription import Subscription, Topics
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
-from tubemq_spark.source.checkpoints import read_checkpoint
+from tubemq_spark.source.checkpoints import CheckpointFiles
 from tubemq_spark.source.marks import evidence_in, records_of
 from tubemq_spark.source.views import Row
 from tubemq_spark.source.views.places import DETAILS, PLACE, Places, look
@@ -139,7 +139,7 @@ def rows(options: ViewOptions) -> Iterator[Row]:
 
 
 def _of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
-    checkpoint = read_checkpoint(location)
+    checkpoint = CheckpointFiles(location).progress()
     cluster = open_cluster(options.cluster)
     for source, progress in checkpoint.sources.items():
         reader = _reader(options.subscription, progress.reached, progress.planned, {})
