@@ -41,6 +41,7 @@ from typing import Final, Protocol, TypeAlias
 
 from tubemq_spark.client.consumer.assigned.core import AssignedCore
 from tubemq_spark.client.consumer.group.core import GroupCore
+from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.values import Batch, ColumnBatch, Confirmed, ConsumeStatus, parse_context
 from tubemq_spark.client.subscription import BoundStart, Node, Subscription
 from tubemq_spark.client.tasks import OwnedTasks
@@ -175,7 +176,7 @@ class SessionConsumer:
     @property
     def is_open(self) -> bool:
         """Whether the consumer has opened, and not begun to close."""
-        return self.core.is_open and not self._closing
+        return self.core.state.life is Life.OPEN and not self._closing
 
     @property
     def status(self) -> ConsumeStatus:
@@ -206,7 +207,7 @@ class SessionConsumer:
                 raise
             return None
         finally:
-            if not self.core.waiting_fetches:
+            if not self.core.line.waiting:
                 self._waiters.leave(self)
         if batch is not None:
             self.uncommitted[batch.partition] = batch.context
@@ -252,7 +253,7 @@ class SessionConsumer:
         self.core.look_soon(partition)
 
     def _rest_at_end(self, partition: TopicPartition) -> int:
-        if not self.core.waiting_fetches or self._waiters.wait(self, partition):
+        if not self.core.line.waiting or self._waiters.wait(self, partition):
             return self._poll_ms
         return max(self._poll_ms, UNWOKEN_MS)
 
@@ -321,7 +322,7 @@ class SessionConsumer:
 
     def release(self) -> None:
         """Answer all fetches that wait, and make streams look again, for a gateway that drains."""
-        self.core.release_fetches()
+        self.core.line.release()
         self.note()
 
     async def close(self) -> None:

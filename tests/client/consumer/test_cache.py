@@ -327,8 +327,7 @@ def test_what_is_given_up_says_whether_its_last_batch_is_committed(rollback):
 def test_a_partition_that_comes_back_is_known():
     world = World(1)
     world.cache.remove(partition(0))
-    assert world.cache.registered(partition(0))
-    assert not world.cache.registered(partition(1))
+    assert world.cache.registered == {partition(0)}
 
 
 def test_a_booking_of_an_earlier_time_does_not_count_when_the_partition_comes_back():

@@ -33,7 +33,9 @@ def test_a_batch_has_all_that_belongs_to_its_messages(parts, first_row):
     sent = []
     for target, value, header, key, partition in parts:
         prefix = encode_prefix(*header)
-        message = OutgoingMessage(target.partition.topic, value, prefix, header, key, partition)
+        message = OutgoingMessage(
+            target.partition.topic, value, prefix, header, key, partition, len(prefix) + len(value)
+        )
         message.accepted_at = 0.0
         message.destination = None if partition is None else target
         sent.append(message)

@@ -18,7 +18,7 @@ from tubemq_spark.protocol.constants import Status
 
 
 def counted(net):
-    return [link.statistics() for link in net.links.all]
+    return [link.counts.snapshot(link.broker_id, link.endpoint) for link in net.links.all]
 
 
 @settings(deadline=None)

@@ -1,5 +1,6 @@
 """Consumers for coroutines: the cores of consumers, in the event loop of their user."""
 
+import collections
 import datetime
 import warnings
 import weakref
@@ -15,7 +16,6 @@ from tubemq_spark.client.consumer.values import (
     ConsumedPosition,
     Part,
     PartitionStatus,
-    UnfinishedParts,
     checked_limit,
 )
 from tubemq_spark.client.names.guesses import answers_guesses
@@ -43,7 +43,7 @@ class AsyncConsumer(ConsumerBase):
             check_client: raises if the client is closed.
         """
         self._core = core
-        self._unfinished = UnfinishedParts()
+        self._unfinished = collections.deque()
         self._check_client = check_client
         self._finalizer: weakref.finalize[..., Self] | None = None
 
@@ -271,7 +271,7 @@ class AsyncConsumer(ConsumerBase):
             if not consumed or not part.rest:
                 await self.confirm(part.batch, consumed=consumed)
             elif part.end_offset is None:
-                self._unfinished.keep_rest(part)
+                self._unfinished.append(part.following())
             else:
                 await self.seek(part.batch.partition, part.end_offset)
         except TubeMQError as error:

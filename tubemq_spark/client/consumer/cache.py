@@ -205,7 +205,8 @@ class PartitionCache:
         self._leaving: set[TopicPartition] = set()
         self._holds: collections.Counter[TopicPartition] = collections.Counter()
         """How much has to end before something of a partition is selected: moves, and callbacks."""
-        self._registered: set[TopicPartition] = set()
+        self.registered: set[TopicPartition] = set()
+        """What this consumer has held before, or holds."""
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._held
@@ -215,7 +216,7 @@ class PartitionCache:
     def add(self, info: PartitionInfo, position: Position) -> bool:
         """Add a partition that was registered at its broker; return False if it is held already."""
         partition = info.partition
-        self._registered.add(partition)
+        self.registered.add(partition)
         if partition in self._held:
             return False
         entry = _Entry(info, PartitionFlow(self._control, self._clock), self._consumed_position(position))
@@ -223,10 +224,6 @@ class PartitionCache:
         self._sets[entry.state][partition] = None
         self._make_idle(entry)
         return True
-
-    def registered(self, partition: TopicPartition) -> bool:
-        """Whether this consumer has held the partition before, or holds it."""
-        return partition in self._registered
 
     def new_ones(self, infos: Iterable[PartitionInfo]) -> list[PartitionInfo]:
         """Return those that are not held, each once."""
@@ -339,7 +336,10 @@ class PartitionCache:
         """End the rests whose time has come; return whether there were any."""
         now, woken = self._clock(), False
         while self._rests and self._rests[0][0] <= now:
-            woken |= self._end_rest(*heapq.heappop(self._rests))
+            rest = heapq.heappop(self._rests)
+            if self._is_resting(*rest):
+                self._make_idle(self._held[rest[2]])
+                woken = True
         return woken
 
     def wait_s(self) -> float | None:
@@ -486,12 +486,6 @@ class PartitionCache:
         entry.until = self._clock() + rest_ms / 1000
         heapq.heappush(self._rests, (entry.until, entry.number, entry.info.partition))
         self._move(entry, PartitionState.RESTING)
-
-    def _end_rest(self, until: float, number: int, partition: TopicPartition) -> bool:
-        if not self._is_resting(until, number, partition):
-            return False
-        self._make_idle(self._held[partition])
-        return True
 
     def _is_resting(self, until: float, number: int, partition: TopicPartition) -> bool:
         """Whether an entry of the heap still counts."""

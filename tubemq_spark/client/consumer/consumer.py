@@ -9,6 +9,7 @@ is refused, and ``close`` does nothing. A consumer that its user drops while it 
 core closes.
 """
 
+import collections
 import datetime
 import functools
 import logging
@@ -26,7 +27,6 @@ from tubemq_spark.client.consumer.values import (
     ConsumedPosition,
     ConsumeStatus,
     Part,
-    UnfinishedParts,
     checked_limit,
 )
 from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses
@@ -50,7 +50,8 @@ class ConsumerBase(metaclass=AnsweringType):
     """What consumers of all forms show at once, from anywhere."""
 
     _core: ConsumerCore
-    _unfinished: UnfinishedParts
+    _unfinished: collections.deque[Part]
+    """What is left of batches that a limit has cut."""
 
     @property
     def closed(self) -> bool:
@@ -156,7 +157,15 @@ class ConsumerBase(metaclass=AnsweringType):
         return self._call(self._core.consume_status)
 
     def _unfinished_part(self) -> Part | None:
-        return None if self.closed else self._call(self._unfinished.take, self._core.is_out)
+        """Return the oldest part that is left of a batch that can still be confirmed."""
+        while not self.closed:
+            try:
+                part = self._unfinished.popleft()
+            except IndexError:
+                break
+            if self._call(self._core.is_out, part.batch):
+                return part
+        return None
 
     def _call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
@@ -176,7 +185,7 @@ class Consumer(ConsumerBase):
     def __init__(self, core: ConsumerCore) -> None:
         """Take over a core that is not open; ``TubeMQClient`` makes consumers."""
         self._core = core
-        self._unfinished = UnfinishedParts()
+        self._unfinished = collections.deque()
         self._finalizer: weakref.finalize[..., Self] | None = None
 
     def __enter__(self) -> Self:
@@ -458,7 +467,7 @@ class Consumer(ConsumerBase):
             if not consumed or not part.rest:
                 self.confirm(part.batch, consumed=consumed)
             elif part.end_offset is None:
-                self._unfinished.keep_rest(part)
+                self._unfinished.append(part.following())
             else:
                 self.seek(part.batch.partition, part.end_offset)
         except TubeMQError as error:

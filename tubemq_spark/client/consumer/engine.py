@@ -37,7 +37,6 @@ from tubemq_spark.client.consumer.cache import PATIENCE_S
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.fetching import Booked, Fetching, Turn
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, parse_context
@@ -315,23 +314,9 @@ class EngineCore(ConsumerCore):
         return self.tasks.start(confirming, f"confirming {context}")
 
     @property
-    def is_open(self) -> bool:
-        """Whether the consumer is open, and not closed yet."""
-        return self.state.life is Life.OPEN
-
-    @property
     def has_nothing(self) -> bool:
         """Whether there is nothing to fetch until the user connects a partition."""
         return False
-
-    @property
-    def waiting_fetches(self) -> int:
-        """How many fetches wait for messages."""
-        return self.line.waiting
-
-    def release_fetches(self) -> None:
-        """Answer all fetches that wait, with nothing."""
-        self.line.release()
 
     def look_soon(self, partition: TopicPartition) -> None:
         """Fetch a partition soon, if it rests at its end."""

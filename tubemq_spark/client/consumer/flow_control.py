@@ -255,12 +255,8 @@ class PartitionFlow:
         self._limit = NO_LIMIT
         self._minute_ends = self._slice_ends = clock()
         self._in_minute = self._in_slice = 0
-        self._empty_fetches = 0
-
-    @property
-    def empty_fetches(self) -> int:
+        self.empty_fetches = 0
         """How many fetches in a row found nothing."""
-        return self._empty_fetches
 
     def record(self, outcome: FetchOutcome) -> None:
         """Count what a fetch brought."""
@@ -272,16 +268,16 @@ class PartitionFlow:
         self._in_minute += outcome.size
         self._in_slice += outcome.size
         if outcome.code == ErrCode.NOT_FOUND and not outcome.size:
-            self._empty_fetches += 1
+            self.empty_fetches += 1
         elif outcome.code in (ErrCode.SUCCESS, ErrCode.NOT_FOUND):
-            self._empty_fetches = 0
+            self.empty_fetches = 0
 
     @property
     def rests_at_end(self) -> bool:
         """Whether it waits because nothing was found, and no rule says for how long."""
-        if self._last.code != ErrCode.NOT_FOUND or not self._empty_fetches:
+        if self._last.code != ErrCode.NOT_FOUND or not self.empty_fetches:
             return False
-        return self._control.pause_after_empty(self._empty_fetches, UNDEFINED) == UNDEFINED
+        return self._control.pause_after_empty(self.empty_fetches, UNDEFINED) == UNDEFINED
 
     def rest_ms(self, *, filtered: bool) -> int:
         """Return how long to leave the partition alone from now on, in ms."""
@@ -302,8 +298,8 @@ class PartitionFlow:
         last = self._last
         if last.code not in (ErrCode.SUCCESS, ErrCode.NOT_FOUND):
             return last.wait_ms
-        if self._empty_fetches:
-            return self._control.pause_after_empty(self._empty_fetches, last.wait_ms)
+        if self.empty_fetches:
+            return self._control.pause_after_empty(self.empty_fetches, last.wait_ms)
         if self._used_up():
             return max(self._limit.wait_ms, last.wait_ms)
         pause_ms = self._pause_after_success(filtered=filtered) if last.code == ErrCode.SUCCESS else None

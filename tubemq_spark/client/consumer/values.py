@@ -5,11 +5,10 @@ its limit, stays booked until the rest was handed out, too, unless the group can
 begins.
 """
 
-import collections
 import dataclasses
 import enum
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, Self
 
 from tubemq_spark.client.names.guesses import answers_attributes
@@ -231,25 +230,3 @@ class Part:
     def following(self) -> Self:
         """Return all records of the batch that follow."""
         return dataclasses.replace(self, begin=self.end, end=len(self.batch))
-
-
-class UnfinishedParts:
-    """What is left of batches that a limit has cut; threads may share it."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self._parts: collections.deque[Part] = collections.deque()
-
-    def keep_rest(self, part: Part) -> None:
-        """Keep what follows a part for the next loop."""
-        self._parts.append(part.following())
-
-    def take(self, is_out: Callable[[Batch], bool]) -> Part | None:
-        """Return the oldest part whose batch can still be confirmed; None if there is none."""
-        while True:
-            try:
-                part = self._parts.popleft()
-            except IndexError:
-                return None
-            if is_out(part.batch):
-                return part

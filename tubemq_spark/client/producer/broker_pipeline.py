@@ -77,11 +77,6 @@ class BrokerPipeline(Pipeline):
         return self._window.unacknowledged
 
     @property
-    def retried(self) -> int:
-        """How often a message was sent again; 0 means that nothing can be stored twice."""
-        return self._window.retried
-
-    @property
     def full(self) -> frozenset[int]:
         """The ids of brokers whose shares are full."""
         return self._window.full

@@ -74,18 +74,6 @@ class BatchOutcome:
     whether the message has ended.
     """
 
-    __slots__ = (
-        "_codes",
-        "_counts",
-        "_left",
-        "_on_end",
-        "_partitions",
-        "_places",
-        "errors",
-        "on_rows",
-        "watched",
-    )
-
     def __init__(
         self,
         count: int,

@@ -46,33 +46,6 @@ class BrokerLink:
     messages in and out. Those that wait for another attempt are elsewhere, and are counted here.
     """
 
-    __slots__ = (
-        "_detailed",
-        "_timeout_ms",
-        "_unsent_bytes",
-        "broker_id",
-        "connection",
-        "counts",
-        "crowded",
-        "endpoint",
-        "failures",
-        "full",
-        "held",
-        "held_bytes",
-        "last_heard",
-        "moved_at",
-        "parked",
-        "queue",
-        "reconnect_at",
-        "refuses",
-        "silent",
-        "stream",
-        "troubles",
-        "waiting",
-        "waiting_bytes",
-        "writing",
-    )
-
     def __init__(
         self, broker_id: int, endpoint: Endpoint, timeout_ms: int, *, detailed: bool = False
     ) -> None:
@@ -223,10 +196,6 @@ class BrokerLink:
             self.moved_at = now
         return now - self.moved_at
 
-    def statistics(self) -> BrokerStatistics:
-        """Return what was counted so far."""
-        return self.counts.snapshot(self.broker_id, self.endpoint)
-
     def _untouched(self) -> list[Run]:
         """Return the runs in flight of which no byte has left."""
         return self.writing if self.stream is not None and self.stream.untouched else []
@@ -329,8 +298,9 @@ class BrokerLinks:
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
         """Return what was counted so far of the brokers that were sent to, by their ids."""
-        used = [link.statistics() for link in self.all if link.counts.requests]
-        return tuple(sorted(used, key=lambda broker: (broker.broker_id, broker.endpoint)))
+        used = [link for link in self.all if link.counts.requests]
+        told = [link.counts.snapshot(link.broker_id, link.endpoint) for link in used]
+        return tuple(sorted(told, key=lambda broker: (broker.broker_id, broker.endpoint)))
 
     def avoid(self, link: BrokerLink, now: float) -> None:
         """Pass over a broker that failed; failures that come together count as one."""

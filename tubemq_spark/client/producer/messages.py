@@ -1,5 +1,6 @@
 """Single messages: what is known of each until it stands in a batch, and the batch that they become."""
 
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -66,48 +67,25 @@ class MinuteClock:
         return text
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class OutgoingMessage:
     """A message that can be written, from its producer's ``send`` until it stands in a batch."""
 
-    __slots__ = (
-        "accepted_at",
-        "destination",
-        "future",
-        "header",
-        "key",
-        "partition",
-        "prefix",
-        "published",
-        "size",
-        "topic",
-        "value",
-    )
-
-    published: PublishedTopic
-    future: MessageFuture
+    topic: str
+    value: bytes
+    prefix: bytes
+    header: MessageHeader
+    key: bytes | None
+    partition: tuple[int, int] | None
+    size: int
+    """The length of its payload."""
+    destination: Destination | None = None
+    """Where it goes if the caller, or the caller's partitioner, chose the partition."""
+    published: PublishedTopic = dataclasses.field(init=False)
+    future: MessageFuture = dataclasses.field(init=False)
     """Who is told of its outcome."""
-    accepted_at: float
+    accepted_at: float = dataclasses.field(init=False)
     """``time.monotonic()``."""
-
-    def __init__(
-        self,
-        topic: str,
-        value: bytes,
-        prefix: bytes,
-        header: MessageHeader,
-        key: bytes | None,
-        partition: tuple[int, int] | None,
-    ) -> None:
-        self.topic = topic
-        self.value = value
-        self.prefix = prefix
-        self.header = header
-        self.key = key
-        self.partition = partition
-        self.destination: Destination | None = None
-        """Where it goes if the caller, or the caller's partitioner, chose the partition."""
-        self.size = len(prefix) + len(value)
-        """The length of its payload."""
 
     def brokers(self) -> frozenset[int]:
         """Return the ids of the brokers, one of which it goes to as far as is known now."""
@@ -153,7 +131,7 @@ def checked_message(
             if not isinstance(text, str):
                 raise _wrong_type("attributes", text, "a mapping of str to str")
     header, prefix = _message_header(value, attributes, message_type, message_time)
-    return OutgoingMessage(topic, value, prefix, header, key, partition)
+    return OutgoingMessage(topic, value, prefix, header, key, partition, len(prefix) + len(value))
 
 
 def message_batch(

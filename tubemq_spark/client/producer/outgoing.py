@@ -5,12 +5,12 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
-from tubemq_spark.model import MESSAGE_UID_KEY, TopicPartition
+from tubemq_spark.model import MESSAGE_UID_KEY
 from tubemq_spark.protocol.payload import check_attribute, empty_value, encode_prefix, with_pair
 from tubemq_spark.protocol.send_batch import (
     BytesColumn,
@@ -20,11 +20,11 @@ from tubemq_spark.protocol.send_batch import (
     SendBatch,
     running_checksums,
 )
-from tubemq_spark.protocol.send_connection import Details
 from tubemq_spark.protocol.send_frames import Payloads, SendCredentials
 from tubemq_spark.receipts import describe_message
 
 if TYPE_CHECKING:
+    from tubemq_spark.client.producer.futures import BatchOutcome
     from tubemq_spark.client.producer.runs import Destination
 
 _MAY_BE_STORED: Final = "it may be stored, so look for it in the topic before you send it again"
@@ -32,56 +32,8 @@ _PLAIN: Final = re.compile(rb"[A-Za-z0-9_.:/+-]*")
 """Texts that are attributes wherever they are cut."""
 
 
-class RowOutcomes(Protocol):
-    """Takes what becomes of the messages of a batch, by their rows."""
-
-    def asked(self, row: int) -> bool:
-        """Whether the outcome of an open message is asked for; its failure ends no other message then."""
-
-    def stored(
-        self,
-        rows: Sequence[int],
-        partitions: Sequence[TopicPartition],
-        offsets: Int64s,
-        details: Details | None,
-        attempts: int,
-        unanswered: int,
-    ) -> None:
-        """End messages that a broker has stored; all of them were sent equally often.
-
-        ``partitions`` is one for each, or one for all.
-        """
-
-    def failed(self, row: int, error: TubeMQError) -> None:
-        """End a message that will not be sent again, and whose outcome is asked for."""
-
-
 class OutgoingBatch:
     """Messages whose payloads can be written, in the order of acceptance."""
-
-    __slots__ = (
-        "_backs",
-        "_body_ends",
-        "_body_sizes",
-        "_checksums",
-        "_credentials",
-        "_headers",
-        "_keys",
-        "_longest",
-        "_partitions",
-        "_source",
-        "_topics",
-        "accepted_at",
-        "destinations",
-        "ends",
-        "first_row",
-        "give_up_at",
-        "is_placed",
-        "outcomes",
-        "payloads",
-        "refused",
-        "sender",
-    )
 
     def __init__(
         self,
@@ -110,7 +62,7 @@ class OutgoingBatch:
         """The number of the first message among all of its sender."""
         self.accepted_at: float | None = None
         """``time.monotonic()`` when the first message began to wait for its turn."""
-        self.outcomes: RowOutcomes | None = None
+        self.outcomes: BatchOutcome | None = None
         """Who is told what becomes of single messages; None: no message has a callback."""
         self.destinations: Sequence[Destination | None] | None = None
         """The partition of each message that its caller or the caller's partitioner has chosen, if any."""

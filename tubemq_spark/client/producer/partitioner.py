@@ -138,8 +138,6 @@ class Partitioner(Generic[Target]):
 class PublishedTopic:
     """One topic as the master last described it."""
 
-    __slots__ = ("_sticky", "custom", "links", "max_message_bytes", "name", "partitioner", "routes")
-
     def __init__(
         self,
         name: str,

@@ -239,20 +239,6 @@ def release_kept(message: Run) -> None:
 class Destination:
     """One partition that a producer sends to, and what it has acknowledged."""
 
-    __slots__ = (
-        "bytes",
-        "checksum",
-        "count",
-        "first_offset",
-        "last_offset",
-        "link",
-        "listed",
-        "partition",
-        "place",
-        "retried",
-        "unanswered",
-    )
-
     def __init__(self, partition: TopicPartition, link: "BrokerLink", place: bytes) -> None:
         self.partition = partition
         self.link = link

@@ -61,8 +61,6 @@ class Latency:
 class Latencies:
     """Counts times; adding one takes as long as updating a dictionary."""
 
-    __slots__ = ("_buckets", "_count", "_least_s", "_most_s", "_total_s")
-
     def __init__(self) -> None:
         self._count = 0
         self._total_s = 0.0
@@ -234,19 +232,6 @@ class ProducerStatistics:
 
 class BrokerCounts:
     """Counts what a producer and one broker tell each other."""
-
-    __slots__ = (
-        "_exceptions",
-        "_latencies",
-        "_refused",
-        "received_bytes",
-        "requests",
-        "retries",
-        "sent_bytes",
-        "stored",
-        "stored_bytes",
-        "unanswered",
-    )
 
     def __init__(self) -> None:
         self.requests = 0

@@ -207,23 +207,6 @@ class SendWindow:
         if not isinstance(error, TubeMQError):
             error = ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=self._messages)
         self.error = error
-        self._drop_all(cause or error)
-        self._look_at_waiting()
-
-    def forget_counts(self) -> None:
-        """Set all counts to zero; nothing is under way."""
-        self.room_wait_s = 0.0
-        for link in self._links.all:
-            link.counts = BrokerCounts()
-
-    def abandon(self, error: ProduceError) -> None:
-        """Drop every stream without closing it for another process that shares it; fail for good."""
-        self.error = error
-        self._streams.abandon()
-        self._timer = None
-
-    def _drop_all(self, cause: object) -> None:
-        """Close the streams; tell each message that is under way that it is abandoned."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -238,7 +221,20 @@ class SendWindow:
             ambiguous, unsent = link.detach()
             messages += ambiguous + unsent
         for message in messages:
-            message.batch.tell_abandoned(message.rows[0], self._log.sender, cause)
+            message.batch.tell_abandoned(message.rows[0], self._log.sender, cause or error)
+        self._look_at_waiting()
+
+    def forget_counts(self) -> None:
+        """Set all counts to zero; nothing is under way."""
+        self.room_wait_s = 0.0
+        for link in self._links.all:
+            link.counts = BrokerCounts()
+
+    def abandon(self, error: ProduceError) -> None:
+        """Drop every stream without closing it for another process that shares it; fail for good."""
+        self.error = error
+        self._streams.abandon()
+        self._timer = None
 
     async def close(self) -> None:
         """Wait until the streams are closed; call ``break_off`` before."""
@@ -587,15 +583,12 @@ class SendWindow:
         if self._limit < self._max_messages:
             self._limit = min(self._max_messages, self._limit + 1 + self._limit // 16)
 
-    def _slow_down(self) -> None:
-        """Halve the window, once for all messages that overflowed together."""
-        if self._moving <= self._limit:
-            self._limit = max(1, self._moving // 2)
-
     def _slow_down_for(self, link: BrokerLink) -> None:
         """Halve the window because a broker did not answer, or was full, unless others go on without it."""
-        if not ((link.stalled or link.refuses) and self._links.aside):
-            self._slow_down()
+        if (link.stalled or link.refuses) and self._links.aside:
+            return
+        if self._moving <= self._limit:  # once for all messages that overflowed together
+            self._limit = max(1, self._moving // 2)
 
     def _lost(self, link: BrokerLink, error: TubeMQError) -> None:
         """A stream failed, or brought nonsense: whether its broker stored what was in flight is unknown."""

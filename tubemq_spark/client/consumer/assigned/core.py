@@ -71,7 +71,7 @@ class Connecting:
             self._check_quiet(partition)
             # It only counts without an offset, and goes out only then: a broker would follow it.
             status = ReadStatus.STORED_OR_EARLIEST
-            if not self._state.cache.registered(partition):
+            if partition not in self._state.cache.registered:
                 status = self._state.config.consumer.consume_position.read_status
             try:
                 position = await self._state.register(self._make(partition), offset, status)

@@ -162,7 +162,7 @@ class Rebalancing:
 
     def _beginning(self, partition: TopicPartition) -> tuple[int | None, ReadStatus]:
         """Return the offset to begin at, if there is one, and what counts for a group without a position."""
-        if self._state.cache.registered(partition):
+        if partition in self._state.cache.registered:
             return None, ReadStatus.STORED_OR_EARLIEST
         if partition in self._starts:
             return self._starts[partition], ReadStatus.STORED_OR_EARLIEST
