@@ -93,11 +93,7 @@ class CustomPartitioner(Protocol):
 
 
 def by_name(name: str) -> BuiltInPartitioner:
-    """Return one of our own.
-
-    Raises:
-        OptionError: none has this name.
-    """
+    """Return one of our own."""
     try:
         return BuiltInPartitioner(name)
     except ValueError:
@@ -141,13 +137,6 @@ def check_consumer_group(group: str, reader_groups: Collection[str]) -> None:
 
     A group that is named as reads of others are is good, and warned of once in the process: it may be older
     than this package, and need not meet such a read.
-
-    Args:
-        group: the group.
-        reader_groups: those of the same client or query.
-
-    Raises:
-        OptionError: it is one of them.
     """
     if group in reader_groups:
         raise OptionError("TUBEMQ_GROUP_OF_READERS", group=group, groups=listed(sorted(reader_groups)))

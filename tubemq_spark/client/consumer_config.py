@@ -161,11 +161,7 @@ class ConsumerConfig:
 
 
 def with_settings(config: ConsumerConfig, changes: ConsumerSettings) -> ConsumerConfig:
-    """Return settings with others in place of some of them.
-
-    Raises:
-        OptionError: there is no position of this name.
-    """
+    """Return settings with others in place of some of them."""
     values: dict[str, Any] = dict(changes)
     if "consume_position" in values:
         values["consume_position"] = ConsumePosition.of(values["consume_position"])

@@ -63,13 +63,7 @@ class Registry:
         """What is open, and whether it is closed when the process ends."""
 
     def enter(self, client: Client, kind: str, *, closes_at_exit: bool = False) -> None:
-        """Give a number to a client that is open now.
-
-        Args:
-            client: a producer or a consumer.
-            kind: what it is, in words; see ``OpenClient``.
-            closes_at_exit: whether this closes it when the process ends.
-        """
+        """Give a number to a client that is open now."""
         with self._lock:
             entry = OpenClient(next(self._numbers), kind, client.client_id)
             self._open[client] = entry, closes_at_exit

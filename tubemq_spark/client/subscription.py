@@ -149,22 +149,14 @@ def names_of(topics: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def require_topic_names(names: Iterable[str]) -> None:
-    """Return when topics could have these names.
-
-    Raises:
-        OptionError: no topic has one of them.
-    """
+    """Return when topics could have these names."""
     for name in names:
         if not TOPIC_NAME.fullmatch(name) and name != OFFSET_HISTORY_TOPIC:
             raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")
 
 
 def checked_types(topic: str, message_types: Iterable[str]) -> frozenset[str]:
-    """Return the message types that a consumer wants of a topic.
-
-    Raises:
-        OptionError: they are too many, or one cannot be the type of a message.
-    """
+    """Return the message types that a consumer wants of a topic."""
     if isinstance(message_types, str):
         raise bad_setting("message_types", f"{message_types!r} for {topic}", "a list of message types")
     types = frozenset(message_types)

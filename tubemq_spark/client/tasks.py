@@ -70,11 +70,7 @@ class UsersLoop:
         return self._loop is not None
 
     def enter(self) -> None:
-        """Bind it to the loop that runs.
-
-        Raises:
-            TubeMQError: another loop was first.
-        """
+        """Bind it to the loop that runs."""
         running = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = running
@@ -114,11 +110,7 @@ class CallbackThread:
         self._has_ended = False
 
     def start(self) -> None:
-        """Start the thread unless it has been started.
-
-        Raises:
-            TubeMQConnectionError: no thread is left.
-        """
+        """Start the thread unless it has been started."""
         if self._thread is None:
             with self._lock:
                 if self._thread is None:

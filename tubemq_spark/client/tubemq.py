@@ -16,12 +16,7 @@ from tubemq_spark.client.names.guesses import answers_guesses, wrong_constructor
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.client.reader.records import Record
-from tubemq_spark.client.reader.selection import (
-    EndPlace,
-    PartitionName,
-    Selection,
-    StartPlace,
-)
+from tubemq_spark.client.reader.selection import EndPlace, PartitionName, Selection, StartPlace
 from tubemq_spark.client.reader.topic_reader import (
     range_request,
     read_records,
@@ -32,14 +27,7 @@ from tubemq_spark.client.subscription import Node, Subscription, names_of, requi
 from tubemq_spark.client.transport.client_base import ClientBase, new_transport
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
-from tubemq_spark.model import (
-    Endpoint,
-    OffsetBounds,
-    OffsetRange,
-    StoreBounds,
-    TopicPartition,
-    TopicsLayout,
-)
+from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net import loop
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.process_connections import close_connections

@@ -68,12 +68,7 @@ class UrlSettings:
 
 
 def parse_url(url: str) -> UrlSettings:
-    """Read a URL.
-
-    Raises:
-        OptionError: the URL cannot be read, a key is not known or given twice, or a value is wrong; the text
-            names the key, and for one that is not known the nearest that is.
-    """
+    """Read a URL."""
     head, _, query = url.strip().partition("?")
     remote = head.startswith(GATEWAY_SCHEME)
     kinds = _KINDS if remote else _DIRECT_KINDS

@@ -59,11 +59,7 @@ class Reading:
         self._closed = closed
 
     async def records(self) -> AsyncGenerator[Record, None]:
-        """Yield the records.
-
-        Raises:
-            TubeMQError: as the generator does; or the client was closed.
-        """
+        """Yield the records."""
         self._refuse_if_closed()
         self._task = asyncio.create_task(self._read())
         try:

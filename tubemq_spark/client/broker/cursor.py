@@ -74,12 +74,7 @@ class Cursor:
     """A position in a partition, at the broker and here; every difference between the two is an error."""
 
     def __init__(self, holder: LeaseHolder, partition: TopicPartition) -> None:
-        """Create a cursor that stands nowhere; call ``seek`` first.
-
-        Args:
-            holder: holds the partition.
-            partition: the partition.
-        """
+        """Create a cursor that stands nowhere; call ``seek`` first."""
         self.position = 0
         """Where the next fetch begins, in index bytes."""
         self.unconfirmed: Fetched | None = None
@@ -88,11 +83,7 @@ class Cursor:
         self._partition = partition
 
     async def seek(self, offset: int) -> Position:
-        """Lease the partition again, at an offset; the answer is where the broker really stands.
-
-        Raises:
-            TubeMQError: as ``LeaseHolder.acquire``.
-        """
+        """Lease the partition again, at an offset; the answer is where the broker really stands."""
         self.unconfirmed = None
         answer = await self._holder.acquire(offset)
         self.position = answer.current
@@ -101,22 +92,13 @@ class Cursor:
     def start_fetch(self, *, confirm: bool = False, own_limits: bool = False) -> Started[Fetched]:
         """Ask for the next records and return at once.
 
-        Args:
-            confirm: whether this confirms the last answer; then pass it to ``confirm_by``, otherwise to
-                ``receive``.
-            own_limits: whether the broker leaves out the flow control of the cluster; see ``BrokerSession``.
+        One that confirms the last answer goes to ``confirm_by``, another one to ``receive``.
         """
         lease = self._holder.lease
         return lease.session.start_fetch(lease.claim, consumed=confirm, own_limits=own_limits)
 
     async def receive(self, started: Started[Fetched]) -> Fetched:
-        """Wait for a fetch from our position.
-
-        Raises:
-            RemoteProtocolError: the answer begins elsewhere, or does not parse.
-            TubeMQConnectionError: the connection was lost.
-            TubeMQTimeoutError: no answer came.
-        """
+        """Wait for a fetch from our position."""
         fetched = await started
         if fetched.refusal is None:
             self._expect(fetched.header.current_offset, self.position)
@@ -124,14 +106,7 @@ class Cursor:
         return fetched
 
     async def confirm(self) -> Step:
-        """Confirm the last answer and move behind it.
-
-        Raises:
-            RpcError: the broker refused this, or the fetch.
-            RemoteProtocolError: the answer does not fit our position, or does not parse.
-            TubeMQConnectionError: the connection was lost.
-            TubeMQTimeoutError: no answer came.
-        """
+        """Confirm the last answer and move behind it."""
         fetched = self._to_confirm()
         if fetched.refusal is not None:
             return await self._step_without_records(fetched, fetched.refusal)
@@ -150,9 +125,6 @@ class Cursor:
         """Wait for a fetch that confirms the last answer, and move behind that.
 
         Usually the new answer is ``unconfirmed`` then. It is dropped if it is uncertain where it begins.
-
-        Raises:
-            TubeMQError: as ``confirm``.
         """
         fetched = self._to_confirm()
         _decode(fetched)
@@ -260,15 +232,14 @@ class Cursor:
 
 
 class ReadAhead:
-    """A cursor that confirms what has arrived, and fetches what comes next at the same time."""
+    """A cursor that confirms what has arrived, and fetches what comes next at the same time.
+
+    Nothing else may move the cursor. If no other partition is in the store (``own_store``), steps cost
+    one request.
+    """
 
     def __init__(self, cursor: Cursor, *, own_store: bool) -> None:
-        """Create a cursor that stands nowhere; call ``seek`` first.
-
-        Args:
-            cursor: the cursor, which nothing else may move.
-            own_store: whether no other partition is in the store. Steps cost one request then.
-        """
+        """Create a cursor that stands nowhere; call ``seek`` first."""
         self._cursor = cursor
         self._own_store = own_store
         self._counts = False
@@ -297,11 +268,7 @@ class ReadAhead:
 
         After an error nothing of the step counts: ``seek`` to the position where it was to begin.
 
-        Args:
-            until: the next step is fetched ahead when this one ends before that offset.
-
-        Raises:
-            TubeMQError: as ``Cursor.confirm``.
+        The next step is fetched ahead when this one ends before ``until``.
         """
         if self._cursor.unconfirmed is None:
             await self._receive(until)

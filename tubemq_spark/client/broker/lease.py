@@ -43,7 +43,11 @@ _RELEASE_TIMEOUT_MS: Final = 3_000
 
 
 class Lease:
-    """A partition at a broker, under one name."""
+    """A partition at a broker, under one name.
+
+    The broker passes over messages of other types than ``message_types``, as far as it can tell: it
+    compares 32-bit hashes.
+    """
 
     def __init__(
         self,
@@ -53,15 +57,7 @@ class Lease:
         query_priority: int | None = None,
         message_types: Sequence[str] = (),
     ) -> None:
-        """Create a lease that is not registered; ``register`` does it.
-
-        Args:
-            session: the partition's broker.
-            claim: the partition, and the name to hold it under.
-            query_priority: which records the lease may see; by default those the cluster is configured for.
-            message_types: the broker passes over messages of other types, as far as it can tell: it compares
-                32-bit hashes.
-        """
+        """Create a lease that is not registered; ``register`` does it."""
         self.session = session
         self.claim = claim
         self._query_priority = query_priority
@@ -72,16 +68,9 @@ class Lease:
     ) -> Position:
         """Register the partition, for the first time or again; what is in flight is dropped.
 
-        Args:
-            offset: where to stand; None: where the group stands, or stood before.
-            read_status: where a group begins that has no position, or, with ``LATEST_ALWAYS``, any group;
-                counts only without an offset.
-
-        Returns:
-            Where the broker stands; not ``offset`` when that lies outside the store.
-
-        Raises:
-            TubeMQError: as ``BrokerSession.start_register``.
+        The answer is where the broker stands, which is not ``offset`` when that lies outside the store.
+        Without an offset that is where the group stands or, for a group without a position, what
+        ``read_status`` says.
         """
         return await self.session.start_register(
             self.claim,
@@ -96,9 +85,6 @@ class Lease:
 
         When the connection was lost it may be called again: a broker gives up only what we hold, and commits
         only once.
-
-        Args:
-            consumed: whether what was fetched last is committed.
         """
         try:
             await self.session.start_unregister(self.claim, consumed=consumed, timeout_ms=_RELEASE_TIMEOUT_MS)
@@ -117,11 +103,7 @@ class LeaseHolder(abc.ABC):
 
     @property
     def lease(self) -> Lease:
-        """The lease that ``acquire`` made last.
-
-        Raises:
-            LocalProtocolError: there is none.
-        """
+        """The lease that ``acquire`` made last."""
         if self._lease is None:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"{self._partition} is not leased")
         return self._lease
@@ -130,11 +112,7 @@ class LeaseHolder(abc.ABC):
     async def acquire(self, offset: int) -> Position:
         """Register the partition at an offset; what was fetched before and is not confirmed is dropped.
 
-        Returns:
-            Where the broker stands; not ``offset`` when that lies outside the store.
-
-        Raises:
-            TubeMQError: the broker cannot be reached, or refuses.
+        The answer is where the broker stands; not ``offset`` when that lies outside the store.
         """
 
 
@@ -163,17 +141,7 @@ class ReaderGroupHolder(LeaseHolder):
         message_types: Sequence[str] = (),
         private: Private | None = None,
     ) -> None:
-        """Create a holder without a lease; ``acquire`` registers one.
-
-        Args:
-            config: the settings, which name the reader groups.
-            connections: the connections.
-            partition: what to hold.
-            route: the partition's broker and a visit token.
-            query_priority: see ``Lease``.
-            message_types: see ``Lease``.
-            private: opens the connection to the broker; None: the shared one serves.
-        """
+        """Create a holder without a lease; ``acquire`` registers one."""
         super().__init__(partition)
         self._config = config
         self._connections = connections
@@ -197,16 +165,7 @@ class ReaderGroupHolder(LeaseHolder):
                 await self._lease.release()
 
     async def acquire(self, offset: int) -> Position:
-        """Register the partition at an offset, under a new name; the lease before it is released.
-
-        Returns:
-            Where the broker stands; not ``offset`` when that lies outside the store.
-
-        Raises:
-            TubeMQTimeoutError: ``TUBEMQ_LEASES_TAKEN``: no reader group was free for ``lease_wait_ms``.
-            RpcError: the broker refuses for another reason.
-            TubeMQError: the broker cannot be reached.
-        """
+        """Register the partition at an offset, under a new name; the lease before it is released."""
         connection = await self._connect()
         await self._release(connection)
         wait_ms = min(self._config.lease_wait_ms, self._config.fetch_timeout_ms)

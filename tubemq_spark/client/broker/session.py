@@ -42,11 +42,7 @@ class Started(Generic[Value]):
         self._finish = finish
 
     def __await__(self) -> Generator[Any, None, Value]:
-        """Wait for the answer and parse it; forget it when the wait is cancelled.
-
-        Raises:
-            TubeMQError: as documented where the request was started.
-        """
+        """Wait for the answer and parse it; forget it when the wait is cancelled."""
         yield from self._pending.__await__()
         return self._finish(self._pending)
 
@@ -90,20 +86,12 @@ class Fetched:
 
     @property
     def columns(self) -> MessageColumns:
-        """The sound messages.
-
-        Raises:
-            RemoteProtocolError: a message does not parse.
-        """
+        """The sound messages."""
         return self._decode()[0]
 
     @property
     def corrupt(self) -> NDArray[np.int64]:
-        """The ordinals of the damaged messages.
-
-        Raises:
-            RemoteProtocolError: a message does not parse.
-        """
+        """The ordinals of the damaged messages."""
         return self._decode()[1]
 
     def _decode(self) -> tuple[MessageColumns, NDArray[np.int64]]:
@@ -117,24 +105,15 @@ class BrokerSession:
 
     All methods raise TubeMQConnectionError, TubeMQTimeoutError or RemoteProtocolError when no sound answer
     comes, and RpcError when the broker refuses.
+
+    The visit token shows a broker that a master knows this client; without a token of the master for the
+    user (``authorized_token``), the user's own proof is shown.
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        config: ClientConfig,
-        visit_token: int,
-        authorized_token: str = "",
+        self, connection: Connection, config: ClientConfig, visit_token: int, authorized_token: str = ""
     ) -> None:
-        """Create a session over a connection.
-
-        Args:
-            connection: the connection.
-            config: the settings.
-            visit_token: shows the broker that a master knows this client.
-            authorized_token: what the master gave for the user, if anything; otherwise the user's own proof
-                is shown to the broker.
-        """
+        """Create a session over a connection."""
         self.connection = connection
         self._config = config
         self._visit_token = visit_token
@@ -182,10 +161,7 @@ class BrokerSession:
 
         The result raises RpcError: 411 no client holds the partition, 412 another one does.
 
-        Args:
-            claim: a partition that is held.
-            consumed: whether what was fetched last is committed; otherwise it is dropped.
-            timeout_ms: how long the answer may take, at most as long as every answer.
+        What was fetched last is committed if it was consumed, and otherwise dropped.
         """
         # Any other number than 0 drops it (BrokerServiceServer.inProcessConsumerUnregister).
         status = ReadStatus.STORED_OR_EARLIEST if consumed else ReadStatus.STORED_OR_LATEST
@@ -210,13 +186,6 @@ class BrokerSession:
 
         The result is the partitions that are no longer held, with 411 (no client holds it) or 412 (another
         one does). It raises RpcError: 415 the visit token is too old, 503 the broker was stopped.
-
-        Args:
-            group: the group that holds them.
-            client_id: the client that holds them for the group.
-            partitions: the partitions.
-            query_priority: which records the leases may see from now on; None: as before.
-            timeout_ms: how long the answer may take, at most as long as every answer.
         """
         endpoint = self.connection.endpoint
         request = broker_pb2.HeartBeatRequestC2B(
@@ -247,12 +216,9 @@ class BrokerSession:
     ) -> Started[Fetched]:
         """Ask for the next messages; a refusal is part of the result, since refusals are common.
 
-        Args:
-            claim: a partition that is held.
-            consumed: whether the broker commits what was fetched last before it reads; otherwise it serves
-                that again.
-            own_limits: whether this client applies the flow control rules of its group, so that the broker
-                leaves out those of the cluster.
+        If what was fetched last was consumed, the broker commits it before it reads; otherwise it serves
+        that again. With ``own_limits`` it leaves out the flow control of the cluster, since this client
+        applies the rules of its group.
         """
         partition = claim.partition
         request = broker_pb2.GetMessageRequestC2B(

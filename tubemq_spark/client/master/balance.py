@@ -54,13 +54,7 @@ class BalanceSession(MasterSession):
         self._metas: tuple[packed_strings.TopicMeta, ...] = ()
 
     async def layout(self) -> Layout:
-        """Ask the master where the partitions are.
-
-        Raises:
-            RpcError: the master refuses.
-            TubeMQConnectionError: no master answered.
-            RemoteProtocolError: the master lists a partition of a broker that is not in its list of brokers.
-        """
+        """Ask the master where the partitions are."""
         async with self._exclusively():
             return await self._patiently(self._find_layout)
 

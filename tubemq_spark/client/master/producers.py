@@ -57,16 +57,7 @@ class ProducerSession(MasterSession):
         """The number of the last heartbeat that was sent; they are sent one after the other."""
 
     async def publish(self, topics: Iterable[str], until: Deadline | None = None) -> None:
-        """Add topics to those of this producer and ask for their routes at once.
-
-        Args:
-            topics: which topics.
-            until: how long that may take; by default as the settings say.
-
-        Raises:
-            RpcError: the master refuses.
-            TubeMQConnectionError: no master answered.
-        """
+        """Add topics to those of this producer and ask for their routes at once."""
         async with self._exclusively(until):
             self._topics.update(topics)
             await self._ask(self._heartbeat)
@@ -79,11 +70,7 @@ class ProducerSession(MasterSession):
         self._soon(self._topics.discard, topic)
 
     async def refresh(self, until: Deadline | None = None) -> None:
-        """Ask for the routes of all published topics now instead of with the next heartbeat.
-
-        Raises:
-            TubeMQError: as ``publish``.
-        """
+        """Ask for the routes of all published topics now instead of with the next heartbeat."""
         async with self._exclusively(until):
             await self._ask(self._heartbeat)
 
@@ -173,9 +160,6 @@ async def fresh_visit_token(config: ClientConfig, connections: Connections) -> i
 
     A producer without topics gets one just as a consumer does, and it joins no group whose other members
     may read other topics.
-
-    Raises:
-        TubeMQError: as ``MasterSession.open``.
     """
     async with ProducerSession(config, connections) as session:
         return session.visit_token

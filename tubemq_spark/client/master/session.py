@@ -111,12 +111,6 @@ class MasterCaller:
         One round takes no longer than ``rpc_timeout_ms``: the masters share that time. An address that does
         not belong to a master is ignored as long as another one does. An answer that cannot be read counts as
         none.
-
-        Raises:
-            OptionError: none of the addresses belongs to a master that speaks TLS, or does not, as we do.
-            TlsError: no master's certificate fits, or none accepts ours.
-            TubeMQConnectionError: none could be reached, or none is active.
-            RpcError: the active master refused, or does not know the method.
         """
         deadline = _deadline(self._config.rpc_timeout_ms).earlier(self.until)
         masters = self._active_first()
@@ -221,11 +215,7 @@ class MasterSession(abc.ABC):
     the master counts it, and heartbeats come less often after ``misses_before_pause`` that failed."""
 
     def __init__(
-        self,
-        config: ClientConfig,
-        connections: Connections,
-        client_id: str,
-        until: Deadline | None = None,
+        self, config: ClientConfig, connections: Connections, client_id: str, until: Deadline | None = None
     ) -> None:
         """Ask no master; no request will end later than ``until``."""
         self.client_id = client_id
@@ -262,15 +252,7 @@ class MasterSession(abc.ABC):
             await asyncio.wait({self._connections.begin_to_leave(self.close())}, timeout=CHECK_S)
 
     async def open(self, until: Deadline | None = None) -> Self:
-        """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats.
-
-        Args:
-            until: how long that may take; by default as the settings say.
-
-        Raises:
-            RpcError: the master refuses, for example an unknown topic (431) or a forbidden group (450, 455).
-            TubeMQConnectionError: no master answered.
-        """
+        """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats."""
         async with self._exclusively(until):
             self._may_be_known = True
             try:
@@ -314,11 +296,7 @@ class MasterSession(abc.ABC):
             self._soon(self._is_due.set)
 
     async def refresh_token(self) -> None:
-        """Ask the master for a visit token that brokers accept.
-
-        Raises:
-            TubeMQError: no master answered, or it refuses us.
-        """
+        """Ask the master for a visit token that brokers accept."""
         async with self._exclusively():
             await self._ask(self._heartbeat)
 
@@ -349,11 +327,7 @@ class MasterSession(abc.ABC):
 
     @contextlib.asynccontextmanager
     async def _exclusively(self, until: Deadline | None = None) -> AsyncIterator[None]:
-        """Hold the lock, with a deadline for it and for the requests that are made under it.
-
-        Raises:
-            TubeMQConnectionError: another request waited for its answer until then.
-        """
+        """Hold the lock, with a deadline for it and for the requests that are made under it."""
         try:
             async with asyncio.timeout(None if until is None else until.remaining()):
                 await self._lock.acquire()
@@ -463,9 +437,6 @@ def broker_endpoints(texts: Iterable[str], *, tls: bool = False) -> dict[int, En
 
     A master that is reached over TLS lists the brokers' TLS ports (MasterConfig of Java's master); the usual
     one is left out.
-
-    Raises:
-        RemoteProtocolError: an entry does not parse.
     """
     default_port = DEFAULT_BROKER_TLS_PORT if tls else DEFAULT_BROKER_PORT
     infos = (packed_strings.parse_broker_info(text, default_port) for text in texts)

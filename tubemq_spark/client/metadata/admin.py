@@ -264,10 +264,7 @@ class MasterAdmin(_WebApi):
                 if error.code != UNCHANGED:
                     raise
         self._modify(
-            "admin_delete_topic_info",
-            topicName=topic,
-            brokerId=_listed(broker_ids),
-            modifyUser=self._user,
+            "admin_delete_topic_info", topicName=topic, brokerId=_listed(broker_ids), modifyUser=self._user
         )
 
     def remove_topic(self, topic: str, broker_ids: Iterable[int]) -> None:
@@ -282,10 +279,7 @@ class MasterAdmin(_WebApi):
             TubeMQConnectionError: no usable answer came.
         """
         self._modify(
-            "admin_remove_topic_info",
-            topicName=topic,
-            brokerId=_listed(broker_ids),
-            modifyUser=self._user,
+            "admin_remove_topic_info", topicName=topic, brokerId=_listed(broker_ids), modifyUser=self._user
         )
 
     def topic_info(self, topic: str | None = None) -> list[dict[str, Any]]:

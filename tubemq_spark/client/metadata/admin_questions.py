@@ -36,17 +36,6 @@ def ask_a_master(
     A master that does not lead sends the caller elsewhere in a way that loses the question
     (``MasterStatusCheckFilter``), which looks like a refusal. So a refusal only counts when no other master
     answers.
-
-    Args:
-        web_servers: where the masters serve their administration API.
-        timeout_s: how long an answer may take, in seconds.
-        ask: the question.
-        condition: that of the error when none answers.
-        token: the cluster's ``confModAuthToken``, for calls that change something.
-
-    Raises:
-        TubeMQConnectionError: none of them answered; with this condition.
-        AdminError: none answered, and one refused.
     """
     causes, refusals = [], []
     for server in web_servers:
@@ -59,9 +48,7 @@ def ask_a_master(
     for refusal in refusals:
         raise refusal
     raise TubeMQConnectionError(
-        condition,
-        servers=", ".join(map(str, web_servers)),
-        cause="; ".join(dict.fromkeys(causes)),
+        condition, servers=", ".join(map(str, web_servers)), cause="; ".join(dict.fromkeys(causes))
     )
 
 
@@ -72,23 +59,13 @@ class ActiveMasterAdmin(MasterAdmin):
     """
 
     def __init__(self, web_servers: Sequence[Endpoint], *, token: str | None = None) -> None:
-        """Ask no server.
-
-        Args:
-            web_servers: where the masters may serve their administration API, at least one.
-            token: as ``MasterAdmin``.
-        """
+        """Ask no server."""
         super().__init__(str(web_servers[0]), token=token)
         self._web_servers = tuple(web_servers)
         self._is_known = False
 
     def call(self, /, method: str, **parameters: Parameter) -> dict[str, Any]:
-        """Make a call as ``MasterAdmin.call``.
-
-        Raises:
-            TubeMQConnectionError: no server is an active master.
-            AdminError: it refuses.
-        """
+        """Make a call as ``MasterAdmin.call``."""
         try:
             return super().call(method, **parameters)
         except AdminError:
@@ -96,11 +73,7 @@ class ActiveMasterAdmin(MasterAdmin):
             raise
 
     def ask(self, /, **parameters: Parameter) -> dict[str, Any]:
-        """Send parameters as ``MasterAdmin.ask``.
-
-        Raises:
-            TubeMQConnectionError: no server is an active master.
-        """
+        """Send parameters as ``MasterAdmin.ask``."""
         if not self._is_known:
             self._turn_to(self._active())
         try:
@@ -137,18 +110,7 @@ _MOST_REFUSALS: Final = 100
 def stored_offsets(
     web_servers: Sequence[Endpoint], timeout_s: float, group: str | None, topics: Collection[str]
 ) -> StoredOffsets:
-    """Ask all brokers that a master has in its configuration, at once.
-
-    Args:
-        web_servers: where the masters serve their administration API.
-        timeout_s: how long an answer may take, in seconds.
-        group: the only group to ask for; None for all of them.
-        topics: the only topics to ask for; empty for all of them.
-
-    Raises:
-        TubeMQConnectionError: no master answered.
-        AdminError: a master refused.
-    """
+    """Ask all brokers that a master has in its configuration, at once."""
     ask_for_brokers = MasterAdmin.broker_web_servers
     brokers = ask_a_master(web_servers, timeout_s, ask_for_brokers, "TUBEMQ_BROKERS_NOT_LISTED")
 
@@ -227,9 +189,7 @@ def whole_logs(
 ) -> set[TopicPartition]:
     """Return the partitions whose logs are known to be whole.
 
-    Args:
-        web_servers: where the masters serve their administration API.
-        begins: partitions that share their store with no other, with what its index holds.
+    ``begins`` are partitions that share their store with no other, with what its index holds.
     """
     addresses = _addresses(web_servers)
     topics: dict[int, set[str]] = {}

@@ -32,41 +32,17 @@ class Questions(Protocol):
     async def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
         """Return where the partitions of topics are; a master checks the group's rights on the way.
 
-        Args:
-            topics: the topics' names.
-            missing_ok: answer for the topics that exist when others do not, instead of raising 431.
-
-        Raises:
-            RpcError: a topic does not exist (431), or the group may not read it (450, 455).
-            TubeMQConnectionError: no master answered.
-            OptionError: what answers is not a master.
-            RemoteProtocolError: a master's answer contradicts itself.
+        With ``missing_ok`` topics that do not exist are left out, instead of an error (431).
         """
 
     async def topics(self) -> Collection[str]:
-        """Return which topics there are, whether they can be read now or not.
-
-        Raises:
-            TubeMQConnectionError: no master's administration API answered.
-            AdminError: a master refuses.
-        """
+        """Return which topics there are, whether they can be read now or not."""
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
-        """Return the partitions to which a topic can be published now, in order; perhaps none.
-
-        Raises:
-            ProduceError: the topic does not exist, or its name cannot be one.
-            RpcError: the master refuses this client.
-            TubeMQConnectionError: no master answered.
-        """
+        """Return the partitions to which a topic can be published now, in order; perhaps none."""
 
     async def await_publishable(self, topic: str) -> None:
-        """Return when a topic can be published to, for ``delivery_timeout_ms``.
-
-        Raises:
-            ProduceError: the topic does not exist, or could not be published to in time.
-            TubeMQConnectionError: no master answered.
-        """
+        """Return when a topic can be published to, for ``delivery_timeout_ms``."""
 
     # Offsets.
 
@@ -89,20 +65,13 @@ class Questions(Protocol):
     ) -> dict[TopicPartition, int]:
         """Return where the first record is that can still be read, in index bytes.
 
-        Args:
-            layout: where the partitions are.
-            begins: partitions that share their store with no other, with what its index holds.
-
-        Raises:
-            TubeMQError: a broker does not answer, or refuses.
+        ``begins`` are partitions that share their store with no other, with what its index holds.
         """
 
     async def group_positions(self, layout: TopicsLayout) -> Mapping[TopicPartition, int]:
         """Return where the group stands in each partition, in index bytes; at first, at the log's beginning.
 
-        Raises:
-            RpcError: a consumer of the group holds a partition (410), or a broker refuses.
-            TubeMQConnectionError: a broker cannot be reached.
+        A broker refuses while a consumer of the group holds a partition (410).
         """
 
     async def move_group(
@@ -111,16 +80,7 @@ class Questions(Protocol):
         """Move the group, in index bytes; return why it was not moved in some partitions."""
 
     async def stored_offsets(self, group: str | None = None, topics: Collection[str] = ()) -> StoredOffsets:
-        """Return where consumer groups stand, by the brokers' administration API; disturbs no consumer.
-
-        Args:
-            group: the only group to ask for; by default all of them.
-            topics: the only topics to ask for; by default all of them.
-
-        Raises:
-            TubeMQConnectionError: no master's administration API answered.
-            AdminError: a master refuses.
-        """
+        """Return where consumer groups stand, by the brokers' administration API; disturbs no consumer."""
 
     def read_range(
         self, request: RangeRequest, *, private: bool = False
@@ -129,10 +89,5 @@ class Questions(Protocol):
 
         Behind a loss, reading goes on. Closing the generator gives back what it holds at a broker.
 
-        Args:
-            request: what to read, as a layout's ``request`` made it.
-            private: whether a broker is asked over a connection of its own, which others do not wait behind.
-
-        Raises:
-            TubeMQError: a broker refuses for good, or made no progress for too long.
+        ``private``: over a connection of its own, which others do not wait behind.
         """

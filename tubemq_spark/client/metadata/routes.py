@@ -78,11 +78,7 @@ class Routes:
         return self._failure is not None
 
     async def layout(self, topics: Iterable[str], *, missing_ok: bool) -> TopicsLayout:
-        """Ask a master, and remember what it says.
-
-        Raises:
-            TubeMQError: as ``Transport.layout``.
-        """
+        """Ask a master, and remember what it says."""
         topics, began = tuple(topics), self._clock()
         async with self._asking_lock:
             layout = await self._layout(topics, began, missing_ok=missing_ok)
@@ -91,11 +87,7 @@ class Routes:
         return layout
 
     async def refresh(self) -> None:
-        """Ask a master for all topics that are in use, so that no call has to wait for that.
-
-        Raises:
-            TubeMQError: a master refuses, or none answers.
-        """
+        """Ask a master for all topics that are in use, so that no call has to wait for that."""
         began = self._clock()
         self._forget_unused(began - self._expiry_s)
         async with self._asking_lock:
@@ -104,12 +96,7 @@ class Routes:
                 self._remember(topics, await self._layout(topics, began, missing_ok=True))
 
     async def find(self, partitions: Collection[TopicPartition]) -> TopicsLayout:
-        """Return where some partitions are.
-
-        Raises:
-            OptionError: one of them does not exist.
-            TubeMQError: a master had to be asked, and did not answer or refuses.
-        """
+        """Return where some partitions are."""
         layout = await self.known({partition.topic for partition in partitions})
         unknown = [partition for partition in partitions if partition not in layout.partitions]
         if unknown:
@@ -119,11 +106,7 @@ class Routes:
         )
 
     async def known(self, topics: Collection[str]) -> TopicsLayout:
-        """Return where all partitions of some topics are; topics that do not exist have none.
-
-        Raises:
-            TubeMQError: a master had to be asked, and did not answer or refuses.
-        """
+        """Return where all partitions of some topics are; topics that do not exist have none."""
         began = self._clock()
         if self._any_older(topics, began - self._refresh_s):
             async with self._asking_lock:

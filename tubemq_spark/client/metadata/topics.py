@@ -15,8 +15,6 @@ from typing import Final, TypeAlias
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import ProducerSession
-from tubemq_spark.client.metadata.admin import MasterAdmin
-from tubemq_spark.client.metadata.admin_questions import ask_a_master
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.net.connections import Connections
@@ -35,11 +33,11 @@ def existing_topics(web_servers: Sequence[Endpoint], timeout_s: float) -> Collec
     """Ask the masters' administration API, one after the other, until one lists the topics.
 
     A topic counts from its creation until it is deleted on every broker, also while its brokers are away.
-
-    Raises:
-        TubeMQConnectionError: none of them answered.
-        AdminError: one refused.
     """
+    # What speaks HTTP takes longer to import than all the rest, and most processes never ask this.
+    from tubemq_spark.client.metadata.admin import MasterAdmin
+    from tubemq_spark.client.metadata.admin_questions import ask_a_master
+
     return ask_a_master(web_servers, timeout_s, MasterAdmin.topics, "TUBEMQ_TOPICS_NOT_LISTED")
 
 
@@ -52,12 +50,7 @@ async def configured_partitions(
     A reader that registers, however, is refused with 431 when the topic does not exist, and is told of all
     partitions otherwise. That takes no longer than ``until``.
 
-    Returns:
-        The partitions, or None when they cannot be found out: the group may not read, or is busy.
-
-    Raises:
-        ProduceError: the topic does not exist (``TUBEMQ_TOPIC_UNKNOWN``).
-        TubeMQConnectionError: no master answered.
+    None: they cannot be found out, since the group may not read, or is busy.
     """
     try:
         async with BalanceSession(config, connections, (topic,), until=until) as session:
@@ -73,13 +66,7 @@ async def configured_partitions(
 async def publishable(
     config: ClientConfig, connections: Connections, topic: str
 ) -> tuple[TopicPartition, ...]:
-    """Return the partitions to which a topic can be published now, in order; perhaps none.
-
-    Raises:
-        ProduceError: the topic does not exist, or its name cannot be one.
-        RpcError: the master refuses this client.
-        TubeMQConnectionError: no master answered.
-    """
+    """Return the partitions to which a topic can be published now, in order; perhaps none."""
     refuse_impossible_name(topic)
     async with ProducerSession(config, connections) as session:
         await session.publish([topic])
@@ -90,22 +77,12 @@ async def publishable(
 
 
 async def refuse_unknown_topic(config: ClientConfig, connections: Connections, topic: str) -> None:
-    """Return when a topic exists, or when that cannot be known.
-
-    Raises:
-        ProduceError: the topic does not exist, or its name cannot be one.
-        TubeMQConnectionError: no master answered.
-    """
+    """Return when a topic exists, or when that cannot be known."""
     await publishable(config, connections, topic)
 
 
 async def await_publishable(config: ClientConfig, connections: Connections, topic: str) -> None:
-    """Return when a topic can be published to; wait while it is closed, or its brokers restart.
-
-    Raises:
-        ProduceError: the topic does not exist, or could not be published to for ``delivery_timeout_ms``.
-        TubeMQConnectionError: no master answered.
-    """
+    """Return when a topic can be published to; wait while it is closed, or its brokers restart."""
     deadline = Deadline.after_ms(config.delivery_timeout_ms, asyncio.get_running_loop().time)
     backoff = Backoff(PUBLISHABLE_TOPIC)
     while not await publishable(config, connections, topic):
@@ -118,9 +95,7 @@ async def await_publishable(config: ClientConfig, connections: Connections, topi
 def refuse_impossible_name(topic: str) -> None:
     """Return when a topic could have this name.
 
-    Raises:
-        ProduceError: no topic that can be published to has it. A master refuses every later heartbeat of a
-            producer that names such a topic once.
+    A master refuses every later heartbeat of a producer that names an impossible topic once.
     """
     fits = 0 < len(topic) <= _LONGEST_NAME and is_encodable(topic)
     if not fits or topic == OFFSET_HISTORY_TOPIC:
@@ -151,17 +126,8 @@ async def topics_layout(
 
     A master takes a limited number of topics in a session, so there is one after the other for more.
 
-    Args:
-        config: the settings; its group must be allowed to read the topics.
-        connections: those of the caller.
-        topics: the topics' names.
-        missing_ok: whether topics that do not exist are left out; otherwise they are an error (431).
-        web: returns where masters list the topics there are, for the error: it names those that were perhaps
-            meant. Called in a thread of its own.
-
-    Raises:
-        RpcError: a topic does not exist (431), or the group may not read it (450, 455).
-        TubeMQConnectionError: no master answered.
+    ``web`` returns where masters list the topics there are, for the error about a topic that does not
+    exist: it names those that were perhaps meant. It is called in a thread of its own.
     """
     names = tuple(topics)
     chunks = [names[first : first + MAX_TOPICS] for first in range(0, max(1, len(names)), MAX_TOPICS)]
@@ -237,11 +203,7 @@ that cannot be found out."""
 async def find_partition(
     config: ClientConfig, connections: Connections, partition: TopicPartition
 ) -> Endpoint | Loss:
-    """Ask the master where a partition is.
-
-    Raises:
-        TubeMQError: no master answered, or it refused for another reason.
-    """
+    """Ask the master where a partition is."""
     try:
         async with BalanceSession(config, connections, (partition.topic,)) as session:
             partitions = (await session.layout()).partitions

@@ -64,14 +64,7 @@ def missing_attribute(thing: object, name: str) -> AttributeError:
 
 
 def unknown_argument(owner: type, method: str, names: Iterable[str], own: Iterable[str]) -> TypeError:
-    """Return the error about a keyword argument that a method does not have.
-
-    Args:
-        owner: the class that was called.
-        method: the method's name; ``__init__`` for the class itself.
-        names: the names of the arguments that were given.
-        own: those that the method has.
-    """
+    """Return the error about a keyword argument that a method does not have."""
     own = list(own)
     name = next(name for name in names if name not in own)
     places = [_place(kind, method) for kind in owner.__mro__]
@@ -91,17 +84,7 @@ def wrong_constructor(cls: type, expected: type) -> TypeError:
 def refuse_unknown_fields(
     send: Function, owner: type, fields: Mapping[str, object], known: Iterable[str]
 ) -> None:
-    """Refuse a field of a message that there is not.
-
-    Args:
-        send: the method that takes fields.
-        owner: the class that has it.
-        fields: those that were given.
-        known: those that there are.
-
-    Raises:
-        TypeError: there is one.
-    """
+    """Refuse a field of a message that there is not."""
     known = list(known)
     if not fields.keys() <= set(known):
         own = [each.name for each in inspect.signature(send).parameters.values() if each.kind in _BY_NAME]
@@ -130,11 +113,7 @@ class _Arguments:
         self.only = own[0] if len(own) == 1 else None
 
     def check(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """Refuse a name that the method does not have; its first argument may be its object or its class.
-
-        Raises:
-            TypeError: there is one.
-        """
+        """Refuse a name that the method does not have; its first argument may be its object or its class."""
         if not named or named.keys() <= self._known:
             return
         owner = args[0] if args and isinstance(args[0], type) else type(args[0] if args else None)

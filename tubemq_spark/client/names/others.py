@@ -74,12 +74,7 @@ ATTRIBUTES: Final = (
         "TubeMQClient.offsets",
     ),
     row("TubeMQClient", "offsets_for_times", "Use `offsets_at(topic, time)`.", "TubeMQClient.offsets_at"),
-    row(
-        "TubeMQClient",
-        "list_consumer_group_offsets",
-        "Use `lag(group, topics)`.",
-        "TubeMQClient.lag",
-    ),
+    row("TubeMQClient", "list_consumer_group_offsets", "Use `lag(group, topics)`.", "TubeMQClient.lag"),
     row(
         "TubeMQClient",
         "create_topic create_topics",
@@ -123,12 +118,7 @@ ATTRIBUTES: Final = (
         "Nothing has to be polled: `callback` of `send` is called by itself.",
         "Producer.send(callback)",
     ),
-    row(
-        "Producer",
-        "partitions_for list_topics",
-        "Use `publishable(topic)`.",
-        "Producer.publishable",
-    ),
+    row("Producer", "partitions_for list_topics", "Use `publishable(topic)`.", "Producer.publishable"),
     row("Producer", "metrics", "Use `statistics()`.", "Producer.statistics"),
     row(
         "Producer",
@@ -237,10 +227,7 @@ ATTRIBUTES: Final = (
         "Record.message_time",
     ),
     row(
-        "Record Batch",
-        "error",
-        "Errors do not come as messages: `fetch` raises them.",
-        "GroupConsumer.fetch",
+        "Record Batch", "error", "Errors do not come as messages: `fetch` raises them.", "GroupConsumer.fetch"
     ),
     row("Batch", "messages", "Use `records`, or loop over the batch.", "Batch.records"),
     row(
@@ -507,12 +494,7 @@ ARGUMENTS: Final = (
         "ClientConfig.max_in_flight_bytes",
     ),
     row(_SETTINGS, "retries retry_backoff_ms", _AFTER_DEADLINE, "ClientConfig.delivery_timeout_ms"),
-    row(
-        "Producer.send",
-        "headers",
-        "Use `attributes`, a mapping of texts.",
-        "Producer.send(attributes)",
-    ),
+    row("Producer.send", "headers", "Use `attributes`, a mapping of texts.", "Producer.send(attributes)"),
     row(
         "Producer.send",
         "timestamp timestamp_ms",
@@ -532,12 +514,7 @@ ARGUMENTS: Final = (
         "Use `delivery_timeout_ms` of `client.producer`.",
         "TubeMQClient.producer(delivery_timeout_ms)",
     ),
-    row(
-        "AsyncProducer.send",
-        "callback",
-        "Await the future that `send` returns.",
-        "AsyncProducer.send",
-    ),
+    row("AsyncProducer.send", "callback", "Await the future that `send` returns.", "AsyncProducer.send"),
     # Calls of consumers.
     row(
         "GroupConsumer.fetch AssignedConsumer.fetch",

@@ -74,16 +74,7 @@ async def read_range(
 
     No broker is asked for an empty range.
 
-    Args:
-        config: the settings.
-        connections: the connections.
-        request: the range, see ``require_sound``.
-        locate: how to find out where the partition is; by default the master is asked.
-        private: whether the broker is asked over a connection of its own, which others do not wait behind.
-
-    Raises:
-        TubeMQTimeoutError: there was no progress for ``fetch_timeout_ms``, as when no reader group was free.
-        RpcError: the broker refuses permanently.
+    ``private``: over a connection of its own, which others do not wait behind.
     """
     if request.range.start == request.range.end:
         return
@@ -115,12 +106,7 @@ async def read_range(
 
 
 def require_sound(offsets: OffsetRange) -> None:
-    """Return when a range can be read.
-
-    Raises:
-        OffsetFormatError: an offset is not a multiple of 28, or is negative.
-        LocalProtocolError: the range ends before it starts.
-    """
+    """Return when a range can be read."""
     require_aligned(offsets.start, str(offsets.partition))
     require_aligned(offsets.end, str(offsets.partition))
     if offsets.start > offsets.end:
@@ -131,11 +117,7 @@ class _RangeReader:
     """The rules of one range: its two ends, losses, and transient errors."""
 
     def __init__(
-        self,
-        config: ClientConfig,
-        holder: ReaderGroupHolder,
-        request: RangeRequest,
-        locate: Locate,
+        self, config: ClientConfig, holder: ReaderGroupHolder, request: RangeRequest, locate: Locate
     ) -> None:
         offsets = request.range
         self._holder = holder
@@ -216,14 +198,7 @@ class _RangeReader:
         if not len(columns):
             return None
         behind = step.fetched.header.data_lag
-        return FetchedBatch(
-            self._partition,
-            step.start,
-            end,
-            columns,
-            dense,
-            behind if behind >= 0 else None,
-        )
+        return FetchedBatch(self._partition, step.start, end, columns, dense, behind if behind >= 0 else None)
 
     async def _records_before_end(self, step: Step) -> int:
         """Count the records before the range's end of a step that crosses it.
@@ -337,13 +312,7 @@ class Patience:
     """
 
     def __init__(self, reading: OffsetRange, timeout_ms: int, clock: Clock = monotonic) -> None:
-        """Create the pauses, and start the clock.
-
-        Args:
-            reading: what is read.
-            timeout_ms: how long reading may make no progress.
-            clock: returns the time.
-        """
+        """Create the pauses, and start the clock."""
         self._range = reading
         self._timeout_ms = timeout_ms
         self._clock = clock
@@ -369,16 +338,7 @@ class Patience:
         self.restart()
 
     def next_pause_s(self, trouble: TubeMQError | str, position: int, at_least_s: float = 0.0) -> float:
-        """Return how long to wait before the next attempt, in seconds: a little longer each time.
-
-        Args:
-            trouble: why it has to wait.
-            position: where it stands.
-            at_least_s: how much longer the other side wants it to wait, in seconds.
-
-        Raises:
-            TubeMQTimeoutError: ``TUBEMQ_NO_PROGRESS``: there was none for too long.
-        """
+        """Return how long to wait before the next attempt, in seconds: a little longer each time."""
         self._warn(trouble, position)
         if self.pauses == 0:
             self._backoff.reset()

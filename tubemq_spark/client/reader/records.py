@@ -94,10 +94,7 @@ def _restored(time_zone: str, fields: tuple[Any, ...]) -> Record:
 def records_of(batch: FetchedBatch, *, exact_offsets: bool, time_zone: str) -> Iterator[Record]:
     """Return the records of one fetched batch.
 
-    Args:
-        batch: what was read.
-        exact_offsets: whether no other partition is in the store; otherwise no record gets an offset.
-        time_zone: in which producers write the times of messages.
+    Offsets are exact if no other partition is in the store; otherwise no record gets one.
     """
     columns = batch.columns
     count = len(columns)

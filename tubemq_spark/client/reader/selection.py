@@ -51,12 +51,7 @@ class Selection:
         last: int | None = None,
         partitions: Iterable[PartitionName] | None = None,
     ) -> Self:
-        """Return what was asked for; see ``TubeMQClient.read``.
-
-        Raises:
-            OptionError: an argument is wrong, or does not fit another; the text has its name.
-            OffsetFormatError: an offset is negative or not a multiple of 28.
-        """
+        """Return what was asked for; see ``TubeMQClient.read``."""
         names = tuple(dict.fromkeys(topics))
         require_topic_names(names)
         for name, count in ("limit", limit), ("last", last):
@@ -81,11 +76,7 @@ def _partitions(partitions: Iterable[PartitionName], topics: tuple[str, ...]) ->
 
 
 def _partition(argument: str, name: object, topics: tuple[str, ...]) -> TopicPartition:
-    """Return the partition of a name.
-
-    Raises:
-        OptionError: it is no partition of these topics.
-    """
+    """Return the partition of a name."""
     if isinstance(name, TopicPartition):
         if name.topic not in topics:
             raise bad_setting(argument, f"with {name}", f"of partitions of {', '.join(topics)}")
@@ -153,11 +144,7 @@ def _offset(argument: str, partition: TopicPartition, offset: object) -> int:
 def _check_order(
     start: int | Mapping[TopicPartition, int] | None, end: int | Mapping[TopicPartition, int] | None
 ) -> None:
-    """Return unless a read would end before it begins, as far as that is known.
-
-    Raises:
-        OptionError: it would.
-    """
+    """Return unless a read would end before it begins, as far as that is known."""
     if isinstance(start, int) and isinstance(end, int) and end < start:
         raise bad_setting("end", "before start", "at start or later")
     if isinstance(start, Mapping) and isinstance(end, Mapping):

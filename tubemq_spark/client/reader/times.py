@@ -40,13 +40,7 @@ Times = PartitionTimes[OffsetRange, FetchedBatch | None]
 
 
 def times_of(partition: TopicPartition, bounds: OffsetBounds, zone: zoneinfo.ZoneInfo) -> Times:
-    """Return a search for times in a partition, which has looked at nothing.
-
-    Args:
-        partition: the partition.
-        bounds: what its store has.
-        zone: the time zone in which messages carry their times.
-    """
+    """Return a search for times in a partition, which has looked at nothing."""
     return PartitionTimes(bounds, functools.partial(_look, partition, zone))
 
 
@@ -55,9 +49,7 @@ def search_in_thread(
 ) -> Value:
     """Return what a search finds, in this thread.
 
-    Args:
-        search: the search, which has not begun.
-        peek: reads a range within a ``with`` block, and passes over records that are gone.
+    ``peek`` reads a range within a ``with`` block, and passes over records that are gone.
     """
     batch: FetchedBatch | None = None
     while True:
@@ -84,12 +76,7 @@ async def search_in_loop(
 
 
 def _look(
-    partition: TopicPartition,
-    zone: zoneinfo.ZoneInfo,
-    begin: int,
-    end: int,
-    until: int,
-    most_fetches: int,
+    partition: TopicPartition, zone: zoneinfo.ZoneInfo, begin: int, end: int, until: int, most_fetches: int
 ) -> Search[Look]:
     at, has_records, fetches = begin, False, 0
     while True:
@@ -123,11 +110,7 @@ _MOST_SEARCHES: Final = 16
 
 
 def milliseconds(time: object, name: str = "time", rule: str = TIME_RULE) -> int:
-    """Return a time that a user gave in milliseconds since 1970.
-
-    Raises:
-        OptionError: it is none; the text has the argument's name and the rule.
-    """
+    """Return a time that a user gave in milliseconds since 1970."""
     if isinstance(time, datetime.datetime) and time.tzinfo is not None:
         time = round(time.timestamp() * 1000)
     if isinstance(time, int) and not isinstance(time, bool) and 0 <= time <= LATEST_MS:
@@ -145,14 +128,7 @@ class TimeOffsets:
         bounds: Mapping[StoreId, OffsetBounds],
         partitions: Collection[TopicPartition],
     ) -> None:
-        """Begin with nothing.
-
-        Args:
-            questions: how to ask; its settings say in which time zone messages carry their times.
-            layout: where the partitions are.
-            bounds: what their stores hold.
-            partitions: those that are searched, of the layout.
-        """
+        """Begin with nothing."""
         zone = zoneinfo.ZoneInfo(questions.config.message_time_zone)
         self._questions = questions
         self._layout = layout
@@ -161,12 +137,7 @@ class TimeOffsets:
         }
 
     async def begin(self, ms: int, name: str) -> dict[TopicPartition, int | None]:
-        """Return where the messages of a time or later begin; None where there are none.
-
-        Raises:
-            OptionError: the messages of a partition carry no time; the text has the argument's name.
-            TubeMQError: a broker does not answer, or refuses.
-        """
+        """Return where the messages of a time or later begin; None where there are none."""
 
         async def place(partition: TopicPartition) -> int | None:
             search = self._searches[partition]
@@ -207,10 +178,6 @@ async def offsets_of_time(
     """Return where the messages of a time or later begin in partitions; where there are none, their ends.
 
     An end is that of before the search: what came during it may have the time.
-
-    Raises:
-        OptionError: the time is none, or the messages of a partition carry none.
-        TubeMQError: a broker does not answer, or refuses.
     """
     ms = milliseconds(time)
     bounds = (await questions.bounds(layout)).complete()

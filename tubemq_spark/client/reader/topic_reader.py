@@ -54,12 +54,7 @@ Fetches: TypeAlias = AsyncGenerator[_Rows | LossRecord, None]
 
 
 async def read_topics(questions: Questions, selection: Selection) -> Items:
-    """Yield the records that are selected, one partition after the other and each in its order.
-
-    Raises:
-        OptionError: a partition does not exist, or messages that are looked for by time carry none.
-        TubeMQError: no master answers, a broker is away, or a topic does not exist.
-    """
+    """Yield the records that are selected, one partition after the other and each in its order."""
     layout = await questions.layout(selection.topics)
     partitions = chosen_partitions(layout, selection)
     bounds = (await questions.bounds(layout, {partition.store_id for partition in partitions})).complete()
@@ -83,22 +78,14 @@ async def read_topics(questions: Questions, selection: Selection) -> Items:
 
 
 async def read_records(questions: Questions, request: RangeRequest) -> Items:
-    """Yield the records of one range.
-
-    Raises:
-        TubeMQError: as ``Questions.read_range``.
-    """
+    """Yield the records of one range."""
     async with contextlib.aclosing(_records(questions, request, _rows(questions, request), None)) as items:
         async for _, item in items:
             yield item
 
 
 def chosen_partitions(layout: TopicsLayout, selection: Selection) -> Collection[TopicPartition]:
-    """Return the partitions that are read, in their order.
-
-    Raises:
-        OptionError: one that was named does not exist.
-    """
+    """Return the partitions that are read, in their order."""
     named = set[TopicPartition](selection.partitions or ())
     for place in selection.start, selection.end:
         if isinstance(place, Mapping):
@@ -111,13 +98,7 @@ def chosen_partitions(layout: TopicsLayout, selection: Selection) -> Collection[
 
 
 def range_request(questions: Questions, layout: TopicsLayout, offsets: OffsetRange) -> RangeRequest:
-    """Return what to read of a layout's partition.
-
-    Raises:
-        OptionError: the layout does not list the partition.
-        OffsetFormatError: an offset is not a multiple of 28, or negative.
-        LocalProtocolError: the range ends before it starts.
-    """
+    """Return what to read of a layout's partition."""
     if offsets.partition not in layout.partitions:
         raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
     require_sound(offsets)
@@ -219,21 +200,9 @@ def read_in_thread(
 ) -> Generator[FetchedBatch, None, None]:
     """Yield the records of a range in offset order; closing it closes the reader first.
 
-    Args:
-        items: what reads the range, as ``Questions.read_range``; it has not begun.
-        range_: the range.
-        on_loss: what to do about records that are gone or damaged, called in this thread; when it returns,
-            reading continues behind them.
-        wait: its ``check`` is called several times per second, and before each batch; what it raises ends
-            the reading.
-        ahead: how many batches are read before they are asked for.
-        tells_idle: whether an empty batch is yielded when none has come for a tenth of a second.
-
-    Raises:
-        OffsetFormatError: an offset is not a multiple of 28, or is negative.
-        LocalProtocolError: the range ends before it starts.
-        DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
-        TubeMQError: that of the reader.
+    ``on_loss`` is called in this thread; when it returns, reading continues behind the loss.
+    ``wait.check`` is called several times per second and before each batch, and what it raises ends the
+    reading. With ``tells_idle`` an empty batch is yielded when none has come for a tenth of a second.
     """
     require_sound(range_)
     idle = FetchedBatch.empty(range_.partition, range_.start) if tells_idle else None
@@ -241,12 +210,7 @@ def read_in_thread(
 
 
 def records_in_thread(items: "Items", on_loss: LossPolicy, wait: Wait) -> "Iterator[Record]":
-    """Yield records one by one; a batch is read when it is asked for.
-
-    Raises:
-        DataLossError: records are gone or damaged, and ``on_loss`` does not tolerate it.
-        TubeMQError: what ``items`` raise.
-    """
+    """Yield records one by one; a batch is read when it is asked for."""
     with contextlib.closing(
         _without_losses(loop.iterate(items, ahead=0, wait=wait), on_loss, wait)
     ) as batches:

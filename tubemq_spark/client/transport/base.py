@@ -23,21 +23,18 @@ if TYPE_CHECKING:
 
 
 class Transport(Questions, Protocol):
-    """A TubeMQ cluster, for the coroutines of one event loop; what it makes belongs to that loop, too."""
+    """A TubeMQ cluster, for the coroutines of one event loop; what it makes belongs to that loop, too.
+
+    What makes something raises an ``OptionError`` if a setting makes no sense on this transport.
+    """
 
     def pipeline(
         self, config: ClientConfig, name: str = "", *, per_message: bool, run_user_code: "RunUserCode"
     ) -> "Pipeline":
         """Return what moves the messages of a new producer; may be called in any thread.
 
-        Args:
-            config: the producer's settings.
-            name: how it calls itself in errors and in the log; by default its client id.
-            per_message: whether the outcome of each message is told, and not only failures.
-            run_user_code: how the user's partitioner is called when a message is sent again.
-
-        Raises:
-            OptionError: a setting makes no sense on this transport.
+        ``per_message``: the outcome of each message is told, and not only failures. ``run_user_code``
+        calls the user's partitioner when a message is sent again.
         """
 
     def group_consumer(
@@ -50,11 +47,7 @@ class Transport(Questions, Protocol):
         on_assigned: "OnChange | None",
         on_revoked: "OnChange | None",
     ) -> "ConsumerCore":
-        """Return a new member of a group, see ``GroupCore``; may be called in any thread.
-
-        Raises:
-            OptionError: a setting makes no sense on this transport.
-        """
+        """Return a new member of a group, see ``GroupCore``; may be called in any thread."""
 
     def assigned_consumer(
         self,
@@ -66,21 +59,13 @@ class Transport(Questions, Protocol):
         on_loss: LossPolicy,
         follow_resets: bool = False,
     ) -> "AssignedCoreBase":
-        """Return a new consumer of named partitions, see ``AssignedCore``; may be called in any thread.
-
-        Raises:
-            OptionError: a setting makes no sense on this transport.
-        """
+        """Return a new consumer of named partitions, see ``AssignedCore``; may be called in any thread."""
 
     def with_config(self, config: ClientConfig, web: Sequence[Endpoint] = ()) -> Self:
         """Return a transport with other settings that uses the connections of this one, and ends with it.
 
-        Args:
-            config: the settings.
-            web: where masters serve their administration API; by default where this one thinks that they do.
-
-        Raises:
-            OptionError: a setting makes no sense on this transport.
+        ``web`` is where masters serve their administration API, by default where this one thinks that
+        they do.
         """
 
     def with_connections(self, connections: Connections) -> Self:

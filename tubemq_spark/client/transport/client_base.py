@@ -49,11 +49,7 @@ AssignedConsumerKind = TypeVar("AssignedConsumerKind")
 
 
 def new_transport(settings: UrlSettings, connections: Connections) -> Transport:
-    """Return the way to the cluster that settings name: through their gateways, if they name some.
-
-    Raises:
-        OptionError: a setting makes no sense through gateways, or gRPC is not installed.
-    """
+    """Return the way to the cluster that settings name: through their gateways, if they name some."""
     config, gateways = settings.config, settings.gateways
     if not gateways:
         return DirectTransport(config, connections, lambda: web_servers(settings))
@@ -85,55 +81,26 @@ class TopicQuestions:
         self._visitor = visitor
 
     async def topics(self) -> tuple[str, ...]:
-        """Return the names of all topics, sorted.
-
-        Raises:
-            TubeMQConnectionError: no master's administration API answered.
-            AdminError: a master refuses.
-        """
+        """Return the names of all topics, sorted."""
         return tuple(sorted(await self._visitor.topics()))
 
     async def partitions(self, topic: str) -> tuple[TopicPartition, ...]:
-        """Return all partitions of a topic, in their order.
-
-        Raises:
-            OptionError: no topic could have the name.
-            RpcError: the topic does not exist (431), or the reader groups may not read it (450, 455).
-            TubeMQConnectionError: no master answered.
-        """
+        """Return all partitions of a topic, in their order."""
         return tuple((await self._layout(topic)).partitions)
 
     async def offsets(self, topic: str) -> dict[TopicPartition, OffsetBounds]:
-        """Return where each partition of a topic begins and ends.
-
-        Raises:
-            TubeMQError: as ``partitions``; or a broker is away.
-        """
+        """Return where each partition of a topic begins and ends."""
         layout = await self._layout(topic)
         bounds = (await self._visitor.bounds(layout)).complete()
         return {partition: bounds[partition.store_id] for partition in layout.partitions}
 
     async def offsets_at(self, topic: str, time: datetime.datetime | int) -> dict[TopicPartition, int]:
-        """Return where the messages of a time or later begin in each partition; its end if there are none.
-
-        Raises:
-            OptionError: the time is none, or the messages of a partition carry none.
-            TubeMQError: as ``offsets``.
-        """
+        """Return where the messages of a time or later begin in each partition; its end if there are none."""
         ms = milliseconds(time)
         return await offsets_of_time(self._visitor, await self._layout(topic), ms)
 
     async def lag(self, group: str, topics: Collection[str]) -> dict[TopicPartition, int | None]:
-        """Return how many messages follow a group's position; None: a broker does not tell.
-
-        Args:
-            group: the group.
-            topics: the only topics to look at; empty: all that the group has read.
-
-        Raises:
-            OptionError: no broker has a position of the group there.
-            TubeMQError: no master answers, or refuses.
-        """
+        """Return how many messages follow a group's position; None: a broker does not tell."""
         require_topic_names(topics)
         stored = await self._visitor.stored_offsets(group, topics)
         if not stored.offsets:

@@ -54,11 +54,7 @@ class RunInThread(Protocol):
 
 
 async def _in_thread_of_its_own(function: Callable[[], Result], /) -> Result:
-    """Return what a question to the administration API returns, which blocks.
-
-    Raises:
-        TubeMQConnectionError: no thread is left.
-    """
+    """Return what a question to the administration API returns, which blocks."""
     try:
         return await in_thread(function, "tubemq-administration")
     except RuntimeError as error:

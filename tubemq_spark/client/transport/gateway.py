@@ -84,11 +84,7 @@ class GatewayTransport(Transport):
             gateways.close()
 
     def _own_gateways(self, config: ClientConfig, kind: str = "Pull") -> Gateways:
-        """Return gateways with a session of their own.
-
-        Raises:
-            OptionError: a setting makes no sense through gateways.
-        """
+        """Return gateways with a session of their own."""
         check_access(config, self._gateways.token)
         gateways = self._gateways.for_config(config, kind)
         self._own.add(gateways)
@@ -310,11 +306,7 @@ class GatewayTransport(Transport):
 
 
 def sound(convert: Callable[[], Result]) -> Result:
-    """Return what a gateway's answer says.
-
-    Raises:
-        RemoteProtocolError: it contradicts itself.
-    """
+    """Return what a gateway's answer says."""
     try:
         return convert()
     except MalformedMessageError as error:
