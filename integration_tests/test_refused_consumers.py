@@ -14,9 +14,9 @@ from testkit.sessions import opened
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
+from tubemq_spark.client.consumer_config import BoundStart, Subscription
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.balance import BalanceSession
-from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint
 

@@ -24,9 +24,9 @@ from simulation.wire import SimulatedChannels, SimulatedListener
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
 from tubemq_spark.client.remote.gateways import Gateways
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.transport.gateway import GatewayTransport
 from tubemq_spark.gateway import admission, policy, publishing, sessions
 from tubemq_spark.gateway.calls import Call

@@ -16,7 +16,7 @@ from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.user_code import OnChange, UserCode, UserLoop
 from tubemq_spark.client.consumer.values import Batch
-from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.client.consumer_config import Node, Subscription
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition

@@ -47,8 +47,7 @@ from simulation.members import SETTLED_S, Habits, Member, Way
 from simulation.scene import Scene
 from testkit.broker_model import Held
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig, Subscription
 from tubemq_spark.model import TopicPartition
 
 _TOPICS: Final = (TOPIC, "other")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cases import in_one_test
-from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.client.consumer_config import BoundStart, Node, Subscription
 from tubemq_spark.errors import OffsetFormatError, OptionError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import OFFSET_HISTORY_TOPIC

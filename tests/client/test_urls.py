@@ -13,8 +13,7 @@ from testkit.certificates import Authority
 from tests.cases import in_one_test
 from tubemq_spark.client import urls
 from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig
-from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
-from tubemq_spark.client.subscription import BoundStart, Node
+from tubemq_spark.client.consumer_config import BoundStart, ConsumePosition, ConsumerConfig, Node
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.client.urls import UrlSettings, parse_url
 from tubemq_spark.embedded.config.settings import EmbeddedSettings

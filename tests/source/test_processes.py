@@ -56,8 +56,8 @@ def test_no_process_of_a_reader_imports_what_only_others_need():
         "tubemq_spark.client.master",
         "tubemq_spark.source.planner",
     )
-    # The tables of names that other clients have are read when a name is wrong.
-    guessed = ("tubemq_spark.client.names.others", "tubemq_spark.client.names.others")
+    # The table of names that other clients have is read when a name is wrong.
+    guessed = ("tubemq_spark.client.names.others",)
     absent("task", *rare, *guessed, "tubemq_spark.client.producer", "tubemq_spark.source.planner")
     absent("driver", *rare, *guessed, "tubemq_spark.client.producer")
     assert "tubemq_spark.source.task" in loaded["task"]

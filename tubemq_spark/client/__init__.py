@@ -20,14 +20,19 @@ if TYPE_CHECKING:
     from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumer
     from tubemq_spark.client.consumer.consumer import GroupConsumer
     from tubemq_spark.client.consumer.values import Batch, Confirmed, PartitionStatus
-    from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
+    from tubemq_spark.client.consumer_config import (
+        BoundStart,
+        ConsumePosition,
+        ConsumerConfig,
+        Node,
+        Subscription,
+    )
     from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin
     from tubemq_spark.client.producer.futures import SendFuture, SendResult
     from tubemq_spark.client.producer.producer import Producer
     from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
     from tubemq_spark.client.reader.records import Record
     from tubemq_spark.client.registry import OpenClient, open_clients
-    from tubemq_spark.client.subscription import BoundStart, Node, Subscription
     from tubemq_spark.client.tubemq import TubeMQClient
     from tubemq_spark.model import OffsetBounds, TopicPartition
     from tubemq_spark.net.tls import TlsConfig
@@ -74,7 +79,7 @@ __all__ = [
 _MODULES: Final = {
     "AssignedConsumer": "tubemq_spark.client.consumer.assigned.consumer",
     "Batch": "tubemq_spark.client.consumer.values",
-    "BoundStart": "tubemq_spark.client.subscription",
+    "BoundStart": "tubemq_spark.client.consumer_config",
     "BrokerAdmin": "tubemq_spark.client.metadata.admin",
     "BrokerStatistics": "tubemq_spark.client.producer.statistics",
     "BuiltInPartitioner": "tubemq_spark.client.config",
@@ -86,7 +91,7 @@ _MODULES: Final = {
     "GroupConsumer": "tubemq_spark.client.consumer.consumer",
     "Latency": "tubemq_spark.client.producer.statistics",
     "MasterAdmin": "tubemq_spark.client.metadata.admin",
-    "Node": "tubemq_spark.client.subscription",
+    "Node": "tubemq_spark.client.consumer_config",
     "MessageHeader": "tubemq_spark.protocol.send_batch",
     "OffsetBounds": "tubemq_spark.model",
     "OpenClient": "tubemq_spark.client.registry",
@@ -98,7 +103,7 @@ _MODULES: Final = {
     "SendBatch": "tubemq_spark.protocol.send_batch",
     "SendFuture": "tubemq_spark.client.producer.futures",
     "SendResult": "tubemq_spark.client.producer.futures",
-    "Subscription": "tubemq_spark.client.subscription",
+    "Subscription": "tubemq_spark.client.consumer_config",
     "TlsConfig": "tubemq_spark.net.tls",
     "TopicPartition": "tubemq_spark.model",
     "TubeMQClient": "tubemq_spark.client.tubemq",

@@ -12,9 +12,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
-from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.consumer_config import ConsumerConfig, checked_types
 from tubemq_spark.client.names.guesses import answers_guesses
-from tubemq_spark.client.subscription import checked_types
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.tls import TlsConfig

@@ -11,6 +11,7 @@ from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.consumer import GroupConsumer
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserThread
+from tubemq_spark.client.consumer_config import Node, Subscription, names_of, require_topic_names
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.names.guesses import answers_guesses, wrong_constructor
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
@@ -23,7 +24,6 @@ from tubemq_spark.client.reader.topic_reader import (
     read_topics,
     records_in_thread,
 )
-from tubemq_spark.client.subscription import Node, Subscription, names_of, require_topic_names
 from tubemq_spark.client.transport.client_base import ClientBase, new_transport
 from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.errors import OptionError, TubeMQConnectionError

@@ -21,8 +21,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.client.config import DEFAULT_GROUP, ClientConfig
-from tubemq_spark.client.consumer_config import ConsumerConfig
-from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.client.consumer_config import BoundStart, ConsumerConfig, Node, Subscription
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig

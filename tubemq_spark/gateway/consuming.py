@@ -43,7 +43,7 @@ from tubemq_spark.client.consumer.assigned.core import AssignedCore
 from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.values import Batch, ColumnBatch, Confirmed, ConsumeStatus, parse_context
-from tubemq_spark.client.subscription import BoundStart, Node, Subscription
+from tubemq_spark.client.consumer_config import BoundStart, Node, Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, DataLossError, GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import busy

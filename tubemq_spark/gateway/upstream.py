@@ -23,10 +23,10 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCore
 from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.user_code import UserLoop
+from tubemq_spark.client.consumer_config import Node, Subscription
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.metadata.routes import Routes
 from tubemq_spark.client.remote import wire
-from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.gateway.admission import Admission, WorkLimit

@@ -16,8 +16,7 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.client.consumer_config import ConsumerConfig
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.consumer_config import ConsumerConfig, Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, TopicPartition

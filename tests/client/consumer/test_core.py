@@ -10,7 +10,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.life import Changes
 from tubemq_spark.client.consumer.user_code import UserLoop
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import Endpoint
 

@@ -10,8 +10,8 @@ from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow
 from tubemq_spark.client.consumer.group.session import GroupSession
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.metadata.admin import MasterAdmin
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.flow_rules import Pauses

@@ -14,7 +14,7 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import ConsumerPartition, GroupPartition, Reader, Standing
 from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES as ROW, StoreId, TopicPartition
 from tubemq_spark.net.connections import Connections

@@ -23,10 +23,10 @@ from tests.client.scripted_master import (
 )
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.client.master.session import MasterCaller
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Deadline

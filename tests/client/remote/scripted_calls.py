@@ -10,11 +10,10 @@ from google.protobuf.message import Message
 from tests.client.consumer.scripted_partitions import batch_of as broker_batch
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.user_code import UserLoop
-from tubemq_spark.client.consumer_config import ConsumerConfig
+from tubemq_spark.client.consumer_config import ConsumerConfig, Subscription
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
 from tubemq_spark.client.remote.gateways import Use
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import GatewayError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES as ROW, Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.protocol.fetch_columns import FetchedBatch

@@ -6,7 +6,7 @@ import pytest
 
 from tests.client.remote.scripted_gateway import scripted
 from tubemq_spark.client.consumer.user_code import UserThread
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.transport.gateway import GatewayTransport
 from tubemq_spark.errors import RemoteProtocolError, TubeMQConnectionError
 from tubemq_spark.model import (

@@ -12,13 +12,13 @@ from tubemq_spark.client.aio.producer import AsyncProducer
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
+from tubemq_spark.client.consumer_config import names_of, require_topic_names
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, wrong_constructor
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.reader.selection import EndPlace, PartitionName, Selection, StartPlace
 from tubemq_spark.client.reader.topic_reader import Items, range_request, read_records, read_topics
-from tubemq_spark.client.subscription import names_of, require_topic_names
 from tubemq_spark.client.transport.client_base import ClientBase, parts_of
 from tubemq_spark.client.tubemq import TubeMQClient, client_of
 from tubemq_spark.client.urls import UrlSettings

@@ -18,10 +18,10 @@ from tubemq_spark.client.consumer.values import (
     PartitionStatus,
     checked_limit,
 )
+from tubemq_spark.client.consumer_config import Node
 from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
-from tubemq_spark.client.subscription import Node
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.offset_spec import Edge

@@ -29,10 +29,10 @@ from tubemq_spark.client.consumer.values import (
     Part,
     checked_limit,
 )
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net import loop

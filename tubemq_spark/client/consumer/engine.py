@@ -40,7 +40,7 @@ from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, parse_context
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicPartition

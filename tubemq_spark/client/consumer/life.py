@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.subscription import Subscription
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode

@@ -24,8 +24,8 @@ from tubemq_spark.client.consumer.cache import PartitionCache
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.life import ConsumerLife, Life
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader, Standing
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.master.producers import is_token_refused
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition

@@ -12,8 +12,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tubemq_spark.client.names.others import OtherName
 from tubemq_spark.settings.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from tubemq_spark.client.names.others import OtherName
 
 Class = TypeVar("Class", bound=type)
 Function = Callable[..., Any]
@@ -174,7 +176,7 @@ _Table = Mapping[str, Mapping[str, str]]
 """Answers by place and name."""
 
 
-def _by_place(rows: Iterable[OtherName]) -> _Table:
+def _by_place(rows: "Iterable[OtherName]") -> _Table:
     table: dict[str, dict[str, str]] = {}
     for row in rows:
         for place in row.places:

@@ -5,8 +5,8 @@ import datetime
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, Self, TypeAlias
 
+from tubemq_spark.client.consumer_config import require_topic_names
 from tubemq_spark.client.reader.times import milliseconds
-from tubemq_spark.client.subscription import require_topic_names
 from tubemq_spark.model import TopicPartition, require_aligned
 from tubemq_spark.offsets.offset_spec import FIRST_MS
 from tubemq_spark.settings.fields import bad_setting

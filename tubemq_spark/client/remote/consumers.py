@@ -27,13 +27,13 @@ from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.life import not_held
 from tubemq_spark.client.consumer.user_code import Callbacks, OnChange, UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, PartitionStatus
+from tubemq_spark.client.consumer_config import Node, Subscription
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.fetching import RemoteFetching, RemoteState
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.remote.membership import Membership
-from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.tasks import is_cancelled
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout

@@ -55,10 +55,10 @@ from tubemq_spark.client.consumer.values import (
     PartitionState,
     parse_context,
 )
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.remote.attempts import AwayError
 from tubemq_spark.client.remote.membership import Membership
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import RemoteProtocolError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
     from tubemq_spark.client.consumer.core import ConsumerCore
     from tubemq_spark.client.consumer.user_code import OnChange, UserCode
+    from tubemq_spark.client.consumer_config import Node, Subscription
     from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
-    from tubemq_spark.client.subscription import Node, Subscription
 
 
 class Transport(Questions, Protocol):

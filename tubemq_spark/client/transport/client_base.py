@@ -23,7 +23,15 @@ from tubemq_spark.client.config import (
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.user_code import OnChange, UserCode
-from tubemq_spark.client.consumer_config import ConsumerConfig, ConsumerSettings, with_settings
+from tubemq_spark.client.consumer_config import (
+    BoundStart,
+    ConsumerConfig,
+    ConsumerSettings,
+    Node,
+    Subscription,
+    require_topic_names,
+    with_settings,
+)
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.admin_questions import ActiveMasterAdmin
 from tubemq_spark.client.metadata.questions import Questions
@@ -31,7 +39,6 @@ from tubemq_spark.client.names.guesses import AbstractAnsweringType, answers_gue
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.reader.times import milliseconds, offsets_of_time
 from tubemq_spark.client.remote import check_access
-from tubemq_spark.client.subscription import BoundStart, Node, Subscription, require_topic_names
 from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.client.urls import GATEWAY_SCHEME, UrlSettings, parse_url

@@ -19,8 +19,7 @@ from tests.client.scripted_master import (
 from tests.waiting import wait_until
 from tubemq_spark.client.consumer.assigned.session import AssignedSession
 from tubemq_spark.client.consumer.flow_control import FlowControl
-from tubemq_spark.client.consumer_config import ConsumerConfig
-from tubemq_spark.client.subscription import Node, Subscription
+from tubemq_spark.client.consumer_config import ConsumerConfig, Node, Subscription
 from tubemq_spark.net.loop import run
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import master_pb2

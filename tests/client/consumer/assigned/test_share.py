@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from tests.cases import in_one_test
 from tubemq_spark.client.consumer.assigned.session import share_of
-from tubemq_spark.client.subscription import Node
+from tubemq_spark.client.consumer_config import Node
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import TopicPartition
 

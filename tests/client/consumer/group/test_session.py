@@ -13,8 +13,8 @@ from tests.protocol.vectors import build, named
 from tests.waiting import wait_until
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession
+from tubemq_spark.client.consumer_config import BoundStart, Subscription
 from tubemq_spark.client.master import identity
-from tubemq_spark.client.subscription import BoundStart, Subscription
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net import loop

@@ -3,8 +3,8 @@
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.consumer import Consumer
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
+from tubemq_spark.client.consumer_config import Node
 from tubemq_spark.client.names.guesses import answers_guesses
-from tubemq_spark.client.subscription import Node
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.net import loop
 

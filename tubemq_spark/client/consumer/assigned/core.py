@@ -19,9 +19,9 @@ from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, Upkeep
 from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionState, PartitionStatus
+from tubemq_spark.client.consumer_config import Node, Subscription
 from tubemq_spark.client.master.balance import Layout
 from tubemq_spark.client.metadata.questions import Questions
-from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import TopicPartition, alone_in_store, require_aligned

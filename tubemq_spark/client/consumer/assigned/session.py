@@ -23,8 +23,8 @@ from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer_config import Node, Subscription
 from tubemq_spark.client.master.balance import BalanceSession, Layout
-from tubemq_spark.client.subscription import Node, Subscription
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.constants import UNDEFINED

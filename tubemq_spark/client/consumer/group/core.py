@@ -25,8 +25,8 @@ from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import GroupPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, Upkeep
 from tubemq_spark.client.consumer.user_code import Callbacks, OnChange, UserCode
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.metadata.questions import Questions
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, TopicPartition

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterable
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
+from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.master import identity
 from tubemq_spark.client.master.session import MasterSession
-from tubemq_spark.client.subscription import Subscription
 from tubemq_spark.errors import RpcError, TubeMQError
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.notation import listed
