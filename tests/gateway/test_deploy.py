@@ -1,4 +1,4 @@
-"""The files in deploy/ and the compose file, as they are: what they start serves, and is healthy."""
+"""The files in deploy/ and the compose file: what they start serves, and is healthy; the page's example."""
 
 import contextlib
 import json
@@ -14,7 +14,8 @@ import urllib.request
 import pytest
 
 from testkit.git import ROOT
-from tests.gateway.running import tubemq
+from tests.gateway.fleet import Fleet
+from tests.gateway.running import gateway, tubemq
 from tubemq_spark.gateway.policy import load_policy
 from tubemq_spark.gateway.settings import ENVIRONMENT_PREFIX, SETTINGS, load_settings
 from tubemq_spark.model import Endpoint
@@ -152,3 +153,15 @@ def test_what_the_image_is_built_from_is_there():
     names = [line.removeprefix("!") for line in lines if line.startswith("!")]
     assert [name for name in names if not (ROOT / name).exists()] == []
     assert {"setup.py", "tubemq_spark"} <= set(names)
+
+
+def test_the_example_of_a_client_reads_what_there_is_and_ends(capsys):
+    page = (ROOT / "docs" / "gateway" / "gateway.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(import array\n.*?)```", page, re.DOTALL)
+    with tubemq(clicks=(1, 1)) as server, gateway(server) as served:
+        fleet = Fleet(server, served)
+        for broker_id in (1, 2, 3):
+            fleet.publish("clicks", b"one", b"two", broker_id=broker_id)
+        exec(compile(example.replace("gateway1:11911", served.address), "gateway.md", "exec"), {})
+        assert sorted(capsys.readouterr().out.splitlines()) == sorted(["b'one'", "b'two'"] * 3)
+        fleet.close()

@@ -1,6 +1,12 @@
-"""The log of a gateway process: its format, and files that are replaced; and gateways beside other work."""
+"""The log of a gateway process: its format, and files that are replaced; and gateways beside other work.
+
+What waits for a server is a coroutine, so there are as many threads with much work as with none. What hostile
+clients try reaches nothing, and others hardly notice; ``python -m benchmarks.gateway_attacks`` shows
+the same attacks with the times of another client's heartbeats.
+"""
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -9,12 +15,18 @@ import time
 
 import pytest
 
-from tests.gateway.running import gateway, tubemq
+from testkit.attacks import ATTACKS, LIMIT_BYTES, SLACK_BYTES, run
+from testkit.gateway_process import GatewayProcess
+from testkit.heartbeats import LEAST
+from tests.gateway.fleet import ROW, attach, place, publish
+from tests.gateway.running import PlainClient, gateway, tubemq
+from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.gateway.process import LimitedHandler, log_handler
 from tubemq_spark.gateway.settings import load_settings
 from tubemq_spark.net import loop
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
 def settings(**flags):
@@ -183,3 +195,71 @@ def test_gateways_and_clients_of_a_process_share_its_event_loop(monkeypatch):
         TubeMQClient.connect(f"gateway://{first.address},{second.address}?group=readers") as client,
     ):
         assert len(client.layout("demo").partitions) == 3
+
+
+_CLIENTS = 40
+_GRPC_THREADS = 4
+"""How many gRPC itself may begin when there is more to do."""
+
+
+def test_ranges_questions_and_consumers_that_wait_for_a_broker_begin_no_threads():
+    with (
+        tubemq(demo=(1, 1)) as server,
+        GatewayProcess(server.master, web=server.master_web) as served,
+        contextlib.ExitStack() as stack,
+    ):
+        clients = [
+            stack.enter_context(PlainClient(served.address, f"client{number}")) for number in range(_CLIENTS)
+        ]
+        for client in clients:
+            client.open(group=client.session.client_id)
+        for value in (b"one", b"two"):
+            publish(clients[0], "demo", value)
+        for client in clients:
+            assert attach(client, "demo", 2)[0].WhichOneof("result") == "offset"
+        clients[0]("ReadRange", partition=place("demo"), start=0, end=ROW, own_store=True)
+        before = served.threads
+        server.faults.freeze_broker(1)
+        ranges = [
+            client.method("ReadRange")(
+                client.request("ReadRange", partition=place("demo"), start=0, end=2 * ROW, own_store=True),
+                timeout=30,
+            )
+            for client in clients
+        ]
+        store = pb.Store(topic="demo", broker_id=1)
+        questions = [
+            client.method("QueryBounds").future(client.request("QueryBounds", stores=[store]), timeout=30)
+            for client in clients
+        ]
+        wait_until(lambda: clients[0]("DescribeGateway").open_reads == _CLIENTS)
+        assert served.threads <= before + _GRPC_THREADS
+        for call in [*ranges, *questions]:
+            call.cancel()
+        wait_until(lambda: clients[0]("DescribeGateway").open_reads == 0)
+        server.faults.start_broker(1)
+
+
+_LONG = ("threads", "streams", "page", "memory b: many windows", "memory c: bodies", "memory d: names")
+"""Thousands of calls, requests of half a minute, and hundreds of megabytes in three more ways."""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in _LONG else []) for name in ATTACKS]
+)
+def test_an_attack_reaches_nothing(name, tmp_path):
+    outcome = run(name, tmp_path)
+    assert outcome.reached == []
+    assert outcome.grown_bytes < LIMIT_BYTES + SLACK_BYTES
+    assert outcome.errors == [], "heartbeats of another client"
+
+
+@pytest.mark.process
+def test_an_attack_that_is_over_at_once_is_judged_by_as_many_heartbeats(monkeypatch, tmp_path):
+    monkeypatch.setitem(ATTACKS, "nothing", lambda stage: [])
+    outcome = run("nothing", tmp_path, quiet_s=0)
+    assert outcome.errors == []
+    assert len(outcome.quiet_ms) >= LEAST
+    assert len(outcome.took_ms) >= LEAST

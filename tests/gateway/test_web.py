@@ -20,6 +20,8 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import sends
 from tubemq_spark.protocol.send_batch import SendBatch
 
+pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
+
 _NO_END = {"meta", "link", "img", "br"}
 
 

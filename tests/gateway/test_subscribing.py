@@ -5,9 +5,9 @@ import dataclasses
 
 import pytest
 
-from tests.gateway.data.test_consuming import ROW, fetch, publish, refused
 from tests.gateway.fleet import place, values_of
 from tests.gateway.running import PlainClient, gateway
+from tests.gateway.test_consuming import ROW, fetch, publish, refused
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -129,7 +129,6 @@ def test_an_equal_request_may_be_repeated_and_another_is_refused(served):
         assert refused(client, "Subscribe", topics=["demo", "other"]).status == "INVALID_ARGUMENT"
         wanted = pb.AttachPartitionsRequest.Wanted(partition=place("demo"))
         assert refused(client, "AttachPartitions", partitions=[wanted]).condition == "TUBEMQ_GATEWAY_REQUEST"
-        assert refused(client, "DetachPartitions", partitions=[place("demo")]).status == "INVALID_ARGUMENT"
 
 
 def test_a_session_that_has_attached_partitions_cannot_subscribe(served):

@@ -1,16 +1,25 @@
-"""Partitions that a session attaches: fetched with a wait, committed, and given up with the session."""
+"""Partitions that a session attaches: fetched with a wait, committed, and given up with the session.
+
+Consumers whose sessions have ended: closing is never refused, and comes to its end.
+"""
 
 import contextlib
 import threading
 
 import pytest
+from hypothesis import given, strategies as st
 
-from tests.gateway.fleet import columns_of, values_of
+from tests.gateway.fleet import attach as attach_brokers, columns_of, values_of
 from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.gateway.consuming import EndOfLogWaiters
+from tubemq_spark.gateway.sessions import LOST
+from tubemq_spark.gateway.settings import GatewaySettings
+from tubemq_spark.model import TopicPartition
+from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
@@ -374,3 +383,156 @@ def test_a_fetch_brings_nothing_of_partitions_that_its_client_has_paused(client,
     assert values_of(first) == [b"other"]
     assert values_of(fetch(client, commit=[first.batch], paused=[place(1)], wait_ms=300)) == []
     assert values_of(fetch(client)) == [b"paused"]
+
+
+_SESSIONS = 20
+STORE = pb.Store(topic="demo", broker_id=1, store=0)
+
+
+def counts(server):
+    """How many members there are, and how many leases at brokers that run."""
+    found = server.overview()
+    return found.consumers, found.leases
+
+
+def refusal_of(client):
+    with pytest.raises(RefusedError) as caught:
+        client("QueryBounds", stores=[STORE])
+    return caught.value.condition
+
+
+def lose(served, name):
+    """End the sessions of clients that are silent."""
+    sessions = served.server._sessions
+    lost = [one for one in sessions if one.client_id.startswith(name)]
+    loop.call_soon(lambda: [sessions.close(one, LOST) for one in lost])
+
+
+@contextlib.contextmanager
+def clients_of(served, count, name):
+    with contextlib.ExitStack() as stack:
+        made = [
+            stack.enter_context(PlainClient(served.address, f"{name}{number}")) for number in range(count)
+        ]
+        for client in made:
+            client.open(group=client.session.client_id)
+        yield made
+
+
+def test_consumers_of_lost_clients_close_while_all_queues_are_full_and_a_broker_hangs(server, monkeypatch):
+    """With one thread and one place to wait for it, no member, lease or thread is left in the end."""
+    monkeypatch.setattr(GatewaySettings, "questions", 1)
+    with (
+        gateway(server, waiting_calls=1, queue_ms=60_000) as served,
+        contextlib.ExitStack() as stack,
+    ):
+        consuming = served.server._consuming
+        with clients_of(served, _SESSIONS, "lost") as lost:
+            for client in lost:
+                assert attach_brokers(client, "demo", 1)[0].WhichOneof("result") == "offset"
+        others = stack.enter_context(clients_of(served, 3, "stays"))
+        assert attach_brokers(others[0], "demo", 2)[0].WhichOneof("result") == "offset"
+        assert counts(server) == (_SESSIONS + 1, _SESSIONS + 1)
+        threads = threading.active_count()
+        server.faults.freeze_broker(1)
+        calls = [
+            client.method("QueryBounds").future(client.request("QueryBounds", stores=[STORE]), timeout=60)
+            for client in others[:2]
+        ]
+        wait_until(lambda: served.server._admission.waiting == 1)
+        assert refusal_of(others[2]) == "TUBEMQ_GATEWAY_BUSY", "all is full"
+        lose(served, "lost")
+        wait_until(lambda: len(consuming) == 1, 20)
+        wait_until(lambda: "tubemq_gateway_endings 0.0" in served.server.metrics.text(), 20)
+        wait_until(lambda: counts(server)[0] == 1)  # the one that stays
+        assert threading.active_count() <= threads + 5
+        server.faults.start_broker(1)
+        for call in calls:
+            call.exception(30)
+
+
+def test_a_session_that_ends_while_its_consumer_opens_leaves_no_member(server):
+    with gateway(server) as served, PlainClient(served.address, "short") as client:
+        client.open()
+        with server.faults.hold(Method.BALANCE_REGISTER, carried_out=True) as held:
+            wanted = client.request("AttachPartitions", topics=["demo"])
+            call = client.method("AttachPartitions").future(wanted, timeout=20)
+            assert held.wait_for_hits()
+            call.cancel()
+            client("CloseSession")
+            consuming = served.server._consuming
+            assert (len(consuming), consuming.endings) == (0, 1), "it opens first"
+        wait_until(lambda: consuming.endings == 0, 10)
+        assert counts(server)[0] == 0
+
+
+# Who is the first to wait for a partition, and who is woken when messages have come.
+
+A, B = TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0)
+
+
+class Waiter:
+    def __init__(self, types=()):
+        self.filter = frozenset(types)
+        self.woken = []
+
+    def wake(self, partition):
+        self.woken.append(partition)
+
+
+@pytest.fixture
+def waiting():
+    return EndOfLogWaiters()
+
+
+def test_the_first_of_each_partition_asks(waiting):
+    first, second = Waiter(), Waiter()
+    assert waiting.wait(first, A)
+    assert not waiting.wait(second, A)
+    assert waiting.wait(second, B)
+    assert waiting.wait(first, A), "it keeps its place"
+
+
+def test_all_waiting_fetches_are_woken_but_the_one_that_saw_the_messages(waiting):
+    waiters = [Waiter(), Waiter(), Waiter(["type"]), Waiter()]
+    for waiter in waiters[:3]:
+        waiting.wait(waiter, A)
+    waiting.wait(waiters[3], B)
+    waiting.arrived([A], seen_by=waiters[0])
+    assert [waiter.woken for waiter in waiters] == [[], [A], [A], []]
+
+
+def test_the_next_waiting_fetch_is_woken_when_the_first_leaves(waiting):
+    first, second = Waiter(), Waiter()
+    for waiter in (first, second):
+        waiting.wait(waiter, A)
+        waiting.wait(waiter, B)
+    waiting.leave(first, [A])
+    assert second.woken == [A]
+    waiting.leave(first)
+    assert second.woken == [A, B]
+    assert waiting.wait(second, A)
+
+
+def test_fetches_with_a_filter_ask_for_themselves(waiting):
+    plain, filtered = Waiter(), Waiter(["type"])
+    assert waiting.wait(plain, A)
+    assert waiting.wait(filtered, A)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([A, B]), st.booleans())))
+def test_each_partition_that_is_waited_for_has_one_first_who_came_first(steps):
+    waiting, waiters = EndOfLogWaiters(), [Waiter() for _ in range(4)]
+    queues = {A: [], B: []}
+    for number, partition, comes in steps:
+        queue = queues[partition]
+        if comes:
+            queue += [] if number in queue else [number]
+            assert waiting.wait(waiters[number], partition) is (queue[0] == number)
+        else:
+            waiting.leave(waiters[number], [partition])
+            queue[:] = [other for other in queue if other != number]
+    for waiter in waiters:
+        waiting.leave(waiter)
+    assert not waiting._waiting
+    assert not waiting._partitions

@@ -14,6 +14,8 @@ from tubemq_spark.client.master import identity
 from tubemq_spark.errors import GatewayError
 from tubemq_spark.model import Endpoint
 
+pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
+
 QUICKLY = {"master_discovery_ms": 50, "route_refresh_ms": 50}
 
 

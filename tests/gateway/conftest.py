@@ -1,7 +1,7 @@
-"""One TubeMQ and one gateway for all tests of a module: each has topics, groups and clients of its own.
+"""One TubeMQ and one gateway for the tests of a module: each has topics and clients of its own.
 
-Threads and connections of the gateway stay from one test to the next, so what is left behind is looked for at
-the end of the module.
+Threads and connections of that gateway stay from one test to the next, so what such a module has left behind
+is looked for at its end, and not after each test.
 """
 
 import threading
@@ -15,7 +15,7 @@ from tests.gateway.running import gateway, tubemq
 from tubemq_spark.net import loop
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def nothing_left_behind_by_the_module():
     before = set(threading.enumerate()), open_sockets(), loop.task_count()
     yield
@@ -26,8 +26,10 @@ def nothing_left_behind_by_the_module():
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind():
-    """In place of that for single tests."""
+def nothing_left_behind(request):
+    """That of single tests, where the module does not look at its end."""
+    if "nothing_left_behind_by_the_module" not in request.fixturenames:
+        request.getfixturevalue("nothing_left_behind")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,12 @@
-"""What a gateway is doing, as a line."""
+"""What a gateway is doing, as a line, and as numbers."""
 
+import re
+import time
+
+from tests.gateway.running import PlainClient, gateway, tubemq
+from tests.waiting import wait_until
 from tubemq_spark.gateway.overview import Flow, Overview, report
+from tubemq_spark.net import loop
 
 FLOWS = {"read": Flow(3_000, 2_000_000, 1_500.4, 1_000_000), "published": Flow(0, 0, 0, 0)}
 
@@ -33,3 +39,22 @@ def test_a_line_has_rates_and_what_there_is():
     assert report(overview()).endswith("; idle")
     assert "about to stop" in report(overview(draining=True))
     assert "serves at host:11911, but no master answers, 1 session" in report(overview(degraded=True))
+
+
+def value(running, name):
+    return float(re.search(rf"^{name} (.*)$", running.server.metrics.text(), re.MULTILINE)[1])
+
+
+def test_the_numbers_of_the_process_are_there_and_a_busy_event_loop_is_told():
+    with tubemq(demo=(1, 1)) as server, gateway(server) as running, PlainClient(running.address) as client:
+        client.open()
+        client("QueryRoute", topics=["demo"])
+        assert value(running, "tubemq_gateway_upstream_connections") >= 1
+        assert value(running, "process_resident_memory_bytes") > 10_000_000
+        assert value(running, "tubemq_gateway_certificate_expires_seconds") == 0
+
+        async def hold():
+            time.sleep(1.5)
+
+        loop.run(hold())
+        wait_until(lambda: value(running, "tubemq_gateway_loop_lag_seconds_sum") > 0.5)

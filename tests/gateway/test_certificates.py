@@ -15,9 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from testkit.certificates import Authority
-from tests.gateway.operating.secured import SecuredClient
 from tests.gateway.running import RefusedError, gateway, tubemq
+from tests.gateway.secured import SecuredClient
 from tubemq_spark.net.certificates import expiry_of
+
+pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
 
 
 @pytest.fixture(scope="module")

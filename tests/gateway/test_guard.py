@@ -12,8 +12,8 @@ import pytest
 
 from testkit.certificates import Authority
 from tests.embedded.web import change as change_at_master
-from tests.gateway.operating.secured import TOKENS, SecuredClient, digest, policy_text
 from tests.gateway.running import RefusedError, gateway
+from tests.gateway.secured import TOKENS, SecuredClient, digest, policy_text
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.admin import BrokerAdmin
@@ -26,6 +26,8 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
 from tubemq_spark.protocol.send_batch import SendBatch
+
+pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
 
 PASSWORD = "upstream-secret"
 

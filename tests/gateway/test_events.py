@@ -187,9 +187,9 @@ def test_a_session_ends_soon_after_its_stream_was_lost_if_it_wants_that(fleet):
 
 
 def test_a_client_that_comes_back_in_time_keeps_its_session(fleet, monkeypatch):
-    events, lost = fleet.served.server._events, []
-    close = events._close_if_silent
-    monkeypatch.setattr(events, "_close_if_silent", lambda *known: lost.append(known))
+    sessions, lost = fleet.served.server._sessions, []
+    close = sessions.close_if_silent
+    monkeypatch.setattr(sessions, "close_if_silent", lambda *known: lost.append(known))
     client = fleet.client()
     Stream(client, close_when_lost=True).call.cancel()
     wait_until(lambda: lost)

@@ -3,12 +3,14 @@
 import pytest
 
 from testkit.certificates import Authority
-from tests.gateway.operating.secured import TOKENS, SecuredClient, policy_text
 from tests.gateway.running import RefusedError, gateway, settings
+from tests.gateway.secured import TOKENS, SecuredClient, policy_text
 from tests.waiting import wait_until
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import GatewayError
+
+pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
 
 SECRET = "token of the cluster"
 
