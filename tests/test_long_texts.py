@@ -26,8 +26,8 @@ from tubemq_spark.client.consumer.values import parse_context
 from tubemq_spark.client.producer import outgoing
 from tubemq_spark.client.urls import parse_url
 from tubemq_spark.embedded import dispatch
-from tubemq_spark.embedded.admin import parameters, topic_properties
-from tubemq_spark.embedded.admin.topic_properties import read_rules
+from tubemq_spark.embedded.admin import fields, parameters
+from tubemq_spark.embedded.admin.fields import read_rules
 from tubemq_spark.embedded.authentication import Authentication
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
@@ -135,7 +135,7 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "parameter, numbers": (_parameters(lambda call: call.numbers("brokerId")), ("1,", "-")),
     "parameter, flag": (_parameters(lambda call: call.flag("value", default=True)), ("1", "-")),
     "parameter, date": (_parameters(lambda call: call.date("value")), ("2026",)),
-    "parameter, retention": (topic_properties._retention_ms, ("delete,", "delete,1")),
+    "parameter, retention": (fields._retention_ms, ("delete,", "delete,1")),
     "parameter, flow rules": (_parameters(read_rules), ("[", '[{"type":')),
     "host of a web call": (lambda text: visitors.why_foreign(lambda _: text, {"h"}), ("h:", "http://")),
     # Name servers, and other gateways' clients.
@@ -218,7 +218,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
     named = {
         "cli.embedded", "cli.verification", "client.consumer.values", "client.producer.outgoing",
         "client.names.readers", "client.urls", "embedded.admin.parameters",
-        "embedded.admin.topic_properties", "embedded.authentication", "files.folder_uri",
+        "embedded.admin.fields", "embedded.authentication", "files.folder_uri",
         "gateway.upstream", "gateway.policy", "model", "net.tls_errors",
         "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.constants",
         "protocol.errcodes", "protocol.packed_strings", "protocol.payload", "protocol.rpc", "settings.kinds",

@@ -40,7 +40,8 @@ class Rule:
     def __init__(self, method: Method, act: "Action", script: Script) -> None:
         """Apply to requests of a method; ``Faults`` creates and adds rules."""
         self.method = method
-        self._act = act
+        self.reply = act
+        """Applies the rule to a request; its last argument lets the server carry the request out."""
         self._broker = script.get("broker")
         self._only = script.get("only")
         self._skip = script.get("skip", 0)
@@ -115,10 +116,6 @@ class Rule:
             self._hits += 1
             self._changed.notify_all()
             return True
-
-    def reply(self, pause: "Pause", request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
-        """Apply the rule to a request; ``handle`` lets the server carry it out."""
-        return self._act(pause, request, handle)
 
     def _passes_only(self, request: rpc.Request) -> bool:
         if self._only is None:

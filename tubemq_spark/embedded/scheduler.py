@@ -6,7 +6,6 @@ lock guards the heap, and is not held while a task runs. Nothing that a task rai
 """
 
 import contextlib
-import functools
 import heapq
 import itertools
 import logging
@@ -136,8 +135,9 @@ class FailureLog:
 
     def wrap(self, name: str, function: Callable[[], object]) -> Callable[[], None]:
         """Return a function that calls another one within ``logged``."""
-        return functools.partial(self._call, name, function)
 
-    def _call(self, name: str, function: Callable[[], object]) -> None:
-        with self.logged(name):
-            function()
+        def call() -> None:
+            with self.logged(name):
+                function()
+
+        return call

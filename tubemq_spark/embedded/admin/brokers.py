@@ -9,28 +9,35 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tubemq_spark.embedded.admin.fields import Fields, number, read_fields, read_properties, show_properties
 from tubemq_spark.embedded.admin.parameters import (
     Author,
     Call,
+    Changes,
     GuardedCall,
     ItemCode,
     ItemError,
+    Key,
     Parameters,
+    Values,
     author_of,
     bad_request,
     outcome_of,
     success,
 )
-from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec, shown
 from tubemq_spark.embedded.config.controls import BrokerRecord, ManageStatus
 from tubemq_spark.embedded.master.brokers import BrokerEntry
 from tubemq_spark.embedded.master.state import MasterState
-from tubemq_spark.protocol.constants import UNDEFINED
 
 _FROM_IP: Final = 0
 """As an id: take the broker with the address."""
 _UNKNOWN: Final = "-"
+_NUMBERS: Final[Fields] = {
+    "brokerTLSPort": number("tls_port", 1),
+    "regionId": number("region_id", 0),
+    "groupId": number("group_id", 0),
+}
 _RUN_FIELDS: Final = (
     "runStatus",
     "subStatus",
@@ -54,7 +61,7 @@ class BrokerSetup:
         self._change_lock = threading.Lock()
         self.calls: Mapping[str, Call] = {
             "admin_add_broker_configure": GuardedCall(token, self.add),
-            "admin_online_broker_configure": GuardedCall(token, self.online),
+            "admin_online_broker_configure": Changes(token).call(_broker_ids, self._online),
             "admin_query_broker_configure": self.query_setup,
             "admin_query_broker_run_status": self.query_run_status,
         }
@@ -63,7 +70,9 @@ class BrokerSetup:
         """Configure a broker as if it were new; its address stays, whichever the call names."""
         who = author_of(parameters, adding=True)
         fields = read_properties(parameters)
-        numbers = _numbers(parameters)
+        for own in ("brokerPort", "brokerWebPort"):  # which are not in the record
+            parameters.optional_number(own, least=1)
+        numbers = read_fields(_NUMBERS, parameters)
         status = _manage_status(parameters) or ManageStatus.DRAFT
         address = parameters.required("brokerIp")
         broker_id = parameters.number("brokerId", _FROM_IP, least=0)
@@ -87,25 +96,16 @@ class BrokerSetup:
             shown_id = broker_id if broker is None else broker.id
             return success([{"brokerId": shown_id, "brokerIp": address, **outcome_of(add)}])
 
-    def online(self, parameters: Parameters) -> dict[str, Any]:
-        """Put brokers online."""
-        who = author_of(parameters, adding=False)
-
-        def online(broker_id: int) -> None:
-            broker = self._brokers.get(broker_id)
-            if broker is None:
-                what = f"Not found broker configure for brokerId({broker_id})!"
-                raise ItemError(ItemCode.NOT_FOUND, what)
-            record = broker.config.record
-            if record.status is ManageStatus.ONLINE:
-                raise ItemError(ItemCode.UNCHANGED, f"Unchanged  manageStatus({record.status})!")
-            _replace(broker, dataclasses.replace(record, status=ManageStatus.ONLINE), who)
-
-        items = []
-        for broker_id in parameters.required_numbers("brokerId"):
-            with self._change_lock:
-                items.append({"brokerId": broker_id, "brokerIp": "", **outcome_of(online, broker_id)})
-        return success(items)
+    def _online(self, key: Key, _fields: Values, who: Author) -> None:
+        """Put a broker online."""
+        broker = self._brokers.get(key["brokerId"])
+        if broker is None:
+            what = f"Not found broker configure for brokerId({key['brokerId']})!"
+            raise ItemError(ItemCode.NOT_FOUND, what)
+        record = broker.config.record
+        if record.status is ManageStatus.ONLINE:
+            raise ItemError(ItemCode.UNCHANGED, f"Unchanged  manageStatus({record.status})!")
+        _replace(broker, dataclasses.replace(record, status=ManageStatus.ONLINE), who)
 
     def query_setup(self, parameters: Parameters) -> dict[str, Any]:
         """Return the configuration of brokers."""
@@ -193,16 +193,8 @@ def _manage_status(parameters: Parameters) -> ManageStatus | None:
         raise bad_request(f"Illegal manageStatus parameter value :{what}") from error
 
 
-def _numbers(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of BrokerRecord in a call, and validate the ports, which are not in the record."""
-    for own in ("brokerPort", "brokerWebPort"):
-        parameters.optional_number(own, least=1)
-    numbers = {
-        "tls_port": parameters.optional_number("brokerTLSPort", least=1),
-        "region_id": parameters.optional_number("regionId", least=0),
-        "group_id": parameters.optional_number("groupId", least=0),
-    }
-    return {name: number for name, number in numbers.items() if number is not None}
+def _broker_ids(parameters: Parameters) -> list[Key]:
+    return [{"brokerId": broker_id, "brokerIp": ""} for broker_id in parameters.required_numbers("brokerId")]
 
 
 def _valid(defaults: TopicSpec) -> TopicSpec:
@@ -223,7 +215,6 @@ def _setup(broker: BrokerEntry) -> dict[str, Any]:
         "regionId": record.region_id,
         "groupId": record.group_id,
         **show_properties(record.defaults),
-        "dataVersionId": UNDEFINED,
         **shown(record.stamp),
     }
 

@@ -5,39 +5,54 @@ See WebMasterInfoHandler, WebGroupConsumeCtrlHandler, WebGroupResCtrlHandler and
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from tubemq_spark.embedded.admin.fields import (
+    Field,
+    Fields,
+    flag,
+    number,
+    read_fields,
+    read_flow,
+    read_properties,
+    show_fields,
+    show_flow,
+    show_properties,
+)
 from tubemq_spark.embedded.admin.parameters import (
+    Author,
     Call,
+    Changes,
     GuardedCall,
     ItemCode,
     ItemError,
+    Key,
     Parameters,
+    Values,
     author_of,
     bad_request,
-    outcome_of,
     success,
 )
-from tubemq_spark.embedded.admin.topic_properties import (
-    read_priority,
-    read_properties,
-    read_rules,
-    show_properties,
-    show_rules,
-)
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec, shown
-from tubemq_spark.embedded.config.controls import (
-    NO_RULES,
-    ClusterSetting,
-    ConsumeControl,
-    GroupControl,
-    TopicControl,
-)
+from tubemq_spark.embedded.config.controls import NO_RULES, ConsumeControl, GroupControl, TopicControl
 from tubemq_spark.embedded.master.state import MasterState
-from tubemq_spark.protocol.constants import UNDEFINED
 
-_MAX_MESSAGE_MB: Final = 20
+_SIZE: Final[Fields] = {"maxMsgSizeInMB": number("max_message_mb", 1, 20)}
+_PORTS: Final[Fields] = {
+    "brokerPort": number("broker_port", 1),
+    "brokerTLSPort": number("broker_tls_port", 1),
+    "brokerWebPort": number("broker_web_port", 1),
+}
+_GROUP: Final[Fields] = {
+    "resCheckEnable": flag("res_check"),
+    "alwdBrokerClientRate": number("allowed_broker_client_rate", 0),
+}
+_CONSUME: Final[Fields] = {
+    "consumeEnable": flag("consume"),
+    "disableCsmRsn": Field("disable_reason", Parameters.text),
+    "filterEnable": flag("filter"),
+}
 
 
 class ClusterCalls:
@@ -78,46 +93,32 @@ class ClusterCalls:
     def set_cluster(self, parameters: Parameters) -> dict[str, Any]:
         """Set the cluster's setting; topic properties that the call does not name are reset."""
         who = author_of(parameters, adding=True)
-        fields = _cluster_fields(parameters)
-        fields["properties"] = TopicSpec(**read_properties(parameters))
-        fields.setdefault("flow_rules", NO_RULES)
+        fields = {
+            "flow_rules": NO_RULES,
+            **read_fields(_SIZE, parameters),
+            **read_fields(_PORTS, parameters),
+            **read_flow(parameters),
+            "properties": TopicSpec(**read_properties(parameters)),
+        }
         controls = self._state.controls
         with self._change_lock:
             setting = dataclasses.replace(controls.cluster, **fields)
             if setting == controls.cluster:
                 raise bad_request("Cluster configure not changed!")
             controls.set_cluster(setting, who.user, who.date)
-        return success([_shown_cluster(controls.cluster)])
-
-
-def _cluster_fields(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of the cluster's setting in a call, without topic properties."""
-    fields = {
-        "max_message_mb": parameters.optional_number("maxMsgSizeInMB", least=1, most=_MAX_MESSAGE_MB),
-        "broker_port": parameters.optional_number("brokerPort", least=1),
-        "broker_tls_port": parameters.optional_number("brokerTLSPort", least=1),
-        "broker_web_port": parameters.optional_number("brokerWebPort", least=1),
-        "query_priority": read_priority(parameters),
-        "flow_control": parameters.optional_flag("flowCtrlEnable"),
-        "flow_rules": read_rules(parameters),
-    }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _shown_cluster(setting: ClusterSetting) -> dict[str, Any]:
-    """Return the setting as ClusterSettingEntity.toWebJsonStr does."""
-    return {
-        "brokerPort": setting.broker_port,
-        "brokerTLSPort": setting.broker_tls_port,
-        "brokerWebPort": setting.broker_web_port,
-        "maxMsgSizeInMB": setting.max_message_mb,
-        "qryPriorityId": setting.query_priority,
-        "flowCtrlEnable": setting.flow_control,
-        **show_rules(setting.flow_rules),
-        **show_properties(setting.properties),
-        "dataVersionId": UNDEFINED,
-        **shown(setting.stamp),
-    }
+            shown_setting = controls.cluster
+        # As ClusterSettingEntity.toWebJsonStr does.
+        return success(
+            [
+                {
+                    **show_fields(_PORTS, shown_setting),
+                    **show_fields(_SIZE, shown_setting),
+                    **show_flow(shown_setting),
+                    **show_properties(shown_setting.properties),
+                    **shown(shown_setting.stamp),
+                }
+            ]
+        )
 
 
 class ControlCalls:
@@ -127,51 +128,41 @@ class ControlCalls:
         """Calls that change something need ``token``."""
         self._state = state
         self._controls = state.controls
-        # Two calls at once must not both find that a record is new.
-        self._change_lock = threading.Lock()
+        call = Changes(token).call
         self.calls: Mapping[str, Call] = {
-            "admin_set_topic_authorize_control": GuardedCall(token, self.authorize_topics),
-            "admin_add_group_csmctrl_info": GuardedCall(token, self.add_consume),
-            "admin_add_group_resctrl_info": GuardedCall(token, self.add_group),
-            "admin_update_group_resctrl_info": GuardedCall(token, self.update_group),
-            "admin_query_group_csmctrl_info": self.query_consume,
-            "admin_query_group_resctrl_info": self.query_groups,
+            "admin_set_topic_authorize_control": call(
+                _topics, self._authorize_topic, _read_authorize, adding=True
+            ),
+            "admin_add_group_csmctrl_info": call(
+                self._groups_and_topics, self._add_consume, _read_consume, adding=True
+            ),
+            "admin_add_group_resctrl_info": call(_groups, self._add_group, _read_group, adding=True),
+            "admin_update_group_resctrl_info": call(_groups, self._update_group, _read_group),
+            "admin_query_group_csmctrl_info": self._query_consumes,
+            "admin_query_group_resctrl_info": self._query_groups,
         }
 
-    def authorize_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Set whether topics are restricted to groups with a consume control."""
-        who = author_of(parameters, adding=True)
-        topics = parameters.required_items("topicName")
-        # The name that TubeMQ reads, and the name in its newer calls.
-        older = parameters.optional_flag("isEnable")
-        enabled = parameters.flag("enableAuthControl", default=False) if older is None else older
+    def _authorize_topic(self, key: Key, fields: Values, who: Author) -> None:
+        """Set whether a topic is restricted to groups with a consume control."""
+        topic, control = key["topicName"], TopicControl(**fields)
+        exists = bool(self._state.brokers.deployments(topic)) or topic in self._controls.topics()
+        if exists and control == self._controls.topic(topic):
+            raise ItemError(ItemCode.UNCHANGED, "Topic control configure not changed!")
+        self._controls.set_topic(topic, control, who.user, who.date)
 
-        def authorize(topic: str) -> None:
-            exists = bool(self._state.brokers.deployments(topic)) or topic in self._controls.topics()
-            if exists and enabled == self._controls.topic(topic).authorize:
-                raise ItemError(ItemCode.UNCHANGED, "Topic control configure not changed!")
-            self._controls.set_topic(topic, TopicControl(enabled), who.user, who.date)
+    def _add_consume(self, key: Key, fields: Values, who: Author) -> None:
+        """Set what a group may do with a topic; records that this needs are created."""
+        group, topic = key["groupName"], key["topicName"]
+        if self._controls.consume(group, topic) is not None:
+            what = f"Existed record found for groupName-topicName({topic}:{group})!"
+            raise ItemError(ItemCode.EXISTS, what)
+        if topic not in self._controls.topics():
+            self._controls.set_topic(topic, TopicControl(), SYSTEM_USER)
+        if self._controls.group(group) is None:
+            self._controls.set_group(group, GroupControl(), SYSTEM_USER)
+        self._controls.set_consume(group, topic, ConsumeControl(**fields), who.user, who.date)
 
-        return self._each([{"topicName": topic} for topic in topics], lambda key: authorize(key["topicName"]))
-
-    def add_consume(self, parameters: Parameters) -> dict[str, Any]:
-        """Set what groups may do with topics."""
-        who = author_of(parameters, adding=True)
-        topics, groups = self._topics(parameters), parameters.required_items("groupName")
-        fields = _consume_fields(parameters)
-
-        def add(key: Mapping[str, str]) -> None:
-            group, topic = key["groupName"], key["topicName"]
-            if self._controls.consume(group, topic) is not None:
-                what = f"Existed record found for groupName-topicName({topic}:{group})!"
-                raise ItemError(ItemCode.EXISTS, what)
-            self._introduce(group, topic)
-            self._controls.set_consume(group, topic, ConsumeControl(**fields), who.user, who.date)
-
-        keys = [{"groupName": group, "topicName": topic} for group in groups for topic in topics]
-        return self._each(keys, add)
-
-    def query_consume(self, parameters: Parameters) -> dict[str, Any]:
+    def _query_consumes(self, parameters: Parameters) -> dict[str, Any]:
         """Return what groups may do with topics."""
         groups, topics = parameters.items("groupName"), parameters.items("topicName")
         return success(
@@ -182,89 +173,74 @@ class ControlCalls:
             ]
         )
 
-    def add_group(self, parameters: Parameters) -> dict[str, Any]:
-        """Add resource controls of groups."""
-        who = author_of(parameters, adding=True)
-        groups = parameters.required_items("groupName")
+    def _add_group(self, key: Key, fields: Values, who: Author) -> None:
+        """Add the resource control of a group."""
+        group = key["groupName"]
+        if self._controls.group(group) is not None:
+            raise ItemError(ItemCode.EXISTS, f"Existed record found for groupName({group})!")
         default = GroupControl(query_priority=self._controls.cluster.query_priority)
-        control = dataclasses.replace(default, **_group_fields(parameters))
+        self._controls.set_group(group, dataclasses.replace(default, **fields), who.user, who.date)
 
-        def add(key: Mapping[str, str]) -> None:
-            group = key["groupName"]
-            if self._controls.group(group) is not None:
-                raise ItemError(ItemCode.EXISTS, f"Existed record found for groupName({group})!")
-            self._controls.set_group(group, control, who.user, who.date)
+    def _update_group(self, key: Key, fields: Values, who: Author) -> None:
+        """Change the resource control of a group."""
+        group = key["groupName"]
+        old = self._controls.group(group)
+        if old is None:
+            what = f"Not found group control configure for groupName({group})!"
+            raise ItemError(ItemCode.NOT_FOUND, what)
+        new = dataclasses.replace(old, **fields)
+        if new == old:
+            raise ItemError(ItemCode.UNCHANGED, "Group control configure not changed!")
+        self._controls.set_group(group, new, who.user, who.date)
 
-        return self._each([{"groupName": group} for group in groups], add)
-
-    def update_group(self, parameters: Parameters) -> dict[str, Any]:
-        """Change resource controls of groups."""
-        who = author_of(parameters, adding=False)
-        groups = parameters.required_items("groupName")
-        fields = _group_fields(parameters)
-
-        def update(key: Mapping[str, str]) -> None:
-            group = key["groupName"]
-            old = self._controls.group(group)
-            if old is None:
-                what = f"Not found group control configure for groupName({group})!"
-                raise ItemError(ItemCode.NOT_FOUND, what)
-            new = dataclasses.replace(old, **fields)
-            if new == old:
-                raise ItemError(ItemCode.UNCHANGED, "Group control configure not changed!")
-            self._controls.set_group(group, new, who.user, who.date)
-
-        return self._each([{"groupName": group} for group in groups], update)
-
-    def query_groups(self, parameters: Parameters) -> dict[str, Any]:
-        """Return resource controls of groups."""
+    def _query_groups(self, parameters: Parameters) -> dict[str, Any]:
+        """Return resource controls of groups (GroupResCtrlEntity.toWebJsonStr)."""
         groups = parameters.items("groupName")
-        records = self._controls.groups().items()
-        return success([_shown_group(*record) for record in records if not groups or record[0] in groups])
+        return success(
+            [
+                {
+                    "groupName": name,
+                    **show_fields(_GROUP, control),
+                    **show_flow(control),
+                    **shown(control.stamp),
+                }
+                for name, control in self._controls.groups().items()
+                if not groups or name in groups
+            ]
+        )
 
-    def _topics(self, parameters: Parameters) -> list[str]:
+    def _groups_and_topics(self, parameters: Parameters) -> list[Key]:
         topics = parameters.required_items("topicName")
         for topic in topics:
             if not self._state.brokers.deployments(topic):
                 raise bad_request(f"topicName value {topic} is not configure, please configure first!")
-        return topics
-
-    def _introduce(self, group: str, topic: str) -> None:
-        """Create the records that a consume control needs, if they do not exist."""
-        if topic not in self._controls.topics():
-            self._controls.set_topic(topic, TopicControl(), SYSTEM_USER)
-        if self._controls.group(group) is None:
-            self._controls.set_group(group, GroupControl(), SYSTEM_USER)
-
-    def _each(
-        self, keys: list[dict[str, str]], change: Callable[[Mapping[str, str]], None]
-    ) -> dict[str, Any]:
-        with self._change_lock:
-            return success([{**key, **outcome_of(change, key)} for key in keys])
+        groups = parameters.required_items("groupName")
+        return [{"groupName": group, "topicName": topic} for group in groups for topic in topics]
 
 
-def _consume_fields(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of a consume control in a call."""
+def _topics(parameters: Parameters) -> list[Key]:
+    return [{"topicName": topic} for topic in parameters.required_items("topicName")]
+
+
+def _groups(parameters: Parameters) -> list[Key]:
+    return [{"groupName": group} for group in parameters.required_items("groupName")]
+
+
+def _read_authorize(parameters: Parameters) -> Values:
+    # The name that TubeMQ reads, and the name in its newer calls.
+    older = parameters.optional_flag("isEnable")
+    enabled = parameters.flag("enableAuthControl", default=False) if older is None else older
+    return {"authorize": enabled}
+
+
+def _read_consume(parameters: Parameters) -> Values:
     conditions = parameters.items("filterConds")
-    fields = {
-        "consume": parameters.optional_flag("consumeEnable"),
-        "disable_reason": parameters.text("disableCsmRsn"),
-        "filter": parameters.optional_flag("filterEnable"),
-        "filter_conditions": tuple(conditions) if conditions else None,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    filters = {"filter_conditions": tuple(conditions)} if conditions else {}
+    return {**filters, **read_fields(_CONSUME, parameters)}
 
 
-def _group_fields(parameters: Parameters) -> dict[str, Any]:
-    """Return the fields of a resource control in a call."""
-    fields = {
-        "res_check": parameters.optional_flag("resCheckEnable"),
-        "allowed_broker_client_rate": parameters.optional_number("alwdBrokerClientRate", least=0),
-        "query_priority": read_priority(parameters),
-        "flow_control": parameters.optional_flag("flowCtrlEnable"),
-        "flow_rules": read_rules(parameters),
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+def _read_group(parameters: Parameters) -> Values:
+    return {**read_fields(_GROUP, parameters), **read_flow(parameters)}
 
 
 def show_consume(group: str, topic: str, control: ConsumeControl) -> dict[str, Any]:
@@ -273,24 +249,7 @@ def show_consume(group: str, topic: str, control: ConsumeControl) -> dict[str, A
     return {
         "topicName": topic,
         "groupName": group,
-        "consumeEnable": control.consume,
-        "disableCsmRsn": control.disable_reason,
-        "filterEnable": control.filter,
+        **show_fields(_CONSUME, control),
         "filterConds": conditions,
-        "dataVersionId": UNDEFINED,
-        **shown(control.stamp),
-    }
-
-
-def _shown_group(name: str, control: GroupControl) -> dict[str, Any]:
-    """Return a record as GroupResCtrlEntity.toWebJsonStr does."""
-    return {
-        "groupName": name,
-        "resCheckEnable": control.res_check,
-        "alwdBrokerClientRate": control.allowed_broker_client_rate,
-        "qryPriorityId": control.query_priority,
-        "flowCtrlEnable": control.flow_control,
-        **show_rules(control.flow_rules),
-        "dataVersionId": UNDEFINED,
         **shown(control.stamp),
     }

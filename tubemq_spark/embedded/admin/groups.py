@@ -13,10 +13,11 @@ from tubemq_spark.embedded.admin.parameters import (
     success,
 )
 from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT
-from tubemq_spark.embedded.master.groups import ConsumeType, Group, RegisteredConsumer
+from tubemq_spark.embedded.master.groups import ConsumeType, Group, GroupTerms, RegisteredConsumer
 from tubemq_spark.embedded.master.handlers import layout_texts
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.scheduler import wall_ms
+from tubemq_spark.protocol.constants import UNDEFINED
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,7 @@ class GroupCalls:
         """Return a group's members and what they report; an unknown group has no members."""
         name = parameters.text("groupName") or parameters.required("consumeGroup")
         with self._state.lock:
-            group = self._state.members.groups.get(name)
-            return self._detail(name, group) if group else _no_members(name)
+            return self._detail(name, self._state.members.groups.get(name))
 
     def consume_from_max(self, parameters: Parameters) -> dict[str, Any]:
         """Move client-balanced groups on to the latest messages."""
@@ -69,12 +69,13 @@ class GroupCalls:
             for group in groups:
                 group.from_max_id = max(self._now_ms(), group.from_max_id + 1)
         logger.info("%s lets %s continue with the latest messages", who.user, ", ".join(names))
-        return _done()
+        return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
 
     def _groups(self) -> list[Group]:
         return [group for _, group in sorted(self._state.members.groups.items())]
 
-    def _detail(self, name: str, group: Group) -> dict[str, Any]:
+    def _detail(self, name: str, group: Group | None) -> dict[str, Any]:
+        group = group or Group(name, GroupTerms(frozenset(), {}, UNDEFINED, ConsumeType.NORMAL))
         members = [self._member(group, consumer) for _, consumer in sorted(group.members.items())]
         return {
             "result": True,
@@ -153,23 +154,3 @@ def _resources(group: Group) -> dict[str, Any]:
     if checked.members_needed is not None:
         answer["minRequireClientCnt"] = checked.members_needed
     return answer
-
-
-def _no_members(name: str) -> dict[str, Any]:
-    return {
-        "result": True,
-        "errCode": 0,
-        "errMsg": "OK",
-        "count": 0,
-        "topicSet": [],
-        "consumeGroup": name,
-        "re-rebalance": {},
-        "isBandConsume": ConsumeType.NORMAL.value,
-        "rebInfo": {"isRebalanced": False},
-        "filterConds": {},
-        "data": [],
-    }
-
-
-def _done() -> dict[str, Any]:
-    return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}

@@ -9,7 +9,8 @@ import datetime
 import enum
 import hmac
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVarTuple
 
 from tubemq_spark.embedded.dispatch import RefusedError
@@ -302,6 +303,40 @@ def outcome_of(change: Callable[[*Target], None], *target: *Target) -> dict[str,
     except ItemError as error:
         return {"success": False, "errCode": int(error.code), "errInfo": str(error)}
     return {"success": True, "errCode": int(ItemCode.SUCCESS), "errInfo": "Ok!"}
+
+
+Key = Mapping[str, Any]
+"""An item of a call, as its answer names it."""
+Values = Mapping[str, Any]
+"""Fields of a record."""
+
+
+class Changes:
+    """The calls that change records of one kind, one item of the call after the other."""
+
+    def __init__(self, token: str) -> None:
+        """The calls need ``token``."""
+        self._token = token
+        # Each change reads a record first: two calls at once must not both find that it is new.
+        self._change_lock = threading.Lock()
+
+    def call(
+        self,
+        keys: Callable[[Parameters], Sequence[Key]],
+        change: Callable[[Key, Values, Author], None],
+        values: Callable[[Parameters], Values] = lambda _parameters: {},
+        *,
+        adding: bool = False,
+    ) -> Call:
+        """Return a call that applies a change to each of its items; a failure affects only its item."""
+
+        def answer(parameters: Parameters) -> dict[str, Any]:
+            who = author_of(parameters, adding=adding)
+            items, fields = keys(parameters), values(parameters)
+            with self._change_lock:
+                return success([{**item, **outcome_of(change, item, fields, who)} for item in items])
+
+        return GuardedCall(self._token, answer)
 
 
 def success(data: list[dict[str, Any]]) -> dict[str, Any]:

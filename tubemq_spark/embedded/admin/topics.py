@@ -1,24 +1,24 @@
 """The master's web calls about topics (WebTopicDeployHandler)."""
 
 import dataclasses
-import threading
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tubemq_spark.embedded.admin.brokers import broker_fields
 from tubemq_spark.embedded.admin.controls import show_consume
+from tubemq_spark.embedded.admin.fields import read_properties, show_properties
 from tubemq_spark.embedded.admin.parameters import (
     Author,
     Call,
-    GuardedCall,
+    Changes,
     ItemCode,
     ItemError,
+    Key,
     Parameters,
-    author_of,
-    outcome_of,
+    Values,
     success,
 )
-from tubemq_spark.embedded.admin.topic_properties import read_properties, show_properties
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus, dates, shown
 from tubemq_spark.embedded.master.brokers import BrokerEntry
 from tubemq_spark.embedded.master.state import MasterState
@@ -33,11 +33,11 @@ Deployments = list[tuple[BrokerEntry, TopicSpec]]
 """The brokers of a topic, and its specification on each."""
 
 
-class SetTopic(Protocol):
-    """Adds a topic to a broker or changes it there, in the name of a user; may raise OptionError."""
+SetTopic = Callable[[int, str, TopicSpec, str, str | None], None]
+"""Adds a topic to a broker or changes it there, in the name of a user and with a date (None: now).
 
-    def __call__(self, broker_id: int, topic: str, spec: TopicSpec, by: str, date: str | None) -> None:
-        """Set the topic; ``date`` is ``yyyyMMddHHmmss``, None means now."""
+The date is ``yyyyMMddHHmmss``. It may raise OptionError.
+"""
 
 
 class TopicCalls:
@@ -47,65 +47,56 @@ class TopicCalls:
         """Calls that change something need ``token``; ``set_topic`` changes topics."""
         self._state = state
         self._set_topic = set_topic
-        # Two calls at once must not both find that a topic is new.
-        self._change_lock = threading.Lock()
-        guarded = {
-            "admin_add_new_topic_record": self.add_topics,
-            "admin_modify_topic_info": self.modify_topics,
-            "admin_delete_topic_info": self.delete_topics,
-            "admin_remove_topic_info": self.remove_topics,
-        }
+        call = Changes(token).call
+        close = functools.partial(self._change_status, TopicStatus.SOFT_DELETED)
+        # At once; TubeMQ's brokers do it in their own time.
+        remove = functools.partial(self._change_status, TopicStatus.REMOVED)
         self.calls: Mapping[str, Call] = {
-            **{name: GuardedCall(token, call) for name, call in guarded.items()},
+            "admin_add_new_topic_record": call(_by_topic, self._add, read_properties, adding=True),
+            "admin_modify_topic_info": call(_by_topic, self._modify, read_properties),
+            "admin_delete_topic_info": call(_by_broker, close),
+            "admin_remove_topic_info": call(_by_broker, remove),
             "admin_query_topic_info": self.query_topics,
         }
 
-    def add_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Create topics; properties that the call does not name are the broker's defaults."""
-        who = author_of(parameters, adding=True)
-        topics, brokers = _targets(parameters)
-        fields = read_properties(parameters)
+    def _add(self, key: Key, fields: Values, who: Author) -> None:
+        """Create a topic; properties that the call does not name are the broker's defaults."""
+        broker, name = self._broker(key), _name(key)
+        if (old := broker.catalog.get(key["topicName"])) is not None:
+            what = f"Existed record found for brokerId-topicName({name})!"
+            if old.status is not TopicStatus.NORMAL:
+                what = f"Softly deleted record found for brokerId-topicName({name})"
+                what = f"{what}, please resume or remove it first!"
+            raise ItemError(ItemCode.EXISTS, what)
+        spec = dataclasses.replace(
+            broker.config.record.defaults,
+            status=TopicStatus.NORMAL,
+            max_message_bytes=self._state.controls.cluster.max_message_bytes,
+            **fields,
+        )
+        self._set(key, spec, who)
 
-        def add(broker_id: int, topic: str) -> None:
-            broker = self._broker(broker_id)
-            if (old := broker.catalog.get(topic)) is not None:
-                raise ItemError(ItemCode.EXISTS, _exists_already(_key(broker_id, topic), old))
-            spec = dataclasses.replace(
-                broker.config.record.defaults,
-                status=TopicStatus.NORMAL,
-                max_message_bytes=self._state.controls.cluster.max_message_bytes,
-                **fields,
-            )
-            self._set(broker_id, topic, spec, who)
+    def _modify(self, key: Key, fields: Values, who: Author) -> None:
+        """Change properties of a topic."""
+        broker, name = self._broker(key), _name(key)
+        old = broker.catalog.get(key["topicName"])
+        if old is None:
+            what = f"Not found topic deploy configure for brokerId-topicName({name})!"
+            raise ItemError(ItemCode.NOT_FOUND, what)
+        new = dataclasses.replace(old, **fields)
+        _check_change(name, old, new)
+        self._set(key, new, who)
 
-        return self._each([(broker, topic) for topic in topics for broker in brokers], add)
-
-    def modify_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Change properties of topics."""
-        who = author_of(parameters, adding=False)
-        topics, brokers = _targets(parameters)
-        fields = read_properties(parameters)
-
-        def modify(broker_id: int, topic: str) -> None:
-            broker = self._broker(broker_id)
-            key = _key(broker_id, topic)
-            old = broker.catalog.get(topic)
-            if old is None:
-                what = f"Not found topic deploy configure for brokerId-topicName({key})!"
-                raise ItemError(ItemCode.NOT_FOUND, what)
-            new = dataclasses.replace(old, **fields)
-            _check_change(key, old, new)
-            self._set(broker_id, topic, new, who)
-
-        return self._each([(broker, topic) for topic in topics for broker in brokers], modify)
-
-    def delete_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Close topics; their data is kept."""
-        return self._change_status(parameters, TopicStatus.SOFT_DELETED)
-
-    def remove_topics(self, parameters: Parameters) -> dict[str, Any]:
-        """Remove closed topics and their data, at once (TubeMQ's brokers do it in their own time)."""
-        return self._change_status(parameters, TopicStatus.REMOVED)
+    def _change_status(self, status: TopicStatus, key: Key, _fields: Values, who: Author) -> None:
+        """Close a topic, whose data is kept, or remove a closed one with its data."""
+        broker, topic = self._broker(key), key["topicName"]
+        old = broker.catalog.get(topic)
+        if old is None:
+            what = f"Not found the topic {topic}'s deploy configure in broker={broker.id}"
+            raise ItemError(ItemCode.NOT_FOUND, f"{what}, please confirm the configure first!")
+        if old.status is not status:
+            _check_status_change(_name(key), old, status)
+            self._set(key, dataclasses.replace(old, status=status), who)
 
     def query_topics(self, parameters: Parameters) -> dict[str, Any]:
         """Return topics with their properties and what clients are told."""
@@ -156,58 +147,31 @@ class TopicCalls:
             "filterCount": len(filters),
         }
 
-    def _change_status(self, parameters: Parameters, status: TopicStatus) -> dict[str, Any]:
-        who = author_of(parameters, adding=False)
-        topics, brokers = _targets(parameters)
-
-        def change(broker_id: int, topic: str) -> None:
-            broker = self._broker(broker_id)
-            old = broker.catalog.get(topic)
-            if old is None:
-                what = f"Not found the topic {topic}'s deploy configure in broker={broker_id}"
-                raise ItemError(ItemCode.NOT_FOUND, f"{what}, please confirm the configure first!")
-            if old.status is not status:
-                _check_status_change(_key(broker_id, topic), old, status)
-                self._set(broker_id, topic, dataclasses.replace(old, status=status), who)
-
-        return self._each([(broker, topic) for broker in brokers for topic in topics], change)
-
-    def _broker(self, broker_id: int) -> BrokerEntry:
-        broker = self._state.brokers.get(broker_id)
+    def _broker(self, key: Key) -> BrokerEntry:
+        broker = self._state.brokers.get(key["brokerId"])
         if broker is None:
-            what = f"Not found broker configure record by brokerId={broker_id}"
+            what = f"Not found broker configure record by brokerId={key['brokerId']}"
             raise ItemError(ItemCode.NOT_FOUND, f"{what}, please create the broker's configure first!")
         return broker
 
-    def _set(self, broker_id: int, topic: str, spec: TopicSpec, who: Author) -> None:
+    def _set(self, key: Key, spec: TopicSpec, who: Author) -> None:
         try:
-            self._set_topic(broker_id, topic, spec, who.user, who.date)
+            self._set_topic(key["brokerId"], key["topicName"], spec, who.user, who.date)
         except OptionError as error:
             raise ItemError(ItemCode.ILLEGAL_VALUE, str(error)) from error
 
-    def _each(self, targets: list[tuple[int, str]], change: Callable[[int, str], None]) -> dict[str, Any]:
-        """Apply a change to each topic on each broker; a failure affects only its item."""
-        items = []
-        for broker_id, topic in targets:
-            with self._change_lock:
-                outcome = outcome_of(change, broker_id, topic)
-            items.append({"brokerId": broker_id, "topicName": topic, **outcome})
-        return success(items)
+
+def _by_topic(parameters: Parameters) -> list[Key]:
+    topics, brokers = parameters.required_items("topicName"), parameters.required_numbers("brokerId")
+    return [{"brokerId": broker_id, "topicName": topic} for topic in topics for broker_id in brokers]
 
 
-def _targets(parameters: Parameters) -> tuple[list[str], list[int]]:
-    return parameters.required_items("topicName"), parameters.required_numbers("brokerId")
+def _by_broker(parameters: Parameters) -> list[Key]:
+    return sorted(_by_topic(parameters), key=lambda key: key["brokerId"])
 
 
-def _key(broker_id: int, topic: str) -> str:
-    return f"{broker_id}:{topic}"
-
-
-def _exists_already(key: str, old: TopicSpec) -> str:
-    if old.status is TopicStatus.NORMAL:
-        return f"Existed record found for brokerId-topicName({key})!"
-    what = f"Softly deleted record found for brokerId-topicName({key})"
-    return f"{what}, please resume or remove it first!"
+def _name(key: Key) -> str:
+    return f"{key['brokerId']}:{key['topicName']}"
 
 
 def _check_change(key: str, old: TopicSpec, new: TopicSpec) -> None:
@@ -255,7 +219,6 @@ def _record(broker: BrokerEntry, name: str, spec: TopicSpec) -> dict[str, Any]:
         "topicNameId": UNDEFINED,
         "topicStatusId": int(spec.status),
         **show_properties(spec),
-        "dataVersionId": UNDEFINED,
         **shown(broker.catalog.stamp(name)),
         "runInfo": run_info,
     }

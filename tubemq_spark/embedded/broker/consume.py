@@ -36,7 +36,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tubemq_spark.embedded.broker.fetching import NOTHING, FetchReader, FetchResponse, fetch_failure
+from tubemq_spark.embedded.broker.fetching import NOTHING, FetchResponse, fetch_failure, read_messages
 from tubemq_spark.embedded.broker.flow_control import Allowance
 from tubemq_spark.embedded.broker.groups import NO_OFFSET, GrantedLease, GroupPartition, GroupPosition
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
@@ -68,7 +68,6 @@ class ConsumerHandlers:
     def __init__(self, state: BrokerState) -> None:
         """Take what the broker's handlers share."""
         self._state = state
-        self._reader = FetchReader(state)
         refused = failure(pb.RegisterResponseB2C, success=False, currOffset=NOTHING)
         not_heard = failure(pb.HeartBeatResponseB2C, success=False)
         not_committed = failure(pb.CommitOffsetResponseB2C, success=False, currOffset=NOTHING)
@@ -128,8 +127,15 @@ class ConsumerHandlers:
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
         topic, spec = self._state.topic(request.topicName)
         partition = GroupPartition(group, topic, request.partitionId)
-        if_free = _not_registered(client_id)
-        with self._locked(partition, client_id, if_free, self._fetched_by_other) as (position, lease):
+        text = f"UnRegistered Consumer:{client_id}, you have to register firstly!"
+        if_free = RefusedError(ErrCode.HB_NO_NODE, text)
+
+        def if_other(owner: str) -> RefusedError:
+            place = f"Partition={partition} of Broker={self._state.broker_id}"
+            text = f"[Duplicated Request] {place} has been consumed by {owner};Current consumer {client_id}"
+            return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
+
+        with self._locked(partition, client_id, if_free, if_other) as (position, lease):
             self._state.leases.renew(lease)
             if spec.status > TopicStatus.SOFT_DELETED:
                 place = (
@@ -137,7 +143,8 @@ class ConsumerHandlers:
                 )
                 text = f"[Partition Closed] Partition has been closed, for {place}"
                 raise RefusedError(ErrCode.FORBIDDEN, text)
-            return self._reader.read(self._open_for_fetch(partition), partition, lease, position, request)
+            store = self._open_for_fetch(partition)
+            return read_messages(self._state, store, partition, lease, position, request)
 
     def commit(self, request: pb.CommitOffsetRequestC2B) -> pb.CommitOffsetResponseB2C:
         """Commit what a consumer has fetched, or drop it."""
@@ -147,7 +154,12 @@ class ConsumerHandlers:
         topic, _ = self._state.open_partition(request.topicName, request.partitionId)
         partition = GroupPartition(group, topic, request.partitionId)
         if_free = RefusedError(ErrCode.UNAUTHORIZED, "The partition not registered by consumers")
-        with self._locked(partition, client_id, if_free, _committed_by_other) as (position, lease):
+
+        def if_other(owner: str) -> RefusedError:
+            text = f"The partition has been registered by other consumer: {owner}"
+            return RefusedError(ErrCode.UNAUTHORIZED, text)
+
+        with self._locked(partition, client_id, if_free, if_other) as (position, lease):
             consumed = request.lastPackConsumed if request.HasField("lastPackConsumed") else True
             committed = position.commit(consumed=consumed)
         return pb.CommitOffsetResponseB2C(
@@ -180,9 +192,9 @@ class ConsumerHandlers:
         partition: GroupPartition,
         client_id: str,
         if_free: RefusedError,
-        if_other: Callable[[GroupPartition, str, str], RefusedError],
+        if_other: Callable[[str], RefusedError],
     ) -> Iterator[tuple[GroupPosition, GrantedLease]]:
-        """Lock a partition that a consumer holds."""
+        """Lock a partition that a consumer holds; ``if_other`` takes the client that holds it instead."""
         if self._state.leases.find(partition) is None:
             raise if_free
         with self._state.offsets.locked(partition) as position:
@@ -190,7 +202,7 @@ class ConsumerHandlers:
             if lease is None:
                 raise if_free
             if lease.client_id != client_id:
-                raise if_other(partition, lease.client_id, client_id)
+                raise if_other(lease.client_id)
             yield position, lease
 
     def _grant(
@@ -204,7 +216,9 @@ class ConsumerHandlers:
         with self._state.offsets.locked(partition) as position:
             self._refuse_if_other_holds(partition, position, client_id)
             # Before the store is opened: a consumer of a partition that does not exist holds it nevertheless.
-            lease = self._new_lease(client_id, types, _query_priority(request))
+            key_codes = frozenset(java_hash(item) for item in types)
+            allowance = Allowance(self._state.settings.first_transfer_bytes)
+            lease = GrantedLease(client_id, key_codes, _query_priority(request), allowance)
             self._state.leases.grant(partition, lease)
             try:
                 bounds = self._open_for_register(partition).bounds
@@ -220,11 +234,6 @@ class ConsumerHandlers:
             currOffset=start,
             maxOffset=self._reported_end(lease, bounds),
         )
-
-    def _new_lease(self, client_id: str, types: set[str], priority: int) -> GrantedLease:
-        key_codes = frozenset(java_hash(item) for item in types)
-        allowance = Allowance(self._state.settings.first_transfer_bytes)
-        return GrantedLease(client_id, key_codes, priority, allowance)
 
     def _open_for_register(self, partition: GroupPartition) -> Store:
         failure = "Register broker failure!, exception is "
@@ -265,22 +274,18 @@ class ConsumerHandlers:
         if_free = RefusedError(
             ErrCode.HB_NO_NODE, f"UnRegistered Consumer {client_id}, you have to register firstly!"
         )
-        with self._locked(partition, client_id, if_free, self._unregistered_by_other) as (position, _):
+
+        def if_other(owner: str) -> RefusedError:
+            text = f"[Duplicated Request]Partition {partition} has been consumed by {owner}"
+            text = f"{text};Current consumer {client_id}, broker={self._state.host}"
+            return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
+
+        with self._locked(partition, client_id, if_free, if_other) as (position, _):
             if commit and position.recorded:
                 position.commit(consumed=True)
             position.drop_in_flight()
             self._state.leases.end(partition)
         return pb.RegisterResponseB2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!", currOffset=NOTHING)
-
-    def _unregistered_by_other(self, partition: GroupPartition, owner: str, client_id: str) -> RefusedError:
-        text = f"[Duplicated Request]Partition {partition} has been consumed by {owner}"
-        text = f"{text};Current consumer {client_id}, broker={self._state.host}"
-        return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
-
-    def _fetched_by_other(self, partition: GroupPartition, owner: str, client_id: str) -> RefusedError:
-        place = f"Partition={partition} of Broker={self._state.broker_id}"
-        text = f"[Duplicated Request] {place} has been consumed by {owner};Current consumer {client_id}"
-        return RefusedError(ErrCode.DUPLICATE_PARTITION, text)
 
     def _reported_end(self, lease: GrantedLease, bounds: LogBounds) -> int:
         """Return the end of a store as registers and commits report it.
@@ -293,16 +298,6 @@ class ConsumerHandlers:
 
 def _query_priority(request: pb.RegisterRequestC2B | pb.HeartBeatRequestC2B) -> int:
     return request.qryPriorityId if request.HasField("qryPriorityId") else UNDEFINED
-
-
-def _not_registered(client_id: str) -> RefusedError:
-    text = f"UnRegistered Consumer:{client_id}, you have to register firstly!"
-    return RefusedError(ErrCode.HB_NO_NODE, text)
-
-
-def _committed_by_other(_seat: GroupPartition, owner: str, _client_id: str) -> RefusedError:
-    text = f"The partition has been registered by other consumer: {owner}"
-    return RefusedError(ErrCode.UNAUTHORIZED, text)
 
 
 def _full_name(named: PartitionInfo) -> str:

@@ -176,98 +176,71 @@ FetchResponse = pb.GetMessageResponseB2C | bytes
 """The answer to a fetch; one with messages is already serialised."""
 
 
-class FetchReader:
-    """Reads for consumers; hold the lock of the partition's position during each call."""
+def read_messages(
+    state: BrokerState,
+    store: Store,
+    partition: GroupPartition,
+    lease: GrantedLease,
+    position: GroupPosition,
+    request: pb.GetMessageRequestC2B,
+) -> FetchResponse:
+    """Return the messages that come next, or why there are none; the position moves, so hold its lock."""
+    settings, bounds, allowance = state.settings, store.bounds, lease.allowance
+    start = position.begin_read(
+        manual=request.manualCommitOffset,
+        last_consumed=request.lastPackConsumed,
+        bounds=bounds,
+        update=settings.update_consumer_offsets,
+    )
+    if start is None:
+        return not_found("The request offset reached maxOffset!", NOTHING)
+    cluster = state.controls.cluster
+    wait_ms = allowance.wait_ms(
+        _rules_of(cluster.flow_rules) if cluster.flow_control else _NO_RULES,
+        bounds.data_latest,
+        settings.transfer_bytes,
+        monotonic_ms(),
+        clock_ms=wall_ms(),
+        escape=request.escFlowCtrl,
+    )
+    if wait_ms is not None:
+        text = "RpcServer consume speed limit!"
+        return fetch_failure(ErrCode.SERVER_CONSUME_SPEED_LIMIT, text, wait_ms)
+    view = View.of(state.query_priority(lease), filtered=bool(lease.key_codes))
+    visible_end = view.end(bounds)
+    limits = ReadLimits(
+        visible_end,
+        read_bytes(allowance.read_bytes, allowance.data_end, bounds, settings.transfer_bytes),
+        settings.max_entries,
+        lease.key_codes,
+        settings.halving_quirk,
+    )
+    batch = _read_batch(state, store, partition, start, limits)
+    if batch is None:
+        # The bounds are asked for again: files may have expired in the meantime.
+        return nothing_at(start, store.bounds, view)
+    position.end_read(batch.next_offset - start, manual=request.manualCommitOffset, empty=not batch.records)
+    if not batch.records and settings.moving_404:
+        return not_found("Can't found Message by index!", bounds.data_latest)
+    stored_bytes = int(batch.records.sizes.sum()) + RECORD_HEADER.size * len(batch.records)
+    allowance.count(batch.data_end, stored_bytes)
+    spec = state.catalog.get(partition.topic)
+    slow = view.slow(bounds, start, batch.next_offset, 1 if spec is None else spec.partitions)
+    return encode_found(batch, start, visible_end, bounds, slow=slow)
 
-    def __init__(self, state: BrokerState) -> None:
-        """Take what the broker's handlers share."""
-        self._state = state
 
-    def read(
-        self,
-        store: Store,
-        partition: GroupPartition,
-        lease: GrantedLease,
-        position: GroupPosition,
-        request: pb.GetMessageRequestC2B,
-    ) -> FetchResponse:
-        """Return the messages that come next, or why there are none; the position moves."""
-        settings, bounds = self._state.settings, store.bounds
-        start = position.begin_read(
-            manual=request.manualCommitOffset,
-            last_consumed=request.lastPackConsumed,
-            bounds=bounds,
-            update=settings.update_consumer_offsets,
-        )
-        if start is None:
-            return not_found("The request offset reached maxOffset!", NOTHING)
-        wait_ms = lease.allowance.wait_ms(
-            self._flow_rules(),
-            bounds.data_latest,
-            settings.transfer_bytes,
-            monotonic_ms(),
-            clock_ms=wall_ms(),
-            escape=request.escFlowCtrl,
-        )
-        if wait_ms is not None:
-            text = "RpcServer consume speed limit!"
-            return fetch_failure(ErrCode.SERVER_CONSUME_SPEED_LIMIT, text, wait_ms)
-        return self._read_from(start, store, partition, lease, position, manual=request.manualCommitOffset)
-
-    def _read_from(
-        self,
-        start: int,
-        store: Store,
-        partition: GroupPartition,
-        lease: GrantedLease,
-        position: GroupPosition,
-        *,
-        manual: bool,
-    ) -> FetchResponse:
-        bounds = store.bounds
-        view = View.of(self._state.query_priority(lease), filtered=bool(lease.key_codes))
-        visible_end = view.end(bounds)
-        batch = self._read_batch(store, partition, start, self._limits(lease, visible_end, bounds))
-        if batch is None:
-            # The bounds are asked for again: files may have expired in the meantime.
-            return nothing_at(start, store.bounds, view)
-        position.end_read(batch.next_offset - start, manual=manual, empty=not batch.records)
-        if not batch.records and self._state.settings.moving_404:
-            return not_found("Can't found Message by index!", bounds.data_latest)
-        lease.allowance.count(batch.data_end, _stored_bytes(batch))
-        slow = view.slow(bounds, start, batch.next_offset, self._partition_count(partition.topic))
-        return encode_found(batch, start, visible_end, bounds, slow=slow)
-
-    def _read_batch(
-        self, store: Store, partition: GroupPartition, start: int, limits: ReadLimits
-    ) -> Batch | None:
-        try:
-            batch = store.read(partition.partition_id, start, limits)
-        except OSError as error:
-            logger.info("%s cannot be read: %s", partition, error)
-            self._state.reads.count_error(error)
-            text = f"Get message failure, errMsg={told(error)}"
-            raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error
-        self._state.reads.count_success()
-        return batch
-
-    def _limits(self, lease: GrantedLease, visible_end: int, bounds: LogBounds) -> ReadLimits:
-        settings, allowance = self._state.settings, lease.allowance
-        return ReadLimits(
-            visible_end,
-            read_bytes(allowance.read_bytes, allowance.data_end, bounds, settings.transfer_bytes),
-            settings.max_entries,
-            lease.key_codes,
-            settings.halving_quirk,
-        )
-
-    def _flow_rules(self) -> FlowRules:
-        cluster = self._state.controls.cluster
-        return _rules_of(cluster.flow_rules) if cluster.flow_control else _NO_RULES
-
-    def _partition_count(self, topic: str) -> int:
-        spec = self._state.catalog.get(topic)
-        return 1 if spec is None else spec.partitions
+def _read_batch(
+    state: BrokerState, store: Store, partition: GroupPartition, start: int, limits: ReadLimits
+) -> Batch | None:
+    try:
+        batch = store.read(partition.partition_id, start, limits)
+    except OSError as error:
+        logger.info("%s cannot be read: %s", partition, error)
+        state.reads.count_error(error)
+        text = f"Get message failure, errMsg={told(error)}"
+        raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error
+    state.reads.count_success()
+    return batch
 
 
 @functools.lru_cache(maxsize=8)
@@ -277,8 +250,3 @@ def _rules_of(text: str) -> FlowRules:
     except RuleError as error:
         logger.warning("the flow control rules are not applied because they cannot be parsed: %s", error)
         return _NO_RULES
-
-
-def _stored_bytes(batch: Batch) -> int:
-    """Return the size of a batch's messages in the data log."""
-    return int(batch.records.sizes.sum()) + RECORD_HEADER.size * len(batch.records)

@@ -57,7 +57,7 @@ def dates(stamp: Stamp) -> dict[str, str]:
 
 def shown(stamp: Stamp) -> dict[str, int | str]:
     """Return a whole stamp in the form of query answers."""
-    return {"serialId": stamp.serial_id, **dates(stamp)}
+    return {"dataVersionId": UNDEFINED, "serialId": stamp.serial_id, **dates(stamp)}
 
 
 def _date(now_ms: int) -> str:

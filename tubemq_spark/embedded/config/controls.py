@@ -4,7 +4,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, Stamp, TopicSpec, next_stamp, spec_from_json
 from tubemq_spark.embedded.files import JsonFile
@@ -60,16 +60,6 @@ class BrokerConfig:
     def record(self) -> BrokerRecord:
         """The present configuration."""
         return self._file.value
-
-    @property
-    def accept_publish(self) -> bool:
-        """Whether producers may send to the broker now."""
-        return self.record.status.accept_publish
-
-    @property
-    def accept_subscribe(self) -> bool:
-        """Whether consumers may read from the broker now."""
-        return self.record.status.accept_subscribe
 
     def replace(
         self, record: BrokerRecord, by: str, date: str | None = None, *, as_new: bool = False
@@ -171,13 +161,9 @@ class TopicControl:
     stamp: Stamp = dataclasses.field(default_factory=Stamp, compare=False)
 
 
-class _Record(Protocol):
-    @property
-    def stamp(self) -> Stamp: ...
-
-
-_AnyRecord = TypeVar("_AnyRecord", ClusterSetting, GroupControl, ConsumeControl, TopicControl)
 GroupAndTopic = tuple[str, str]
+_Key = TypeVar("_Key", str, GroupAndTopic)
+_Control = TypeVar("_Control", GroupControl, ConsumeControl, TopicControl)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -269,36 +255,39 @@ class Controls:
     def set_cluster(self, setting: ClusterSetting, by: str, date: str | None = None) -> None:
         """Replace the cluster's setting."""
         with self._file.lock:
-            stamped = self._stamp(setting, self._records.cluster, by, date)
-            self._change(dataclasses.replace(self._records, cluster=stamped))
+            old = self._records.cluster
+            stamp = next_stamp(None if old is None else old.stamp, by, date, self._now_ms())
+            setting = dataclasses.replace(setting, stamp=stamp)
+            self._change(dataclasses.replace(self._records, cluster=setting))
 
     def set_group(self, name: str, control: GroupControl, by: str, date: str | None = None) -> None:
         """Add or replace a group's resource control."""
-        with self._file.lock:
-            groups = self._records.groups
-            stamped = self._stamp(control, groups.get(name), by, date)
-            self._change(dataclasses.replace(self._records, groups={**groups, name: stamped}))
+        self._set("groups", name, control, by, date)
 
     def set_consume(
         self, group: str, topic: str, control: ConsumeControl, by: str, date: str | None = None
     ) -> None:
         """Add or replace what a group may do with a topic."""
-        with self._file.lock:
-            consumes = self._records.consumes
-            stamped = self._stamp(control, consumes.get((group, topic)), by, date)
-            self._change(dataclasses.replace(self._records, consumes={**consumes, (group, topic): stamped}))
+        self._set("consumes", (group, topic), control, by, date)
 
     def set_topic(self, name: str, control: TopicControl, by: str, date: str | None = None) -> None:
         """Add or replace a topic's control."""
-        with self._file.lock:
-            topics = self._records.topics
-            stamped = self._stamp(control, topics.get(name), by, date)
-            self._change(dataclasses.replace(self._records, topics={**topics, name: stamped}))
+        self._set("topics", name, control, by, date)
 
-    def _stamp(self, record: _AnyRecord, old: _Record | None, by: str, date: str | None) -> _AnyRecord:
-        """Return a record with a new serial id; its creator is kept."""
-        stamp = next_stamp(None if old is None else old.stamp, by, date, self._now_ms())
-        return dataclasses.replace(record, stamp=stamp)
+    def _set(
+        self,
+        table: Literal["groups", "consumes", "topics"],
+        key: _Key,
+        control: _Control,
+        by: str,
+        date: str | None,
+    ) -> None:
+        with self._file.lock:
+            controls: Mapping[_Key, _Control] = getattr(self._records, table)
+            old = controls.get(key)
+            stamp = next_stamp(None if old is None else old.stamp, by, date, self._now_ms())
+            changed: dict[str, Any] = {table: {**controls, key: dataclasses.replace(control, stamp=stamp)}}
+            self._change(dataclasses.replace(self._records, **changed))
 
     def _change(self, records: _Records) -> None:
         self._file.replace(records)

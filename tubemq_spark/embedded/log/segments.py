@@ -43,35 +43,32 @@ class SegmentedLog:
         self._suffix = suffix
         self._segment_bytes = segment_bytes
         self._dropped: list[tuple[int, Segment]] = []
-        self._failed_sync: OSError | None = None
+        self.failed_sync: OSError | None = None
+        """The error of a failed sync, after which some bytes may never reach the disk."""
         make_directory(directory)
-        self._segments: tuple[Segment, ...] = ()
+        self.segments: tuple[Segment, ...] = ()
+        """The files, oldest first; there is always at least one."""
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             for path in sorted(directory.glob("[0-9]" * _NAME_DIGITS + suffix)):
                 self._adopt(path)
-            if not self._segments:
+            if not self.segments:
                 self._begin_segment(0)
             undo.pop_all()
 
     @property
-    def segments(self) -> tuple[Segment, ...]:
-        """The files, oldest first; there is always at least one."""
-        return self._segments
-
-    @property
     def start(self) -> int:
         """Position of the first byte that still exists."""
-        return self._segments[0].start
+        return self.segments[0].start
 
     @property
     def end(self) -> int:
         """Position after the last byte."""
-        return self._segments[-1].end
+        return self.segments[-1].end
 
     def find(self, position: int) -> Segment | None:
         """Return the file that contains a position; None before the start and from the end on."""
-        segments = self._segments
+        segments = self.segments
         index = bisect.bisect_right(segments, position, key=lambda segment: segment.start) - 1
         if index < 0 or position >= segments[index].end:
             return None
@@ -89,7 +86,7 @@ class SegmentedLog:
 
         After an OSError the log is unchanged.
         """
-        last = self._segments[-1]
+        last = self.segments[-1]
         if last.end - last.start >= self._segment_bytes:
             last = self.roll()
         at = last.end - last.start
@@ -106,7 +103,7 @@ class SegmentedLog:
 
     def roll(self) -> Segment:
         """Start a new file, unless the last one is empty; everything before it is flushed."""
-        last = self._segments[-1]
+        last = self.segments[-1]
         if last.end == last.start:
             return last
         self.sync()
@@ -118,27 +115,22 @@ class SegmentedLog:
         After a failure the kernel forgets which bytes it could not write, so a later success would prove
         nothing (fsync(2), EIO): each further call raises the first error again.
         """
-        if self._failed_sync is not None:
-            raise self._failed_sync
+        if self.failed_sync is not None:
+            raise self.failed_sync
         try:
-            os.fsync(self._segments[-1].fd)
+            os.fsync(self.segments[-1].fd)
         except OSError as error:
-            self._failed_sync = error
+            self.failed_sync = error
             raise
-
-    @property
-    def failed_sync(self) -> OSError | None:
-        """The error of a failed sync, after which some bytes may never reach the disk; None without one."""
-        return self._failed_sync
 
     def truncate(self, end: int) -> None:
         """Cut off everything from a position on, which must not be before the log's start.
 
         The newest file is deleted first, so that an interruption leaves a log without a gap.
         """
-        while (last := self._segments[-1]).start > end:
+        while (last := self.segments[-1]).start > end:
             last.path.unlink()
-            self._segments = self._segments[:-1]
+            self.segments = self.segments[:-1]
             os.close(last.fd)
             sync_directory(self._directory)
         if last.end > end:
@@ -152,10 +144,10 @@ class SegmentedLog:
         next call continues. ``now_ms`` is time that has passed since some moment, not the time of day.
         """
         now_ms = monotonic_ms() if now_ms is None else now_ms
-        while len(self._segments) > 1 and self._segments[0].end <= position:
-            first = self._segments[0]
+        while len(self.segments) > 1 and self.segments[0].end <= position:
+            first = self.segments[0]
             first.path.unlink(missing_ok=True)
-            self._segments = self._segments[1:]
+            self.segments = self.segments[1:]
             self._dropped.append((now_ms, first))
         while self._dropped and self._dropped[0][0] + _KEEP_OPEN_MS <= now_ms:
             os.close(self._dropped.pop(0)[1].fd)
@@ -163,7 +155,7 @@ class SegmentedLog:
     def expired_end(self, written_before_ms: int) -> int:
         """Return where the log would begin without the files that were last written before a time."""
         start = self.start
-        for segment in self._segments[:-1]:
+        for segment in self.segments[:-1]:
             status = segment.path.stat() if segment.fd < 0 else os.fstat(segment.fd)
             if status.st_mtime_ns // 1_000_000 > written_before_ms:
                 break
@@ -173,11 +165,11 @@ class SegmentedLog:
     @property
     def open_files(self) -> int:
         """How many files are open."""
-        return sum(segment.fd >= 0 for segment in self._segments) + len(self._dropped)
+        return sum(segment.fd >= 0 for segment in self.segments) + len(self._dropped)
 
     def rest(self) -> None:
         """Close the files until ``wake``; there must be no reads in the meantime, and nothing to flush."""
-        for segment in (*self._segments, *(segment for _, segment in self._dropped)):
+        for segment in (*self.segments, *(segment for _, segment in self._dropped)):
             fd, segment.fd = segment.fd, -1
             if fd >= 0:
                 os.close(fd)
@@ -185,21 +177,21 @@ class SegmentedLog:
 
     def wake(self) -> None:
         """Open the files again."""
-        for segment in self._segments:
+        for segment in self.segments:
             if segment.fd < 0:
                 segment.fd = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
 
     def close(self) -> None:
         """Close the files; there must be no reads any more."""
         self.rest()
-        self._segments = ()
+        self.segments = ()
 
     def _adopt(self, path: Path) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         start = int(path.name.removesuffix(self._suffix))
         segment = Segment(path, fd, start, start + os.fstat(fd).st_size)
-        previous = self._segments[-1:]
-        self._segments += (segment,)
+        previous = self.segments[-1:]
+        self.segments += (segment,)
         if previous and previous[0].end != start:
             raise DataLossError(
                 "TUBEMQ_STORE_DAMAGED",
@@ -211,6 +203,6 @@ class SegmentedLog:
         path = self._directory / f"{start:0{_NAME_DIGITS}d}{self._suffix}"
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         segment = Segment(path, fd, start, start)
-        self._segments += (segment,)
+        self.segments += (segment,)
         sync_directory(self._directory)
         return segment

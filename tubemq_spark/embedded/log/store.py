@@ -10,7 +10,7 @@ counts as flushed, and no append succeeds.
 
 Invariants:
 
-1. ``_lock`` guards the ends of both logs, the number of readers, ``_resting`` and ``_closed``. Appends,
+1. ``_lock`` guards the ends of both logs, the number of readers, ``resting`` and ``_closed``. Appends,
    retention and cutting hold it, so there is one writer at a time.
 2. ``_flush_lock`` is held during a flush, and taken before ``_lock``. A flush holds ``_lock`` only to take
    the point that it flushes and to publish it, so appends continue while the disk works.
@@ -135,7 +135,8 @@ class Store:
         self._flush_lock = threading.Lock()
         self._readers = 0
         self._awake = set() if awake is None else awake
-        self._resting = False
+        self.resting = False
+        """Whether it has no files open until it is used."""
         self._closed = False
         self.used_at_ms = elapsed_ms()
         """When it was last written or read, in the time of ``elapsed_ms``."""
@@ -194,7 +195,11 @@ class Store:
 
         After an OSError none of them is stored.
         """
-        self._wait_for_disk()
+        with self._lock:
+            self._require_open()
+            waits = self._unflushed_bytes >= self._settings.wait_bytes
+        if waits:  # A start after a kill would take long.
+            self.flush()
         with self._lock:
             self._require_open()
             self._require_sound_disk()
@@ -293,7 +298,7 @@ class Store:
                     log.roll()
             ends = [log.expired_end(now_ms - older_than_ms) for log in logs]
             expired = any(end > log.start for log, end in zip(logs, ends, strict=True))
-            if self._resting and not expired:
+            if self.resting and not expired:
                 return self._earliest
         if expired:
             # First: a power failure could lose what follows a deleted file, and its offsets would be reused.
@@ -326,30 +331,25 @@ class Store:
             return self._index.end
 
     @property
-    def resting(self) -> bool:
-        """Whether it has no files open until it is used."""
-        return self._resting
-
-    @property
     def open_files(self) -> int:
         """How many files it has open."""
         return self._data.open_files + self._index.open_files
 
     def rest(self) -> None:
         """Flush, and close the files until they are needed again, unless it is in use at this moment."""
-        if self._resting:
+        if self.resting:
             return
         self.flush()
         with self._flush_lock, self._lock:
             flushed = self._flushed == LogPoint(self._index.end, self._data.end)
             if flushed and not self._readers and not self._closed:
                 self._close_files()
-                self._resting = True
+                self.resting = True
 
     def close(self) -> None:
         """Flush and close the files, after the reads in progress have finished."""
         try:
-            if not self._resting:
+            if not self.resting:
                 self.flush()
         finally:
             with self._flush_lock, self._lock:
@@ -359,14 +359,6 @@ class Store:
                 self._data.close()
                 self._index.close()
 
-    def _wait_for_disk(self) -> None:
-        """Flush if so much is not flushed that a start after a kill would take long."""
-        with self._lock:
-            self._require_open()
-            waits = self._unflushed_bytes >= self._settings.wait_bytes
-        if waits:
-            self.flush()
-
     @property
     def _unflushed_bytes(self) -> int:
         return self._data.end - self._flushed.data
@@ -374,14 +366,14 @@ class Store:
     def _require_open(self) -> None:
         """Open the files of a store that rests; ``_lock`` is held."""
         self._require_not_closed()
-        if self._resting:
+        if self.resting:
             try:
                 self._data.wake()
                 self._index.wake()
             except OSError:
                 self._close_files()
                 raise
-            self._resting = False
+            self.resting = False
             self._awake.add(self)
 
     def _close_files(self) -> None:
@@ -393,12 +385,9 @@ class Store:
         if self._closed:
             raise OSError(errno.ESHUTDOWN, f"store {self._directory.name} is closed")
 
-    @property
-    def _failed_sync(self) -> OSError | None:
-        return self._data.failed_sync or self._index.failed_sync
-
     def _require_sound_disk(self) -> None:
         """Refuse to continue after a failed sync, because the kernel forgets what it could not write."""
-        if (error := self._failed_sync) is not None:
+        error = self._data.failed_sync or self._index.failed_sync
+        if error is not None:
             what = f"the disk did not keep the data of store {self._directory.name} ({error})"
             raise OSError(error.errno, f"{what}; check the disk and restart the server") from error

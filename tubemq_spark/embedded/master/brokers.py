@@ -85,12 +85,12 @@ class BrokerEntry:
     @property
     def accept_publish(self) -> bool:
         """Whether producers are told about the broker."""
-        return self.presence.listed and self.config.accept_publish
+        return self.presence.listed and self.config.record.status.accept_publish
 
     @property
     def accept_subscribe(self) -> bool:
         """Whether consumers may read the broker's partitions."""
-        return self.presence.listed and self.config.accept_subscribe
+        return self.presence.listed and self.config.record.status.accept_subscribe
 
     def publishes(self, spec: TopicSpec) -> bool:
         """Whether producers are told about a topic on this broker."""

@@ -6,12 +6,13 @@ See TopicPropGroup and WebParameterUtils.
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.admin.parameters import Parameters, bad_request
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
 from tubemq_spark.embedded.config.catalog import TopicSpec
+from tubemq_spark.embedded.config.controls import ClusterSetting, GroupControl
 from tubemq_spark.protocol.constants import UNDEFINED
 
 _NAME: Final = "qryPriorityId"
@@ -20,7 +21,7 @@ _LEVELS: Final = [1, 2, 3]
 _DEPRECATED_TYPE: Final = 2
 
 
-def read_priority(parameters: Parameters) -> int | None:
+def _read_priority(parameters: Parameters) -> int | None:
     """Return a call's query priority; None if it has none."""
     priority = parameters.optional_number(_NAME, least=_LEAST)
     if priority is None:
@@ -47,12 +48,6 @@ def read_rules(parameters: Parameters) -> str | None:
     return json.dumps(sorted(records, key=lambda record: int(record["type"])), separators=(",", ":"))
 
 
-def show_rules(text: str) -> dict[str, Any]:
-    """Return flow rules in the form of query answers."""
-    rules = json.loads(text)
-    return {"flowCtrlRuleCount": len(rules), "flowCtrlInfo": rules}
-
-
 _UNIT_MS: Final = {"h": 3_600_000, "m": 60_000, "s": 1000}
 _MAX_AGE_MS: Final = 168 * _UNIT_MS["h"]
 _DURATION: Final = re.compile(r"(-?\d{1,64})([smh]?)", re.ASCII)
@@ -60,46 +55,91 @@ _POLICY_FORM: Final = "the format of DELETEPOLICY must like {method},{digital}[m
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Number:
-    field: str
-    """The name in TopicSpec."""
-    least: int
-    most: int = (1 << 31) - 1
+class Field:
+    """A field of a record: its name there, and how it is read from a parameter of a call."""
+
+    attribute: str
+    read: Callable[[Parameters, str], object]
+    """Takes the parameter's name; None if the call does not have it."""
 
 
-_NUMBERS: Final[Mapping[str, _Number]] = {
-    "numTopicStores": _Number("stores", 1),
-    "numPartitions": _Number("partitions", 1),
-    "unflushThreshold": _Number("flush_messages", 0),
-    "unflushInterval": _Number("flush_interval_ms", 1),
-    "unflushDataHold": _Number("flush_bytes", 0),
-    "memCacheMsgSizeInMB": _Number("cache_mib", 2, 2048),
-    "memCacheMsgCntInK": _Number("cache_k_messages", 1),
-    "memCacheFlushIntvl": _Number("cache_flush_ms", 4000),
+Fields = Mapping[str, Field]
+"""Fields by the names of their parameters, which are those in answers, too."""
+
+
+def number(attribute: str, least: int, most: int | None = None) -> Field:
+    """Return a field with a whole number."""
+    return Field(attribute, lambda parameters, name: parameters.optional_number(name, least=least, most=most))
+
+
+def flag(attribute: str) -> Field:
+    """Return a field that is true or false."""
+    return Field(attribute, Parameters.optional_flag)
+
+
+def read_fields(fields: Fields, parameters: Parameters) -> dict[str, Any]:
+    """Return the fields of a record that a call has, by their names in the record."""
+    values = {field.attribute: field.read(parameters, name) for name, field in fields.items()}
+    return {attribute: value for attribute, value in values.items() if value is not None}
+
+
+def show_fields(fields: Fields, record: object) -> dict[str, Any]:
+    """Return the fields of a record in the form of answers."""
+    return {name: getattr(record, field.attribute) for name, field in fields.items()}
+
+
+_INT_MAX: Final = (1 << 31) - 1
+_NUMBERS: Final[Fields] = {
+    "numTopicStores": number("stores", 1, _INT_MAX),
+    "numPartitions": number("partitions", 1, _INT_MAX),
+    "unflushThreshold": number("flush_messages", 0, _INT_MAX),
+    "unflushInterval": number("flush_interval_ms", 1, _INT_MAX),
+    "unflushDataHold": number("flush_bytes", 0, _INT_MAX),
+    "memCacheMsgSizeInMB": number("cache_mib", 2, 2048),
+    "memCacheMsgCntInK": number("cache_k_messages", 1, _INT_MAX),
+    "memCacheFlushIntvl": number("cache_flush_ms", 4000, _INT_MAX),
+}
+_FLAGS: Final[Fields] = {"acceptPublish": flag("accept_publish"), "acceptSubscribe": flag("accept_subscribe")}
+_FLOW: Final[Fields] = {
+    "qryPriorityId": Field("query_priority", lambda parameters, _name: _read_priority(parameters)),
+    "flowCtrlEnable": flag("flow_control"),
+    "flowCtrlInfo": Field("flow_rules", lambda parameters, _name: read_rules(parameters)),
 }
 
 
 def read_properties(parameters: Parameters) -> dict[str, Any]:
     """Return the fields of TopicSpec in a call (WebParameterUtils.getTopicPropInfo)."""
-    fields: dict[str, Any] = {
-        number.field: parameters.optional_number(name, least=number.least, most=number.most)
-        for name, number in _NUMBERS.items()
-    }
-    fields["retention_ms"] = _retention_ms(parameters.text("deletePolicy"))
-    fields["accept_publish"] = parameters.optional_flag("acceptPublish")
-    fields["accept_subscribe"] = parameters.optional_flag("acceptSubscribe")
-    return {name: value for name, value in fields.items() if value is not None}
+    fields = read_fields(_NUMBERS, parameters)
+    age_ms = _retention_ms(parameters.text("deletePolicy"))
+    if age_ms is not None:
+        fields["retention_ms"] = age_ms
+    return {**fields, **read_fields(_FLAGS, parameters)}
 
 
 def show_properties(spec: TopicSpec) -> dict[str, Any]:
     """Return all properties in the form of query answers (TopicPropGroup.toWebJsonStr)."""
     return {
-        **{name: getattr(spec, number.field) for name, number in _NUMBERS.items()},
-        "acceptPublish": spec.accept_publish,
-        "acceptSubscribe": spec.accept_subscribe,
+        **show_fields(_NUMBERS, spec),
+        **show_fields(_FLAGS, spec),
         "deletePolicy": _policy(spec.retention_ms),
         "dataStoreType": UNDEFINED,
         "dataPath": "",
+    }
+
+
+def read_flow(parameters: Parameters) -> dict[str, Any]:
+    """Return query priority and flow control in a call, fields of ClusterSetting and GroupControl."""
+    return read_fields(_FLOW, parameters)
+
+
+def show_flow(record: ClusterSetting | GroupControl) -> dict[str, Any]:
+    """Return query priority and flow control in the form of answers."""
+    rules = json.loads(record.flow_rules)
+    return {
+        "qryPriorityId": record.query_priority,
+        "flowCtrlEnable": record.flow_control,
+        "flowCtrlRuleCount": len(rules),
+        "flowCtrlInfo": rules,
     }
 
 
