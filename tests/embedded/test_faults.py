@@ -11,13 +11,13 @@ from tests.embedded.wire import TIMEOUT_S
 from tests.waiting import wait_until
 from tubemq_spark.embedded.faults import refusal
 from tubemq_spark.embedded.server import EmbeddedSettings
-from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
+from tubemq_spark.errors import RemoteProtocolError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.messages import MESSAGES
-from tubemq_spark.protocol.pb import broker_pb2, master_pb2
+from tubemq_spark.protocol.pb import broker_pb2
 
 
 @pytest.fixture
@@ -382,29 +382,6 @@ def test_a_store_with_lost_messages_opens_again(start, tmp_path, connect, caplog
     again.register(currOffset=0)
     assert again.drain() == [b"%d" % number for number in range(11)] + [b"new"]
     assert "not closed properly" not in caplog.text
-
-
-def test_losing_messages_of_no_topic_is_an_error(tubemq):
-    with pytest.raises(KeyError):
-        tubemq.faults.lose_messages("nobody")
-
-
-def test_a_standby_sends_clients_on(tubemq, closing):
-    connection = dial(tubemq.master, closing)
-    request = master_pb2.RegisterRequestP2M(
-        clientId="producer-1", topicList=["demo"], brokerCheckSum=-1, hostName="127.0.0.1"
-    )
-
-    def register():
-        types = ServiceType.MASTER, Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P
-        return submit_call(connection, *types, timeout_ms=5_000).result()
-
-    tubemq.faults.become_standby()
-    with pytest.raises(RpcError, match="StandbyException") as caught:
-        register()
-    assert caught.value.retriable
-    tubemq.faults.become_active()
-    assert register().success
 
 
 def test_visit_tokens_expire(start, connect, closing):

@@ -140,9 +140,3 @@ def test_only_groups_that_balance_themselves_can_consume_from_max(web, members):
         False,
         "all consumer groups are not client balance groups",
     )
-
-
-def test_the_reset_to_the_latest_messages_needs_the_token(web):
-    method = "admin_set_client_balance_group_consume_from_max"
-    assert not web(method, groupName="own", modifyUser="me")["result"]
-    assert "unauthorized" in web(method, confModAuthToken="x", groupName="own")["errMsg"]

@@ -3,14 +3,12 @@
 import contextlib
 import http.client
 import json
-import socket
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
 
 from tests.embedded.web import TOKEN, ask
-from tests.embedded.wire import connect, is_closed
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.server import EmbeddedSettings
 
@@ -125,41 +123,3 @@ def test_a_call_that_breaks_is_500(server, monkeypatch, caplog):
 
 
 # --- what is no call
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"\0\1\2\3\r\n\r\n",
-        b"\xff" * 1000 + b"\r\n\r\n",
-        b"GET / HTTP/9.9\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n",
-        b"DELETE / HTTP/1.1\r\n\r\n",
-        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
-    ],
-    ids=range(8),
-)
-def test_garbage_closes_its_connection_only(server, master_admin, garbage):
-    with connect(server.master_web) as connected, contextlib.suppress(ConnectionError):
-        connected.sendall(garbage)
-        connected.shutdown(socket.SHUT_WR)
-        assert is_closed(connected)
-    assert master_admin.is_active()
-
-
-def test_a_connection_that_says_nothing_does_not_hold_up_the_end(start):
-    server = start()
-    with connect(server.master_web) as silent:
-        server.close()
-        assert is_closed(silent)
-
-
-def test_a_form_that_ends_early_is_dropped(server, master_admin):
-    connection = http.client.HTTPConnection(*server.master_web.split(":"), timeout=5)
-    connection.putrequest("POST", "/webapi.htm")
-    connection.putheader("Content-Length", "100")
-    connection.endheaders(b"method=")
-    connection.close()
-    assert master_admin.is_active()

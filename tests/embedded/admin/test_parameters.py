@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.embedded.admin.parameters import Author, GuardedCall, Parameters, author_of
+from tubemq_spark.embedded.admin.parameters import Author, Parameters, author_of
 from tubemq_spark.embedded.dispatch import RefusedError
 
 
@@ -105,11 +105,3 @@ def test_the_author_of_a_call_comes_from_its_user_parameters():
         author_of(Parameters({"modifyUser": "changer"}), adding=True)
     with pytest.raises(RefusedError, match="illegal value for dataVersionId"):
         author_of(Parameters({"modifyUser": "changer", "dataVersionId": "x"}), adding=False)
-
-
-def test_a_guarded_call():
-    call = GuardedCall("secret", lambda _parameters: {"result": True})
-    call.check(Parameters({"authToken": "secret"}))
-    assert call(Parameters({})) == {"result": True}
-    with pytest.raises(RefusedError, match="illegal access, unauthorized request!"):
-        call.check(Parameters({"authToken": "Secret"}))

@@ -11,7 +11,6 @@ from tests.waiting import wait_until
 from tubemq_spark.embedded.broker import groups as groups_module
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, TopicSpec
-from tubemq_spark.protocol.payload import checksum
 
 QUICK = EmbeddedSettings(lease_timeout_ms=60, scan_period_ms=10)
 NEVER_SCANNED = EmbeddedSettings(lease_timeout_ms=1, scan_period_ms=3_600_000)
@@ -636,11 +635,6 @@ def test_a_store_that_cannot_be_opened_gives_500(start, connect, closing, tmp_pa
     answer = broker.register()
     assert answer.errCode == 500
     assert answer.errMsg.startswith("Register broker failure!, exception is ")
-
-
-def test_checksums_are_those_of_the_payloads(five):
-    five.register()
-    assert all(message.checkSum == checksum(message.payLoadData) for message in five.fetch().messages)
 
 
 def test_two_connections_of_one_client_share_its_lease(tubemq, five):

@@ -161,9 +161,6 @@ def test_any_json_is_read_or_refused(value):
         parse_rules(json.dumps(value))
 
 
-# --- when a rule holds
-
-
 # --- what a consumer may read
 
 

@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tubemq_spark.embedded.broker.groups import NO_OFFSET, GroupPartition, GroupPosition, OffsetTable
 from tubemq_spark.embedded.log.records import LogBounds
-from tubemq_spark.errors import DataLossError
 
 STEP = 28
 PARTITION = GroupPartition("group", "demo", 0)
@@ -54,44 +53,11 @@ def test_register_decides_the_start(status, wish, committed):
     assert state(position) == (committed, 0)
 
 
-@pytest.mark.parametrize(
-    ("manual", "last_consumed", "start", "after"),
-    [
-        (False, True, 140, (140, 0)),
-        (False, False, 84, (84, 56)),
-        (True, True, 140, (84, 56)),
-        (True, False, 140, (84, 56)),
-    ],
-)
-def test_where_a_read_starts(manual, last_consumed, start, after):
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_read_that_passes_nothing_changes_nothing(empty):
     position = standing(84, in_flight=56)
-    assert position.begin_read(manual=manual, last_consumed=last_consumed, bounds=bounds(0, 560)) == start
-    assert state(position) == after
-
-
-@pytest.mark.parametrize(
-    ("manual", "empty", "distance", "after"),
-    [
-        (False, False, 28, (84, 28)),
-        (False, True, 28, (112, 0)),
-        (True, False, 28, (84, 84)),
-        (True, True, 28, (84, 84)),
-        (False, False, 0, (84, 56)),
-        (False, True, 0, (84, 56)),
-    ],
-)
-def test_what_a_read_leaves(manual, empty, distance, after):
-    position = standing(84, in_flight=56)
-    position.end_read(distance, manual=manual, empty=empty)
-    assert state(position) == after
-
-
-@pytest.mark.parametrize(("consumed", "after"), [(True, (140, 0)), (False, (84, 0))])
-def test_a_commit_confirms_or_drops(consumed, after):
-    position = standing(84, in_flight=56)
-    assert position.commit(consumed=consumed) == after[0]
-    assert position.commit(consumed=True) == after[0], "twice is harmless"
-    assert state(position) == after
+    position.end_read(0, manual=False, empty=empty)
+    assert state(position) == (84, 56)
 
 
 @pytest.mark.parametrize(
@@ -222,14 +188,6 @@ def test_committed_offsets_come_back_and_those_in_flight_do_not(path):
     }
 
 
-def test_closing_confirms_what_is_in_flight(path):
-    """A broker that shuts down in order counts it as consumed, as TubeMQ's does."""
-    table = OffsetTable(path)
-    table.find_or_add(PARTITION, 56).in_flight = 28
-    table.close()
-    assert OffsetTable(path).find(PARTITION).committed == 84
-
-
 def test_the_file_is_written_only_after_a_change(path):
     table = OffsetTable(path)
     position = table.find_or_add(PARTITION, 0)
@@ -272,16 +230,6 @@ def test_a_topic_is_forgotten_alone(path):
     table.find_or_add(other, 0)
     table.forget_topic("demo")
     assert set(table.all()) == {other}
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"version": 2, "groups": {}}', '{"version": 1, "groups": []}']
-)
-def test_a_file_that_cannot_be_read_is_refused_and_left_alone(path, text):
-    path.write_text(text)
-    with pytest.raises(DataLossError, match=r"^\[TUBEMQ_STORE_DAMAGED\] .*offsets\.json is damaged"):
-        OffsetTable(path)
-    assert path.read_text() == text
 
 
 # --- places that are not there, and those that are forgotten

@@ -2,30 +2,12 @@
 
 import pytest
 
-from tests.cases import in_one_test
 from tubemq_spark.embedded.broker.fetching import View, read_bytes
 from tubemq_spark.embedded.log.records import LogBounds
 
 BOUNDS = LogBounds(0, 560, 280, 0, 10_000)
 ENTRY = 28
 GIB = 1 << 30
-
-
-@in_one_test(
-    ("priority", "filtered", "end"),
-    [
-        (101, False, 280),
-        (199, False, 280),
-        (200, False, 560),
-        (303, False, 560),
-        (301, True, 280),
-        (302, True, 560),
-        (103, True, 560),
-        (300, True, 280),
-    ],
-)
-def test_how_far_one_sees(priority, filtered, end):
-    assert View.of(priority, filtered=filtered).end(BOUNDS) == end
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 
 from tests.cases import in_one_test
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, Catalog, Stamp, TopicSpec, TopicStatus
-from tubemq_spark.embedded.files import DirectoryLock
 from tubemq_spark.errors import DataLossError, OptionError
 
 
@@ -145,20 +144,3 @@ def test_the_file_is_replaced_at_once(path, monkeypatch):
             catalog.add("other", TopicSpec())
     assert path.read_text() == before
     assert set(json.loads(before)["topics"]) == {"demo"}
-
-
-def test_a_directory_has_one_owner(tmp_path):
-    with (
-        DirectoryLock(tmp_path),
-        pytest.raises(OptionError, match=rf"^\[TUBEMQ_DATA_DIR_IN_USE\] .* in use by process {os.getpid()};"),
-    ):
-        DirectoryLock(tmp_path)
-    DirectoryLock(tmp_path).close()
-
-
-def test_a_forked_child_does_not_keep_the_lock(tmp_path):
-    lock = DirectoryLock(tmp_path)
-    of_child = os.dup(lock._fd)
-    lock.close()
-    DirectoryLock(tmp_path).close()
-    os.close(of_child)

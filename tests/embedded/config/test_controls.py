@@ -10,7 +10,6 @@ from tubemq_spark.embedded.config.controls import (
     Stamp,
     TopicControl,
 )
-from tubemq_spark.errors import DataLossError
 
 
 @pytest.fixture
@@ -78,11 +77,3 @@ def test_the_id_of_flow_rules_is_there_while_they_are_in_force(path, on, expecte
     controls.set_group("g", GroupControl(flow_control=on), "me")
     assert controls.cluster.flow_id == expected
     assert controls.group("g").flow_id == expected
-
-
-def test_a_damaged_file_is_refused_and_left(path):
-    content = '{"version": 1, "cluster": 7}'
-    path.write_text(content)
-    with pytest.raises(DataLossError, match="TUBEMQ_STORE_DAMAGED"):
-        Controls(path)
-    assert path.read_text() == content

@@ -25,8 +25,9 @@ from tests.embedded.store_model import (
     read_all,
     record,
 )
+from tubemq_spark.embedded.log import store as store_module
 from tubemq_spark.embedded.log.segments import SegmentedLog
-from tubemq_spark.embedded.log.store import Store, StoreSettings
+from tubemq_spark.embedded.log.store import DamagedRecords, Store, StoreSettings
 from tubemq_spark.errors import DataLossError
 
 
@@ -121,14 +122,6 @@ def test_messages_of_other_partitions_cost_entries_but_no_bytes(open_store):
     assert (payloads_of(batch), batch.next_offset) == ([], 9 * ENTRY_BYTES)
 
 
-def test_a_filter_takes_the_hashes_it_names(open_store):
-    store = open_store()
-    store.append([record(bytes([number]), key_code=number) for number in range(6)])
-    batch = store.read(0, 0, limits(store, key_codes=frozenset({2, 4, 9})))
-    assert payloads_of(batch) == [b"\2", b"\4"]
-    assert batch.next_offset == 6 * ENTRY_BYTES
-
-
 def test_a_read_ends_at_the_border_of_an_index_file(open_store):
     store = open_store(SMALL_FILES)
     for number in range(8):
@@ -144,13 +137,6 @@ def test_the_end_may_be_set_before_the_real_one(open_store):
     assert store.read(0, 2 * ENTRY_BYTES, limits(store, end=2 * ENTRY_BYTES)) is None
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_halving_looks_at_the_first_half_rounded_up(open_store, count):
-    store = open_store()
-    store.append([record(b"x") for _ in range(count)])
-    assert len(store.read(0, 0, limits(store, halve=True)).records) == -(-count // 2)
-
-
 def test_records_far_apart_are_read_one_by_one_and_near_ones_together(open_store):
     store = open_store(StoreSettings(data_segment_bytes=20_000))
     sizes = [10, 100, 9_000, 1, 5_000, 4_097, 4_096, 4_095, 30_000, 7, 7]
@@ -160,15 +146,6 @@ def test_records_far_apart_are_read_one_by_one_and_near_ones_together(open_store
     for partition_id in (0, 1):
         expected = [letter * size for letter in (b"x", b"y") for size in sizes[partition_id::2]]
         assert read_all(store, partition_id)[0] == expected
-
-
-def test_a_damaged_record_is_passed_over(open_store, tmp_path):
-    store = open_store()
-    store.append([record(b"aaaa"), record(b"bbbb"), record(b"cccc")])
-    with files(tmp_path, ".tube")[0].open("r+b") as file:
-        file.seek(2 * HEADER_BYTES + 4)
-        file.write(b"BBBB")
-    assert read_all(store)[0] == [b"aaaa", b"cccc"]
 
 
 def test_damaged_records_are_counted_and_logged_once(open_store, tmp_path, caplog):
@@ -183,6 +160,14 @@ def test_damaged_records_are_counted_and_logged_once(open_store, tmp_path, caplo
     assert store.traffic.damaged == 1, "what has expired is not damaged"
     (said,) = [item.getMessage() for item in caplog.records if item.levelno == logging.ERROR]
     assert "1 damaged records from offset 56 to 56 are not delivered" in said
+
+
+def test_only_a_limited_number_of_damaged_records_is_remembered(monkeypatch, caplog):
+    monkeypatch.setattr(store_module, "_MAX_REMEMBERED", 2)
+    damaged = DamagedRecords("demo-0")
+    assert damaged.report((0, 28, 56)) == 2
+    assert damaged.report((84,)) == 0
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(
@@ -466,14 +451,6 @@ def test_closing_waits_for_a_read_under_way(open_store, monkeypatch):
 
 def recovery_messages(caplog):
     return [item.getMessage() for item in caplog.records if item.levelno == logging.WARNING]
-
-
-def test_a_clean_restart_says_nothing(open_store, caplog):
-    store = open_store()
-    store.append([record(b"x")])
-    store.close()
-    assert read_all(open_store())[0] == [b"x"]
-    assert recovery_messages(caplog) == []
 
 
 def test_a_kill_between_writes_says_nothing_and_loses_nothing(open_store, caplog):

@@ -28,10 +28,6 @@ def test_every_partition_goes_to_one_member_and_the_numbers_are_even(held, parti
     assert not numbers or max(numbers) - min(numbers) <= 1
 
 
-def test_members_without_partitions_get_them_in_their_order():
-    assert spread({"a": parts(), "b": parts()}, parts(*range(5))) == {"a": parts(0, 1, 2), "b": parts(3, 4)}
-
-
 @given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=24))
 def test_no_more_moves_than_needed(count, owners):
     """Each member keeps what it may keep, and loses only what it has beyond its share."""
@@ -50,32 +46,19 @@ def test_no_more_moves_than_needed(count, owners):
     assert spread(wanted, partitions) == wanted, "an even group is left alone"
 
 
-def test_free_partitions_go_to_those_with_least():
-    held = {"a": parts(0, 1, 2), "b": frozenset()}
-    assert spread(held, parts(0, 1, 2, 3, 4, 5)) == {"a": parts(0, 1, 2), "b": parts(3, 4, 5)}
-
-
-def test_surplus_moves():
-    wanted = spread({"a": parts(0, 1, 2, 3), "b": frozenset()}, parts(0, 1, 2, 3))
-    assert wanted == {"a": parts(0, 1), "b": parts(2, 3)}
-
-
-def test_a_partition_that_two_members_have_stays_with_one():
-    assert spread({"a": parts(0), "b": parts(0)}, parts(0)) == {"a": parts(0), "b": frozenset()}
-
-
-def test_a_partition_that_is_gone_is_taken_away():
-    assert spread({"a": parts(0, 7)}, parts(0)) == {"a": parts(0)}
-    assert spread({"a": parts(0, 7)}, frozenset()) == {"a": frozenset()}
-
-
-def test_with_more_members_than_partitions_some_have_none():
-    wanted = spread({"a": frozenset(), "b": frozenset(), "c": frozenset()}, parts(0, 1))
-    assert sorted(map(len, wanted.values())) == [0, 1, 1]
-
-
-def test_a_group_without_members_gets_nothing():
-    assert spread({}, parts(0, 1)) == {}
+@in_one_test(
+    ("held", "partitions", "shares"),
+    [
+        ({"a": parts(), "b": parts()}, parts(*range(5)), {"a": parts(0, 1, 2), "b": parts(3, 4)}),
+        ({"a": parts(0, 1, 2), "b": parts()}, parts(*range(6)), {"a": parts(0, 1, 2), "b": parts(3, 4, 5)}),
+        ({"a": parts(*range(4)), "b": parts()}, parts(*range(4)), {"a": parts(0, 1), "b": parts(2, 3)}),
+        ({"a": parts(0), "b": parts(0)}, parts(0), {"a": parts(0), "b": parts()}),
+        ({"a": parts(0, 7)}, parts(0), {"a": parts(0)}),
+        ({"a": parts(0, 7)}, parts(), {"a": parts()}),
+    ],
+)
+def test_who_gets_free_partitions_and_those_that_others_have(held, partitions, shares):
+    assert spread(held, partitions) == shares
 
 
 def test_listed_partitions_go_to_who_listed_them():

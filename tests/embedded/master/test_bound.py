@@ -3,7 +3,7 @@
 import pytest
 
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.master.groups import check_start, parse_starts, winners
+from tubemq_spark.embedded.master.groups import parse_starts, winners
 from tubemq_spark.model import TopicPartition
 
 ZERO = TopicPartition("demo", 1, 0)
@@ -61,19 +61,3 @@ def test_what_is_no_start(text, what):
 def test_of_two_who_want_a_partition_one_gets_it(first, second, big, winner):
     starts = {"a": {ZERO: first}, "b": {ZERO: second, ONE: 0}}
     assert winners(starts, select_big=big) == {ZERO: winner, ONE: "b"}
-
-
-def test_nobody_wants_anything():
-    assert winners({"a": {}}, select_big=True) == {}
-
-
-@pytest.mark.parametrize(
-    ("key", "count", "fine"), [("k", 1, True), ("", 1, False), ("k", 0, False), ("k", -1, False)]
-)
-def test_what_a_start_must_say(key, count, fine):
-    if fine:
-        check_start(key, count)
-    else:
-        with pytest.raises(RefusedError) as refused:
-            check_start(key, count)
-        assert refused.value.code == 400

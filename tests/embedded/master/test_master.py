@@ -200,11 +200,6 @@ def test_what_a_consumer_may_not_say(master, fields, code):
     assert master.layout().errCode == 411, "refused is not registered"
 
 
-@pytest.mark.parametrize("node", [0, 1])
-def test_node_ids_at_the_border(master, node):
-    assert master.register_consumer(source_count=2, node_id=node).errCode == 200
-
-
 @pytest.mark.parametrize(
     ("second", "code"),
     [

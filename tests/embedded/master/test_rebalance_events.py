@@ -36,41 +36,11 @@ def answer(group, member, event):
     group.record_heartbeat(member, held, event.rebalance_id)
 
 
-def carry_out(group, *members):
-    """Finish the events of members until none is left."""
-    done = []
-    while any(events := [(name, event) for name in members if (event := group.next_event(name))]):
-        for name, event in events:
-            answer(group, name, event)
-            done.append((name, event.type, event.partitions))
-    return done
-
-
-def test_a_member_counts_after_its_first_heartbeat(group):
-    group.join("a")
-    balance(group, 1)
-    assert group.next_event("a") is None
-    group.record_heartbeat("a")
-    balance(group, 2)
-    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, ALL)
-
-
 def test_a_member_that_comes_with_partitions_counts_at_once(group):
     group.join("a", parts(0))
     assert group.holdings() == {"a": parts(0)}
     group.join("a")
     assert group.held("a") == parts(0), "to register again without a list changes nothing"
-
-
-def test_an_event_is_handed_out_once(group):
-    group.join("a")
-    group.record_heartbeat("a")
-    balance(group, 1)
-    assert group.next_event("a") is not None
-    assert group.next_event("a") is None
-    group.record_heartbeat("a", frozenset())
-    assert group.next_event("a") is None
-    assert not group.begin_round(PATIENCE)
 
 
 def test_the_list_of_an_answer_is_the_truth(group):
@@ -98,19 +68,6 @@ def test_an_answer_without_a_list_is_taken_at_its_word(group):
     assert group.held("b") == connect.partitions
 
 
-def test_a_second_member_takes_half(group):
-    group.join("a", ALL)
-    group.join("b")
-    group.record_heartbeat("b")
-    balance(group, 9)
-    assert group.next_event("b") is None, "not before the first one has let go"
-    event = group.next_event("a")
-    assert event == RebalanceEvent(9, EventType.ONLY_DISCONNECT, parts(3, 4, 5))
-    assert group.next_event("b") is None
-    answer(group, "a", event)
-    assert group.next_event("b") == RebalanceEvent(9, EventType.ONLY_CONNECT, parts(3, 4, 5))
-
-
 def test_who_gives_and_takes_gets_two_events_of_one_id(group):
     group.join("a", parts(0, 1, 2, 9))
     group.join("b", frozenset(parts(3)))
@@ -119,15 +76,6 @@ def test_who_gives_and_takes_gets_two_events_of_one_id(group):
     assert group.next_event("a") == RebalanceEvent(7, EventType.DISCONNECT, parts(2, 9))
     group.record_heartbeat("a", parts(0, 1), 7)
     assert group.next_event("a") == RebalanceEvent(7, EventType.CONNECT, parts(4))
-
-
-def test_what_a_member_had_that_left_is_free(group):
-    group.join("a", parts(0, 1, 2))
-    group.join("b", parts(3, 4, 5))
-    group.leave("a")
-    group.leave("nobody")
-    balance(group, 1)
-    assert group.next_event("b") == RebalanceEvent(1, EventType.ONLY_CONNECT, parts(0, 1, 2))
 
 
 def test_events_end_with_their_member(group):
@@ -219,7 +167,7 @@ def test_a_partition_that_turns_up_elsewhere_is_left_out_of_a_connect(group):
     group.join("c")
     group.record_heartbeat("c")
     group.record_heartbeat("a", parts(0), 1)
-    assert carry_out(group, "a", "b", "c") == []
+    assert [group.next_event(member) for member in "abc"] == [None] * 3
 
 
 def test_an_event_of_which_nothing_is_left_is_no_event(group):
@@ -229,19 +177,6 @@ def test_an_event_of_which_nothing_is_left_is_no_event(group):
     group.join("b", parts(1))
     assert group.next_event("a") is None
     assert group.begin_round(PATIENCE)
-
-
-def test_a_group_becomes_even_and_stays_so(group):
-    for name in "abc":
-        group.join(name)
-        group.record_heartbeat(name)
-        balance(group, 1)
-        carry_out(group, "a", "b", "c")[:0] if name == "c" else carry_out(
-            group, *"abc"[: "abc".index(name) + 1]
-        )
-    assert sorted(map(len, group.holdings().values())) == [2, 2, 2]
-    balance(group, 2)
-    assert carry_out(group, *"abc") == []
 
 
 class GroupMachine(RuleBasedStateMachine):
