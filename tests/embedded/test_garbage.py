@@ -14,7 +14,6 @@ from tests.embedded.wire import connect, is_closed, send_answer, send_request
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.framing import FrameDecoder
-from tubemq_spark.protocol.pb import master_pb2
 from tubemq_spark.protocol.rpc import decode_answer
 
 TOKEN = 0xFF7FF4FE
@@ -108,10 +107,7 @@ def test_a_request_without_timeout_is_answered(broker):
 @in_one_test("field", ["clientId", "groupName"])
 def test_names_that_would_break_the_events_texts_are_refused(master, field, name):
     fields = {"clientId": "client", "groupName": "group", "hostName": "127.0.0.1", field: name}
-    request = master_pb2.RegisterRequestC2M(**fields, topicList=["demo"])
-    answer = master.call(
-        ServiceType.MASTER, Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C
-    )
+    answer = master.call(ServiceType.MASTER, Method.CONSUMER_REGISTER, **fields, topicList=["demo"])
     assert answer.errCode == 400
     assert field in answer.errMsg
 

@@ -1,4 +1,4 @@
-"""Periodic tasks of a server: when they run, and what ends them."""
+"""Periodic tasks of a server: when they run, what ends them, and how their failures are logged."""
 
 import threading
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.threads import refuse_threads
 from tests.waiting import wait_until
-from tubemq_spark.embedded.scheduler import Scheduler
+from tubemq_spark.embedded.scheduler import FailureLog, Scheduler
 
 
 @pytest.fixture
@@ -120,3 +120,32 @@ def test_a_task_may_close_its_scheduler(scheduler):
 
 def test_closing_one_without_tasks_waits_for_nothing():
     Scheduler().close()
+
+
+@pytest.fixture
+def logged(caplog):
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+def test_a_failure_is_logged_once_until_it_is_over(logged):
+    failures = FailureLog()
+    for _ in range(3):
+        failures.failed("Saving", "full")
+    failures.succeeded("Saving")
+    failures.succeeded("Saving")
+    failures.failed("Saving", "full again")
+    assert logged() == ["Saving failed: full", "Saving works again", "Saving failed: full again"]
+
+
+def test_each_name_fails_by_itself(logged):
+    failures = FailureLog()
+    failures.failed("Saving", "full")
+    failures.succeeded("Flushing")
+    failures.failed("Flushing", "full")
+    assert logged() == ["Saving failed: full", "Flushing failed: full"]
+
+
+def test_any_other_error_is_raised(logged):
+    with pytest.raises(ZeroDivisionError), FailureLog().logged("Counting"):
+        raise ZeroDivisionError
+    assert logged() == []

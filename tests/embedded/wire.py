@@ -5,7 +5,8 @@ import socket
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
-from tubemq_spark.protocol.pb import broker_pb2, master_pb2
+from tubemq_spark.protocol.messages import MESSAGES
+from tubemq_spark.protocol.pb import broker_pb2
 
 TIMEOUT_S = 10
 
@@ -52,11 +53,14 @@ class Wire:
             answers.update((event.serial_no, event) for event in self.connection.receive_data(data))
         return [answers[number] for number in numbers]
 
-    def call(self, service, method, request, response_type):
+    def call(self, service, method, **fields):
+        """Send a request with these fields, of which None is not set; return its answer."""
+        stated = {name: value for name, value in fields.items() if value is not None}
+        request = MESSAGES[method].request(**stated)
         (answer,) = self.exchange((service, method, request.SerializeToString()))
         assert isinstance(answer, rpc.Response), answer
         assert answer.method == method
-        message = rpc.parse_message(response_type, answer.body)
+        message = rpc.parse_message(MESSAGES[method].response, answer.body)
         succeeded = message.errCode == 200
         assert getattr(message, "success", succeeded) is succeeded, message  # some have no such field
         return message
@@ -102,60 +106,27 @@ class BrokerClient(Wire):
     def try_send(self, data=b"x", **fields):
         return send_answer(self.exchange(send_request(data, **fields))[0])
 
+    def _read(self, method, **fields):
+        usual = {"clientId": self.client, "groupName": self.group}
+        return self.call(ServiceType.BROKER_READ, method, **{**usual, **fields})
+
     def register(self, partition_id=0, *, status=0, op=OpType.REGISTER, **fields):
-        request = broker_pb2.RegisterRequestC2B(
-            **{
-                "opType": op,
-                "clientId": self.client,
-                "groupName": self.group,
-                "topicName": self.topic,
-                "partitionId": partition_id,
-                "readStatus": status,
-                **fields,
-            }
-        )
-        return self.call(
-            ServiceType.BROKER_READ, Method.PARTITION_REGISTER, request, broker_pb2.RegisterResponseB2C
-        )
+        usual = {"opType": op, "topicName": self.topic, "partitionId": partition_id, "readStatus": status}
+        return self._read(Method.PARTITION_REGISTER, **{**usual, **fields})
 
     def unregister(self, partition_id=0, *, status=0, **fields):
         return self.register(partition_id, status=status, op=OpType.UNREGISTER, **fields)
 
     def fetch(self, partition_id=0, **fields):
-        request = broker_pb2.GetMessageRequestC2B(
-            **{
-                "clientId": self.client,
-                "partitionId": partition_id,
-                "groupName": self.group,
-                "topicName": self.topic,
-                **fields,
-            }
-        )
-        return self.call(
-            ServiceType.BROKER_READ, Method.GET_MESSAGE, request, broker_pb2.GetMessageResponseB2C
-        )
+        usual = {"topicName": self.topic, "partitionId": partition_id}
+        return self._read(Method.GET_MESSAGE, **{**usual, **fields})
 
     def commit(self, partition_id=0, **fields):
-        request = broker_pb2.CommitOffsetRequestC2B(
-            **{
-                "clientId": self.client,
-                "topicName": self.topic,
-                "partitionId": partition_id,
-                "groupName": self.group,
-                **fields,
-            }
-        )
-        return self.call(
-            ServiceType.BROKER_READ, Method.COMMIT_OFFSET, request, broker_pb2.CommitOffsetResponseB2C
-        )
+        usual = {"topicName": self.topic, "partitionId": partition_id}
+        return self._read(Method.COMMIT_OFFSET, **{**usual, **fields})
 
     def heartbeat(self, *partitions, **fields):
-        request = broker_pb2.HeartBeatRequestC2B(
-            clientId=self.client, groupName=self.group, readStatus=0, partitionInfo=partitions, **fields
-        )
-        return self.call(
-            ServiceType.BROKER_READ, Method.PARTITION_HEARTBEAT, request, broker_pb2.HeartBeatResponseB2C
-        )
+        return self._read(Method.PARTITION_HEARTBEAT, readStatus=0, partitionInfo=partitions, **fields)
 
     def drain(self, partition_id=0):
         """Fetch and commit until the end; return the payloads."""
@@ -169,80 +140,46 @@ class BrokerClient(Wire):
 class MasterClient(Wire):
     """The master's methods, with the usual values filled in."""
 
-    def _ask(self, method, request, response_type):
-        return self.call(ServiceType.MASTER, method, request, response_type)
+    def _ask(self, method, client, **fields):
+        return self.call(ServiceType.MASTER, method, clientId=client, **fields)
 
     def register_producer(self, client="producer-1", topics=(), checksum=-1, host="127.0.0.1", **fields):
-        request = master_pb2.RegisterRequestP2M(
-            clientId=client, topicList=topics, brokerCheckSum=checksum, hostName=host, **fields
-        )
-        return self._ask(Method.PRODUCER_REGISTER, request, master_pb2.RegisterResponseM2P)
+        usual = {"topicList": topics, "brokerCheckSum": checksum, "hostName": host}
+        return self._ask(Method.PRODUCER_REGISTER, client, **usual, **fields)
 
     def producer_heartbeat(self, client="producer-1", topics=(), checksum=-1, host="127.0.0.1", **fields):
-        request = master_pb2.HeartRequestP2M(
-            clientId=client, topicList=topics, brokerCheckSum=checksum, hostName=host, **fields
-        )
-        return self._ask(Method.PRODUCER_HEARTBEAT, request, master_pb2.HeartResponseM2P)
+        usual = {"topicList": topics, "brokerCheckSum": checksum, "hostName": host}
+        return self._ask(Method.PRODUCER_HEARTBEAT, client, **usual, **fields)
 
     def close_producer(self, client="producer-1"):
-        request = master_pb2.CloseRequestP2M(clientId=client)
-        return self._ask(Method.PRODUCER_CLOSE, request, master_pb2.CloseResponseM2P)
+        return self._ask(Method.PRODUCER_CLOSE, client)
 
     def register_consumer(
         self, client="consumer-1", group="group", topics=("demo",), source_count=-2, node_id=-2, **fields
     ):
-        request = master_pb2.RegisterRequestC2MV2(
-            **{
-                "clientId": client,
-                "groupName": group,
-                "hostName": "127.0.0.1",
-                "sourceCount": source_count,
-                "nodeId": node_id,
-                "topicList": topics,
-                **fields,
-            }
-        )
-        return self._ask(Method.BALANCE_REGISTER, request, master_pb2.RegisterResponseM2CV2)
+        usual = {"groupName": group, "hostName": "127.0.0.1", "topicList": topics}
+        counts = {"sourceCount": source_count, "nodeId": node_id}
+        return self._ask(Method.BALANCE_REGISTER, client, **{**usual, **counts, **fields})
 
     def consumer_heartbeat(self, client="consumer-1", group="group", **report):
-        request = master_pb2.HeartRequestC2MV2(clientId=client, groupName=group)
-        if report:
-            request.subRepInfo.CopyFrom(
-                master_pb2.ClientSubRepInfo(**{"brokerConfigId": -2, "topicMetaInfoId": -2, **report})
-            )
-        return self._ask(Method.BALANCE_HEARTBEAT, request, master_pb2.HeartResponseM2CV2)
+        stated = {"brokerConfigId": -2, "topicMetaInfoId": -2, **report} if report else None
+        return self._ask(Method.BALANCE_HEARTBEAT, client, groupName=group, subRepInfo=stated)
 
     def layout(self, client="consumer-1", group="group", brokers=-2, layout=-2):
-        request = master_pb2.GetPartMetaRequestC2M(
-            clientId=client, groupName=group, brokerConfigId=brokers, topicMetaInfoId=layout
-        )
-        return self._ask(Method.BALANCE_PARTITION_META, request, master_pb2.GetPartMetaResponseM2C)
+        known = {"brokerConfigId": brokers, "topicMetaInfoId": layout}
+        return self._ask(Method.BALANCE_PARTITION_META, client, groupName=group, **known)
 
     def close_consumer(self, client="consumer-1", group="group"):
-        request = master_pb2.CloseRequestC2M(clientId=client, groupName=group)
-        return self._ask(Method.CONSUMER_CLOSE, request, master_pb2.CloseResponseM2C)
+        return self._ask(Method.CONSUMER_CLOSE, client, groupName=group)
 
     def join_group(self, client="consumer-1", group="group", topics=("demo",), held=(), **fields):
         """Register a consumer that the master balances."""
-        request = master_pb2.RegisterRequestC2M(
-            clientId=client,
-            groupName=group,
-            topicList=topics,
-            subscribeInfo=held,
-            **{"hostName": "127.0.0.1", **fields},
-        )
-        return self._ask(Method.CONSUMER_REGISTER, request, master_pb2.RegisterResponseM2C)
+        usual = {"groupName": group, "hostName": "127.0.0.1", "topicList": topics, "subscribeInfo": held}
+        return self._ask(Method.CONSUMER_REGISTER, client, **{**usual, **fields})
 
     def group_heartbeat(self, client="consumer-1", group="group", held=None, answered=None, **fields):
         """Report what a consumer holds (None: no report) and which event it has finished."""
-        request = master_pb2.HeartRequestC2M(
-            clientId=client,
-            groupName=group,
-            subscribeInfo=held or (),
-            reportSubscribeInfo=held is not None,
-            **fields,
-        )
         if answered is not None:
-            request.event.CopyFrom(answered)
-            request.event.status = 2
-        return self._ask(Method.CONSUMER_HEARTBEAT, request, master_pb2.HeartResponseM2C)
+            answered.status = 2
+        report = {"subscribeInfo": held or (), "reportSubscribeInfo": held is not None, "event": answered}
+        return self._ask(Method.CONSUMER_HEARTBEAT, client, groupName=group, **report, **fields)

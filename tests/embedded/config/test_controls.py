@@ -1,15 +1,20 @@
-"""What operators set is stored, with who set it."""
+"""What operators set, for the cluster and for brokers, is stored with who set it."""
 
 import pytest
 
+from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec
 from tubemq_spark.embedded.config.controls import (
+    BrokerConfig,
+    BrokerRecord,
     ClusterSetting,
     ConsumeControl,
     Controls,
     GroupControl,
+    ManageStatus,
     Stamp,
     TopicControl,
 )
+from tubemq_spark.errors import DataLossError
 
 
 @pytest.fixture
@@ -77,3 +82,53 @@ def test_the_id_of_flow_rules_is_there_while_they_are_in_force(path, on, expecte
     controls.set_group("g", GroupControl(flow_control=on), "me")
     assert controls.cluster.flow_id == expected
     assert controls.group("g").flow_id == expected
+
+
+@pytest.fixture
+def broker_path(tmp_path):
+    return tmp_path / "broker.json"
+
+
+@pytest.mark.parametrize(
+    ("status", "publish", "subscribe"),
+    [
+        (ManageStatus.DRAFT, False, False),
+        (ManageStatus.ONLINE, True, True),
+        (ManageStatus.ONLY_READ, False, True),
+        (ManageStatus.ONLY_WRITE, True, False),
+        (ManageStatus.OFFLINE, False, False),
+    ],
+)
+def test_what_a_status_allows(status, publish, subscribe):
+    assert (status.accept_publish, status.accept_subscribe) == (publish, subscribe)
+
+
+def test_a_broker_without_a_file_is_online(broker_path):
+    config = BrokerConfig(broker_path)
+    assert config.record == BrokerRecord(ManageStatus.ONLINE, TopicSpec())
+    assert config.record.stamp.create_user == SYSTEM_USER
+    assert not broker_path.exists()
+
+
+def test_a_stored_configuration_comes_back(broker_path):
+    config = BrokerConfig(broker_path, lambda: 1000)
+    record = BrokerRecord(ManageStatus.ONLY_READ, TopicSpec(partitions=3), 9000, 1, 2)
+    config.replace(record, "maker", "20200101000000", as_new=True)
+    config.replace(record, "changer", "20200202000000")
+    again = BrokerConfig(broker_path)
+    assert again.record == record
+    assert again.record.stamp == config.record.stamp
+    assert (again.record.stamp.create_user, again.record.stamp.modify_user) == ("maker", "changer")
+
+
+def test_a_file_that_cannot_be_read_is_refused_and_left_alone(broker_path):
+    text = '{"version": 1, "broker": {"status": "asleep"}}'
+    broker_path.write_text(text)
+    with pytest.raises(DataLossError, match=r"^\[TUBEMQ_STORE_DAMAGED\] .*broker\.json is damaged"):
+        BrokerConfig(broker_path)
+    assert broker_path.read_text() == text
+
+
+def test_a_broker_whose_record_an_earlier_release_deleted_is_offline(broker_path):
+    broker_path.write_text('{"version": 1, "broker": null}')
+    assert BrokerConfig(broker_path).record == BrokerRecord(ManageStatus.OFFLINE)
