@@ -225,7 +225,7 @@ class VirtualBrokers:
 
     def redirect(self, message: Run) -> str:
         if message.key is None and not self.nowhere:
-            self.partitioner.end_turn(message.destination)
+            self.partitioner.leave(message.destination)
             message.destinations = (self.choose(),)
         return self.nowhere
 

@@ -9,7 +9,7 @@ import zlib
 from tubemq_spark.client.broker.cursor import Step
 from tubemq_spark.client.broker.session import Fetched, Position
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.cache import Brokers, PartitionCache
+from tubemq_spark.client.consumer.cache import BrokerHealth, PartitionCache
 from tubemq_spark.client.consumer.engine import FetchLine
 from tubemq_spark.client.consumer.fetching import Fetching
 from tubemq_spark.client.consumer.flow_control import FlowControl
@@ -95,7 +95,7 @@ class ScriptedConsumer:
         clock = asyncio.get_running_loop().time
         self.state = ConsumerState(config, Subscription.of("demo"), FlowControl())
         self.state.cache = PartitionCache(self.state.control, clock=clock)
-        self.state.cache._brokers = Brokers(clock, random=lambda: 0.0)
+        self.state.cache._brokers = BrokerHealth(clock, random=lambda: 0.0)
         self.state.life = Life.OPEN
         self.fetching = Fetching(self.state)
         self.tasks = OwnedTasks()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.client.consumer.cache import PATIENCE_S, Brokers
+from tubemq_spark.client.consumer.cache import PATIENCE_S, BrokerHealth
 from tubemq_spark.net.retry import BROKER_AWAY
 
 
@@ -20,7 +20,7 @@ def clock():
 
 @pytest.fixture
 def brokers(clock):
-    return Brokers(clock, lambda: 0.0)
+    return BrokerHealth(clock, lambda: 0.0)
 
 
 def fail(brokers, number):
@@ -57,7 +57,7 @@ def test_pauses_double_and_one_partition_is_tried_after_each(brokers, clock):
 
 
 def test_pauses_are_shortened_at_random_by_up_to_a_half(clock):
-    brokers = Brokers(clock, lambda: 1.0)
+    brokers = BrokerHealth(clock, lambda: 1.0)
     fail(brokers, 1)
     assert brokers.next_attempt() == pytest.approx(clock.now + BROKER_AWAY.first_ms / 2_000)
 

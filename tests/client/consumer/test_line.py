@@ -485,23 +485,23 @@ class LineAgrees(RuleBasedStateMachine):
         self._watch(self.consumer.fetching)
 
     def _watch(self, fetching):
-        select_now, take_turn = fetching.select_now, fetching.take_turn
+        select_now, fetch = fetching.select_now, fetching.fetch
 
         def select():
             assert self.consumer.line.waiting > self._fresh(), "more is asked than is needed"
-            turn = select_now()
-            if turn is not None:
-                is_trial = self.state.cache.is_trial(turn.booking)
-                self.begun[turn.booking] = None if is_trial else self.loop.time()
-            return turn
+            plan = select_now()
+            if plan is not None:
+                is_trial = self.state.cache.is_trial(plan.booking)
+                self.begun[plan.booking] = None if is_trial else self.loop.time()
+            return plan
 
-        async def take(turn):
+        async def take(plan):
             try:
-                return await take_turn(turn)
+                return await fetch(plan)
             finally:
-                del self.begun[turn.booking]
+                del self.begun[plan.booking]
 
-        fetching.select_now, fetching.take_turn = select, take
+        fetching.select_now, fetching.fetch = select, take
 
     def _fresh(self):
         return sum(

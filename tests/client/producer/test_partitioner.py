@@ -37,7 +37,7 @@ def test_partitions_are_in_order_of_broker_and_id():
 def test_turns_go_round_from_a_given_beginning_and_alternate_between_brokers(first):
     partitioner = Partitioner(PARTITIONS, first)
     expected = [(IN_TURN[(first + turn) % 4], 1) for turn in range(9)]
-    assert [partitioner.by_turn(5, 1) for _ in range(9)] == expected
+    assert [partitioner.round_robin(5, 1) for _ in range(9)] == expected
 
 
 @settings(deadline=None)
@@ -48,7 +48,7 @@ def test_a_turn_has_so_many_messages_however_they_come(pieces, longest):
     for piece in pieces:
         left = piece
         while left:
-            target, count = partitioner.by_turn(left, longest)
+            target, count = partitioner.round_robin(left, longest)
             assert 1 <= count <= left
             chosen += [target] * count
             left -= count
@@ -57,45 +57,49 @@ def test_a_turn_has_so_many_messages_however_they_come(pieces, longest):
 
 def test_the_only_partition_gets_all_at_once():
     partitioner = Partitioner(targets((1, 0)), 0)
-    assert [partitioner.by_turn(100, 32, {1}) for _ in range(2)] == [(*targets((1, 0)), 100)] * 2
+    assert [partitioner.round_robin(100, 32, {1}) for _ in range(2)] == [(*targets((1, 0)), 100)] * 2
 
 
 def test_a_turn_ends_when_its_broker_is_avoided():
     partitioner = Partitioner(PARTITIONS, 0)
-    taken = [partitioner.by_turn(2, 8), partitioner.by_turn(3, 8, {1}), partitioner.by_turn(9, 8, {1})]
+    taken = [
+        partitioner.round_robin(2, 8),
+        partitioner.round_robin(3, 8, {1}),
+        partitioner.round_robin(9, 8, {1}),
+    ]
     assert [(target.partition.broker_id, count) for target, count in taken] == [(1, 2), (2, 3), (2, 5)]
 
 
 def test_a_turn_ends_when_its_partition_is_to_be_left():
     partitioner = Partitioner(PARTITIONS, 0)
-    first, _ = partitioner.by_turn(1, 8)
-    partitioner.end_turn(first)
-    second, _ = partitioner.by_turn(1, 8)
-    partitioner.end_turn(first)
-    assert (first, second, partitioner.by_turn(1, 8)[0]) == (IN_TURN[0], IN_TURN[1], IN_TURN[1])
+    first, _ = partitioner.round_robin(1, 8)
+    partitioner.leave(first)
+    second, _ = partitioner.round_robin(1, 8)
+    partitioner.leave(first)
+    assert (first, second, partitioner.round_robin(1, 8)[0]) == (IN_TURN[0], IN_TURN[1], IN_TURN[1])
 
 
 @settings(deadline=None)
 @given(st.sets(IDS, min_size=1, max_size=30), st.integers(0))
 def test_turns_are_fair(ids, first):
     partitioner = Partitioner(targets(*ids), first)
-    taken = [partitioner.by_turn(1, 1)[0] for _ in range(3 * len(ids))]
+    taken = [partitioner.round_robin(1, 1)[0] for _ in range(3 * len(ids))]
     assert all(taken.count(target) == 3 for target in partitioner.targets)
 
 
 def test_turns_pass_over_avoided_brokers():
     partitioner = Partitioner(PARTITIONS, 0)
-    assert [partitioner.by_turn(1, 1, {1})[0].partition.broker_id for _ in range(3)] == [2, 2, 2]
+    assert [partitioner.round_robin(1, 1, {1})[0].partition.broker_id for _ in range(3)] == [2, 2, 2]
 
 
 def test_turns_pass_over_fewer_brokers_when_none_would_be_left():
     partitioner = Partitioner(PARTITIONS, 0)
-    assert [partitioner.by_turn(1, 1, {1, 2}, {1})[0].partition.broker_id for _ in range(3)] == [2, 2, 2]
+    assert [partitioner.round_robin(1, 1, {1, 2}, {1})[0].partition.broker_id for _ in range(3)] == [2, 2, 2]
 
 
 def test_turns_go_on_when_all_brokers_are_avoided():
     partitioner = Partitioner(PARTITIONS, 0)
-    assert {partitioner.by_turn(1, 1, {1, 2})[0] for _ in range(8)} == set(PARTITIONS)
+    assert {partitioner.round_robin(1, 1, {1, 2})[0] for _ in range(8)} == set(PARTITIONS)
 
 
 @settings(deadline=None)
@@ -103,7 +107,7 @@ def test_turns_go_on_when_all_brokers_are_avoided():
 def test_all_producers_choose_the_same_partition_for_a_key(ids, order, first):
     shuffled = sorted(ids, key=lambda one: order[hash(one) % 30])
     other = Partitioner(targets(*shuffled), first)
-    other.by_turn(1, 1)
+    other.round_robin(1, 1)
     assert {key: other.by_key(key).partition for key in KEYS} == owners(ids)
 
 

@@ -408,7 +408,7 @@ async def test_round_robin_goes_around_a_broker_in_trouble_or_with_its_share(avo
     net = VirtualBrokers(lambda _: GOOD, brokers=3)
     slow, links = net.broker(2), net.links
     links.avoid(slow, now()) if avoided else links.crowd(slow)
-    chosen = [net.partitioner.by_turn(1, 1, links.passed_over)[0].partition.broker_id for _ in range(4)]
+    chosen = [net.partitioner.round_robin(1, 1, links.passed_over)[0].partition.broker_id for _ in range(4)]
     assert chosen == [1, 3, 1, 3]
     links.forgive(now() + 4) if avoided else links.relieve(slow)
     assert links.passed_over == frozenset()
@@ -563,7 +563,7 @@ async def test_a_broker_whose_share_is_full_is_passed_over_also_when_the_others_
     for broker in (1, 3):
         net.links.crowd(net.broker(broker))
     passed_over, failing = net.links.passed_over, net.links.failing
-    chosen = {net.partitioner.by_turn(1, 1, passed_over, failing)[0].link for _ in range(64)}
+    chosen = {net.partitioner.round_robin(1, 1, passed_over, failing)[0].link for _ in range(64)}
     assert chosen == {net.broker(1), net.broker(3)}
 
 

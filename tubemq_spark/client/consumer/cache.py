@@ -1,13 +1,14 @@
 """The partitions that a consumer holds and their brokers, and what each of them is doing.
 
-This is a state machine without lock, thread or network. A broker is in one of these states (``Brokers``):
+This is a state machine without lock, thread or network. A broker is in one of these states
+(``BrokerHealth``):
 
 ========  ====================================================================================================
 state     meaning
 ========  ====================================================================================================
 sound     any number of its partitions may be asked at once
 silent    sound, but what was asked first has no answer for ``PATIENCE_S``: nothing else is asked before one
-          comes, so a broker that stands still takes one turn from those that wait and not one per partition
+          comes, so a broker that stands still costs those that wait one fetch and not one per partition
 away      it did not answer, or could not be reached: all of its partitions rest together. After a pause,
           which doubles with each failure in a row, one partition is tried. Any answer makes it sound
 ========  ====================================================================================================
@@ -99,7 +100,7 @@ class _Broker:
     """When the pause ends, after a failure."""
 
 
-class Brokers:
+class BrokerHealth:
     """The brokers of one consumer, by their numbers."""
 
     def __init__(self, clock: Clock = monotonic, random: Callable[[], float] = random.random) -> None:
@@ -198,7 +199,7 @@ class PartitionCache:
         self._sets: dict[PartitionState, dict[TopicPartition, None]] = {state: {} for state in PartitionState}
         self._rests: list[tuple[float, int, TopicPartition]] = []
         """A heap of when rests end; entries of partitions that do other things now are void."""
-        self._brokers = Brokers(clock)
+        self._brokers = BrokerHealth(clock)
         # Of one consumer to the next they differ, so that no batch of the last one confirms one of this.
         self._numbers = itertools.count(first_number or secrets.randbits(_NUMBER_BITS))
         self._paused: set[TopicPartition] = set()

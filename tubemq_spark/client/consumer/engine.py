@@ -35,7 +35,7 @@ from typing import Final
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PATIENCE_S
 from tubemq_spark.client.consumer.core import ConsumerCore
-from tubemq_spark.client.consumer.fetching import Booked, Fetching, Turn
+from tubemq_spark.client.consumer.fetching import Fetching, FetchPlan, ReadyBatch
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer.user_code import UserCode
@@ -47,7 +47,7 @@ from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
 
-Outcome = Booked | BaseException
+Outcome = ReadyBatch | BaseException
 _NEVER: Final = float("inf")
 _A_TRIAL: Final = -_NEVER
 """When a fetch has begun for which none waits."""
@@ -74,7 +74,7 @@ class FetchLine:
         self._state = fetching.state
         self._tasks = tasks
         self._waiting: dict[_Waiter, None] = {}
-        self._fetches: dict[asyncio.Task[Booked | None], tuple[Turn, float]] = {}
+        self._fetches: dict[asyncio.Task[ReadyBatch | None], tuple[FetchPlan, float]] = {}
         self._outcomes: collections.deque[Outcome] = collections.deque()
         self._timer: asyncio.TimerHandle | None = None
         self._looks_soon = False
@@ -114,8 +114,8 @@ class FetchLine:
 
     def abandon(self, partition: TopicPartition) -> None:
         """Cancel a fetch of a partition that is under way; its messages come again, to others."""
-        for task, (turn, _) in self._fetches.items():
-            if turn.booking.partition == partition:
+        for task, (plan, _) in self._fetches.items():
+            if plan.booking.partition == partition:
                 task.cancel()
 
     def look_soon(self) -> None:
@@ -159,7 +159,7 @@ class FetchLine:
 
     def _take_back(self, outcome: Outcome | None) -> None:
         """Keep for others what is for no waiter, or was for one that waits no more."""
-        if isinstance(outcome, Booked | TubeMQError):
+        if isinstance(outcome, ReadyBatch | TubeMQError):
             self._outcomes.appendleft(outcome)
             self.look_soon()
 
@@ -174,7 +174,7 @@ class FetchLine:
             # It was closed, or the master refuses it, for a while perhaps: what was not handed out comes
             # again, then or to others.
             while self._outcomes:
-                if isinstance(outcome := self._outcomes.popleft(), Booked):
+                if isinstance(outcome := self._outcomes.popleft(), ReadyBatch):
                     self._fetching.put_back(outcome.booking)
             for waiter in list(self._waiting):
                 self._refuse(waiter, error)
@@ -210,19 +210,19 @@ class FetchLine:
     def _begin_fetches(self) -> None:
         now = asyncio.get_running_loop().time()
         missing = len(self._waiting) - len(self._fresh(now))
-        while missing > 0 and (turn := self._fetching.select_now()) is not None:
-            task = self._tasks.start(self._fetching.take_turn(turn), f"fetch of {turn.booking.partition}")
-            is_trial = self._state.cache.is_trial(turn.booking)
-            # Behind what ``Brokers`` notes: a fetch that is not fresh any more is at a broker that is silent.
-            self._fetches[task] = turn, _A_TRIAL if is_trial else asyncio.get_running_loop().time()
+        while missing > 0 and (plan := self._fetching.select_now()) is not None:
+            task = self._tasks.start(self._fetching.fetch(plan), f"fetch of {plan.booking.partition}")
+            is_trial = self._state.cache.is_trial(plan.booking)
+            # Behind what ``BrokerHealth`` notes: a fetch that is not fresh is at a broker that is silent.
+            self._fetches[task] = plan, _A_TRIAL if is_trial else asyncio.get_running_loop().time()
             task.add_done_callback(self._end_fetch)
             missing -= not is_trial
 
-    def _end_fetch(self, task: "asyncio.Task[Booked | None]") -> None:
-        turn, _ = self._fetches.pop(task)
+    def _end_fetch(self, task: "asyncio.Task[ReadyBatch | None]") -> None:
+        plan, _ = self._fetches.pop(task)
         self._ended += 1
         if task.cancelled():
-            self._fetching.put_back(turn.booking)
+            self._fetching.put_back(plan.booking)
         else:
             outcome = task.exception() or task.result()
             if outcome is not None:

@@ -1,7 +1,7 @@
 """The rules of fetching and confirming batches; any number of coroutines may do both.
 
-A partition's *turn* begins when it is booked (``select_now``): it is the one that has been idle longest. Then
-it is fetched (``take_turn``), and what that brought is handed out to the user (``hand_out``) or the partition
+A partition is booked (``select_now``) when it is the one that has been idle longest. Then it is fetched
+(``fetch``), and what that brought is handed out to the user (``hand_out``) or the partition
 rests. Until it is handed out no user has seen it: if the partition is given up or paused before that, it
 comes again. The requests of a partition follow each other: its lock is held from the first to the last one of
 a fetch, a confirmation and a move.
@@ -74,7 +74,7 @@ while it read; 401: the lease was lost before a commit; 403: the broker starts, 
 which the master will say; 415: tokens change."""
 
 
-class Turn(NamedTuple):
+class FetchPlan(NamedTuple):
     """A partition that is fetched next."""
 
     booking: Booking
@@ -83,7 +83,7 @@ class Turn(NamedTuple):
     partition: ConsumerPartition
 
 
-class Booked(NamedTuple):
+class ReadyBatch(NamedTuple):
     """A batch that was fetched and not handed out."""
 
     booking: Booking
@@ -100,7 +100,7 @@ class Fetching:
         self.rest_at_end: Callable[[TopicPartition], int] = lambda _: state.config.consumer.not_found_wait_ms
         """Returns how long a partition rests in which nothing was found, in ms, unless the broker says it."""
 
-    def select_now(self) -> Turn | None:
+    def select_now(self) -> FetchPlan | None:
         """Book a partition, if there is one that can be fetched."""
         state = self.state
         state.check_open()
@@ -110,21 +110,21 @@ class Fetching:
         if selection is None:
             return None
         booking, confirms = selection
-        return Turn(booking, confirms, state.connected[booking.partition])
+        return FetchPlan(booking, confirms, state.connected[booking.partition])
 
     def wait_s(self) -> float | None:
         """Return after how many seconds ``select_now`` may find something; None: not by itself."""
         return self.state.cache.wait_s()
 
-    async def take_turn(self, turn: Turn) -> Booked | None:
+    async def fetch(self, plan: FetchPlan) -> ReadyBatch | None:
         """Fetch from a partition that was booked; None when that brought nothing for the user.
 
         A partition whose error is raised was given up.
         """
-        async with turn.partition.lock:
-            return await self._fetch_from(turn)
+        async with plan.partition.lock:
+            return await self._fetch_from(plan)
 
-    def hand_out(self, booked: Booked) -> Batch | None:
+    def hand_out(self, booked: ReadyBatch) -> Batch | None:
         """Return a batch to the user, who has to confirm it from now on; None: it must come again."""
         state, (booking, batch) = self.state, booked
         if not state.cache.is_current(booking):
@@ -181,8 +181,8 @@ class Fetching:
             state.changes.note()
         return ConsumedPosition(position.current, position.latest, time.time())
 
-    async def _fetch_from(self, turn: Turn) -> Booked | None:
-        booking, confirms, partition = turn
+    async def _fetch_from(self, plan: FetchPlan) -> ReadyBatch | None:
+        booking, confirms, partition = plan
         if partition.standing is Standing.RELEASED:
             return None
         own_limits = self.state.control.own_limits
@@ -236,7 +236,7 @@ class Fetching:
 
     def _book(
         self, booking: Booking, partition: ConsumerPartition, answer: Fetched | Step, batch: Batch | None
-    ) -> Booked | None:
+    ) -> ReadyBatch | None:
         """Keep what a fetch brought; return the batch if there is one to hand out."""
         state, fetched = self.state, answer if isinstance(answer, Fetched) else answer.fetched
         state.cache.note_answer(booking.partition.broker_id)
@@ -249,7 +249,7 @@ class Fetching:
         position = Position(partition.position, latest)
         state.cache.record(booking, self._outcome(booking, answer), position)
         if batch is not None:
-            return Booked(booking, batch)
+            return ReadyBatch(booking, batch)
         self._put_back(booking, position)
         return None
 
@@ -265,7 +265,7 @@ class Fetching:
         self.state.changes.note()
 
     def _put_back(self, booking: Booking, position: Position) -> None:
-        """End a turn of which the user gets nothing."""
+        """End a booking of which the user gets nothing, at a position."""
         self.state.cache.book_position(booking, position)
         self.state.cache.release(booking, consumed=False)
         self.state.changes.note()

@@ -178,13 +178,13 @@ class BrokerPipeline(Pipeline):
         topic = self._known(batch, first)
         if (
             topic is not None
-            and batch.takes_turns
+            and batch.is_round_robin
             and batch.destinations is None
             and not batch.refused
             and topic.custom is None
             and batch.longest <= topic.max_message_bytes
         ):
-            return self._submit_turns(topic, batch, first, after)
+            return self._submit_round_robin(topic, batch, first, after)
         destinations: list[Destination] = []
         obstacle: Obstacle | None = None
         for row in range(first, after):
@@ -197,7 +197,7 @@ class BrokerPipeline(Pipeline):
             self._window.submit(runs(batch, first, destinations))
         return first + len(destinations), obstacle
 
-    def _submit_turns(
+    def _submit_round_robin(
         self, topic: PublishedTopic, batch: OutgoingBatch, first: int, after: int
     ) -> tuple[int, Obstacle | None]:
         accepted: list[Run] = []

@@ -27,7 +27,7 @@ _AVOID_S: Final = 3.0
 _AVOID_AT_MOST_S: Final = 48.0
 _OWN_BYTES: Final = 256
 """About what a message takes in memory besides its payload."""
-_LONGEST_TURN: Final = 32
+_LONGEST_RUN: Final = 32
 """Messages that one partition gets before the next one: choosing a partition and keeping account of it costs
 as much for one message as for a run of them. Longer turns save little more, and a task of few messages would
 reach few partitions."""
@@ -272,7 +272,7 @@ class BrokerLinks:
         """The link of each broker at the address that was met last."""
         self._share_messages = 1
         self._share_bytes = 1
-        self.longest_turn = _LONGEST_TURN
+        self.longest_run = _LONGEST_RUN
         """How many messages a partition gets before the next one; few where a broker's share is small."""
         self.all: tuple[BrokerLink, ...] = ()
         self.passed_over: frozenset[int] = frozenset()
@@ -364,7 +364,7 @@ class BrokerLinks:
             return
         self._share_messages = max(1, messages // brokers)
         self._share_bytes = max(1, size // brokers)
-        self.longest_turn = max(1, min(_LONGEST_TURN, self._share_messages // 2))
+        self.longest_run = max(1, min(_LONGEST_RUN, self._share_messages // 2))
         for link in self.all:
             if link.held >= self._share_messages or link.held_bytes >= self._share_bytes:
                 self.crowd(link)

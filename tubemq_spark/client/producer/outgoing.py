@@ -108,7 +108,7 @@ class OutgoingBatch:
         return None if self._partitions is None else self._partitions[row]
 
     @property
-    def takes_turns(self) -> bool:
+    def is_round_robin(self) -> bool:
         """Whether all messages have one topic and none has a key or a named partition."""
         return len(self._topics) == 1 and self._keys is None and self._partitions is None
 

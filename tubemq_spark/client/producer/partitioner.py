@@ -56,58 +56,54 @@ class Partitioner(Generic[Target]):
     message has to go elsewhere.
     """
 
-    def __init__(self, targets: Iterable[Target], first_turn: int) -> None:
-        """Begin the round robin at ``first_turn``: tasks that all begin at 0 would fill partition 0 first."""
-        self._targets = sorted(targets, key=lambda target: target.partition)
-        self._by_id = {
-            (target.partition.broker_id, target.partition.partition_id): target for target in self._targets
-        }
-        self.brokers = frozenset(target.partition.broker_id for target in self._targets)
-        turns = _alternate(self._targets)
-        first = first_turn % len(turns)
-        self._turns = itertools.cycle(turns[first:] + turns[:first])
-        self.partitions = tuple(target.partition for target in self._targets)
+    def __init__(self, targets: Iterable[Target], first: int) -> None:
+        """Begin the round robin at ``first``: tasks that all begin at 0 would fill partition 0 first."""
+        self.targets = tuple(sorted(targets, key=lambda target: target.partition))
         """All partitions, by broker and partition id."""
-        self._turn: Target | None = None
+        self._by_id = {
+            (target.partition.broker_id, target.partition.partition_id): target for target in self.targets
+        }
+        self.brokers = frozenset(target.partition.broker_id for target in self.targets)
+        turns = _alternate(self.targets)
+        self._cycle = itertools.cycle(turns)
+        for _ in range(first % len(turns)):
+            next(self._cycle)
+        self.partitions = tuple(target.partition for target in self.targets)
+        self._current: Target | None = None
         self._taken = 0
-        self._seeds = _seeds(self._targets)
+        self._seeds = _seeds(self.targets)
         self._owners: list[list[Target] | None] = [None] * (_SLOTS // _BLOCK)
 
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        """All partitions, by broker and partition id."""
-        return tuple(self._targets)
-
     def available(self, *passed_over: Collection[int]) -> tuple[TopicPartition, ...]:
-        """Return the partitions without those of some brokers, as ``by_turn`` passes over them."""
+        """Return the partitions without those of some brokers, as ``round_robin`` passes over them."""
         avoided = self._avoided(passed_over) if passed_over else ()
         if not avoided:
             return self.partitions
         return tuple(partition for partition in self.partitions if partition.broker_id not in avoided)
 
-    def by_turn(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
+    def round_robin(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
         """Return the partition whose turn it is, and how many messages it gets now; the only one gets all.
 
         Of several choices of brokers to be passed over, the first that leaves a broker counts.
         """
-        if len(self._targets) == 1:
-            return self._targets[0], most
+        if len(self.targets) == 1:
+            return self.targets[0], most
         avoided = self._avoided(passed_over) if passed_over else ()
-        turn = self._turn
-        if turn is None or self._taken >= longest or turn.partition.broker_id in avoided:
-            turn = next(self._turns)
-            while turn.partition.broker_id in avoided:
-                turn = next(self._turns)
-            self._turn = turn
+        current = self._current
+        if current is None or self._taken >= longest or current.partition.broker_id in avoided:
+            current = next(self._cycle)
+            while current.partition.broker_id in avoided:
+                current = next(self._cycle)
+            self._current = current
             self._taken = 0
         count = min(most, longest - self._taken)
         self._taken += count
-        return turn, count
+        return current, count
 
-    def end_turn(self, target: Target) -> None:
+    def leave(self, target: Target) -> None:
         """End a partition's turn, so that the next messages go to another one, if there is another."""
-        if self._turn is target:
-            self._turn = None
+        if self._current is target:
+            self._current = None
 
     def by_key(self, key: bytes) -> Target:
         """Return the partition of a key."""
@@ -120,8 +116,8 @@ class Partitioner(Generic[Target]):
 
     def listed(self) -> str:
         """Return the partitions there are, for an error."""
-        names = [target.partition.local_id for target in self._targets[:_LISTED_PARTITIONS]]
-        more = len(self._targets) - len(names)
+        names = [target.partition.local_id for target in self.targets[:_LISTED_PARTITIONS]]
+        more = len(self.targets) - len(names)
         return ", ".join(names) + (f" and {more} more" if more else "")
 
     def _avoided(self, choices: Iterable[Collection[int]]) -> Collection[int]:
@@ -130,7 +126,7 @@ class Partitioner(Generic[Target]):
     def _own(self, block: int) -> list[Target]:
         slots = np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64)
         weights = _mix(_mix(slots)[:, None] ^ self._seeds)
-        owners = [self._targets[heaviest] for heaviest in weights.argmax(axis=1)]
+        owners = [self.targets[heaviest] for heaviest in weights.argmax(axis=1)]
         self._owners[block] = owners
         return owners
 
@@ -220,8 +216,8 @@ class PublishedTopic:
     def choose_run(self, most: int) -> tuple[Destination, int]:
         """Return where the next messages without key go, and how many of them: from 1 to ``most``."""
         links = self.links
-        longest = sys.maxsize if self._sticky else links.longest_turn
-        chosen, count = self.partitioner.by_turn(most, longest, *self._avoided())
+        longest = sys.maxsize if self._sticky else links.longest_run
+        chosen, count = self.partitioner.round_robin(most, longest, *self._avoided())
         if chosen.link.troubles:
             links.crowd(chosen.link)  # at once, not when it is submitted: one message is enough to see
             return chosen, 1

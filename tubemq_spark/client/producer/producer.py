@@ -78,13 +78,13 @@ class Producer(metaclass=AnsweringType):
 
         ``TubeMQClient.producer`` makes producers.
         """
-        self._parts = _Parts(make)
+        self._core = _ProducerCore(make)
         # What moves messages must not hold this object: it is closed when its user forgets it.
-        self._finalizer = weakref.finalize(self, self._parts.drop)
+        self._finalizer = weakref.finalize(self, self._core.drop)
         self._finalizer.atexit = False
-        self._queue = self._parts.queue
-        self._callbacks = self._parts.callbacks
-        self._futures = self._parts.futures
+        self._queue = self._core.queue
+        self._callbacks = self._core.callbacks
+        self._futures = self._core.futures
         self._for_send = self._queue, self._callbacks, self._futures
         """In one place: each attribute costs ``send`` time, since Python does not cache those of a class with
         ``__getattr__``."""
@@ -251,11 +251,11 @@ class Producer(metaclass=AnsweringType):
                 self._flush(timeout)
         self._finalizer.detach()
         process_registry().leave(self)
-        self._parts.close()
+        self._core.close()
         return self.unacknowledged
 
 
-class _Parts:
+class _ProducerCore:
     """What a producer is made of; holds on while the producer is forgotten."""
 
     def __init__(self, make: Callable[[RunUserCode], Pipeline]) -> None:
@@ -267,7 +267,7 @@ class _Parts:
         is_custom = not isinstance(pipeline.config.partitioner, BuiltInPartitioner)
         self.futures = SharedByFutures(in_callback if is_custom else lambda: False, self.callbacks.start)
         self.queue = SendQueue(pipeline, loop.call_soon, self.callbacks.call_soon, in_callback)
-        _all_parts.add(self)
+        _all_cores.add(self)
 
     def close(self, seconds: float | None = None) -> None:
         """Close everything, and wait for that; a callback does not wait."""
@@ -308,13 +308,13 @@ async def _in_time(work: Coroutine[Any, Any, None], timeout: float | None) -> bo
     return True
 
 
-_all_parts: "weakref.WeakSet[_Parts]" = weakref.WeakSet()
+_all_cores: "weakref.WeakSet[_ProducerCore]" = weakref.WeakSet()
 
 
 def _at_exit() -> None:
-    for parts in list(_all_parts):
+    for core in list(_all_cores):
         with contextlib.suppress(TimeoutError):
-            parts.close(_EXIT_S)
+            core.close(_EXIT_S)
 
 
 atexit.register(_at_exit)

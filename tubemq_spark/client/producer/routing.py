@@ -112,7 +112,7 @@ class Destinations:
                 return f"the master does not list {partition} now, only {topic.partitioner.listed()}"
             message.destinations = (same,)
         else:
-            topic.partitioner.end_turn(message.destination)
+            topic.partitioner.leave(message.destination)
             message.destinations = (topic.choose(message.key, b""),)
         return ""
 
@@ -123,7 +123,7 @@ class Destinations:
             return None
         if self._keep_order and message.is_bound:
             return None
-        topic.partitioner.end_turn(message.destination)
+        topic.partitioner.leave(message.destination)
         return lambda: topic.choose_again(message.key, message.value)
 
     def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
@@ -170,7 +170,7 @@ class Routing:
         self._session = session
         self._destinations = destinations
         self._log = log
-        self._registering = asyncio.Lock()
+        self._register_lock = asyncio.Lock()
         self._registered = False
         self._closed = False
         self._questions = SharedQuestions()
@@ -232,7 +232,7 @@ class Routing:
         return Place(topic, await self._partition(topic, TopicPartition(name, *partition), deadline))
 
     async def _register(self, deadline: Deadline) -> None:
-        async with self._registering:
+        async with self._register_lock:
             if not self._registered:
                 await self._patiently(self._session.open, deadline)
                 self._registered = True

@@ -208,7 +208,7 @@ class GatewayPipeline(Pipeline):
 
     def _sendable(self, batch: OutgoingBatch, first: int, stop: int) -> tuple[int, Obstacle | None]:
         """Return up to which row messages can be sent, and why the next cannot."""
-        if batch.takes_turns and not batch.refused:
+        if batch.is_round_robin and not batch.refused:
             topic = self._topics.get(batch.topic(first))
             if topic is not None and batch.longest <= topic.max_message_bytes:
                 return stop, None

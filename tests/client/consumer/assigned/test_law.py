@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, partition, upkeep
 from tubemq_spark.client.consumer import engine, state
-from tubemq_spark.client.consumer.cache import Brokers
+from tubemq_spark.client.consumer.cache import BrokerHealth
 from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQConnectionError, TubeMQError
@@ -83,7 +83,7 @@ class AssignedMachine(RuleBasedStateMachine):
         self.fetches = 0
         cache = self.consumer._core.state.cache
         cache._clock = lambda: self.fetches * 60.0
-        cache._brokers = Brokers(cache._clock, lambda: 0.0)
+        cache._brokers = BrokerHealth(cache._clock, lambda: 0.0)
         self.sent = {one: [] for one in PARTITIONS}
         self.begin = {one: self.consumer.connect(one).latest for one in PARTITIONS}
         for one in PARTITIONS:

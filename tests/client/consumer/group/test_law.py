@@ -23,7 +23,7 @@ from testkit.examples import examples
 from tests.client.assigned import ROW, TOPIC, client_of, keep_leases, partition
 from tubemq_spark.client import ConsumePosition
 from tubemq_spark.client.consumer import engine, state
-from tubemq_spark.client.consumer.cache import Brokers
+from tubemq_spark.client.consumer.cache import BrokerHealth
 from tubemq_spark.client.consumer.partition import Standing
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, TubeMQError
@@ -113,7 +113,7 @@ class GroupMachine(RuleBasedStateMachine):
     def member(self):
         member = self.client.group_consumer(TOPIC).open()
         member._core.state.cache._clock = self.clock
-        member._core.state.cache._brokers = Brokers(self.clock, lambda: 0.0)
+        member._core.state.cache._brokers = BrokerHealth(self.clock, lambda: 0.0)
         return member
 
     def place(self, where):

@@ -77,12 +77,12 @@ class AssignedSession(BalanceSession):
         self.known_layout = Layout({}, frozenset())
         """What the master said last about partitions."""
         self._layout_at: float | None = None
-        self._asking = asyncio.Lock()
+        self._layout_lock = asyncio.Lock()
         """Held while the master is asked for the layout."""
 
     async def refresh_layout(self) -> None:
         """Ask the master where the partitions are, unless it said so less than ``layout_period_ms`` ago."""
-        async with self._asking:
+        async with self._layout_lock:
             if self._layout_due():
                 # Only an answer counts: after an error the next caller asks again, and gets the error too.
                 self._keep_layout(await self.layout())
