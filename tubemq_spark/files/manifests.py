@@ -7,17 +7,21 @@ receipts of the brokers, one per partition, and the driver makes it when all tas
   repeats a micro-batch sees that it was written before. Such a file never changes.
 - ``aborted``: the write failed. The manifest has what the tasks that ended well had stored; what the
   others had sent is unknown. A micro-batch may have several of these, and a complete one besides.
+
+Manifests and ledgers are JSON, written in one way only (``canonical``), and read with errors that name the
+file (``read_record``). Every such object has a version ``v``. Releases read what older ones wrote, and refuse
+what newer ones did.
 """
 
 import dataclasses
 import datetime
 import enum
 import hashlib
-from collections.abc import Mapping
-from typing import Any, Final
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
-from tubemq_spark.errors import ManifestFormatError
-from tubemq_spark.files.json_records import canonical, optional_int, optional_text, read_record
+from tubemq_spark.errors import ManifestFormatError, TubeMQError
 from tubemq_spark.model import MicroBatch, TopicPartition
 from tubemq_spark.receipts import CHECKSUM_MODULUS, Receipt
 
@@ -168,3 +172,44 @@ def _to_json(receipt: Receipt) -> dict[str, Any]:
         "retried": receipt.retried,
         "unanswered": receipt.unanswered,
     }
+
+
+Record = TypeVar("Record")
+
+
+def canonical(value: object) -> str:
+    """Return the one text of a value: sorted keys, no blanks, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def read_record(
+    text: str,
+    source: str,
+    version: int,
+    make: Callable[[dict[str, Any]], Record],
+    malformed: Callable[[str], TubeMQError],
+) -> Record:
+    """Return what ``make`` makes of an object in a file; what it raises means that that is malformed."""
+    try:
+        data = json.loads(text)
+        data_version = int(data["v"])
+        record = make(data) if data_version <= version else None
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        raise malformed(f"{type(error).__name__}: {error}") from None
+    if record is None:
+        raise type(malformed(""))(
+            "TUBEMQ_OFFSETS_VERSION", source=source, version=data_version, supported=version
+        )
+    return record
+
+
+def optional_int(value: str | int | None) -> int | None:
+    """Return a number that may be absent."""
+    return None if value is None else int(value)
+
+
+def optional_text(value: object) -> str | None:
+    """Return a text that may be absent."""
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is not a text")

@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tubemq_spark.errors import LedgerFormatError
-from tubemq_spark.files.json_records import canonical, optional_int, read_record
+from tubemq_spark.files.manifests import canonical, optional_int, read_record
 from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
 

@@ -34,8 +34,7 @@ from tubemq_spark.protocol.send_batch import (
     Value,
 )
 from tubemq_spark.sink.uids import Described, TaskUids, row_uids
-from tubemq_spark.spark.columns import ORIGIN, WRITTEN, suggestion
-from tubemq_spark.spark.types import name_beside
+from tubemq_spark.spark.columns import ORIGIN, WRITTEN, name_beside, suggestion
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tubemq_spark.errors import OptionError
 from tubemq_spark.options import PayloadFormat
-from tubemq_spark.spark.columns import READ, UNPACKED, Column, suggestion
+from tubemq_spark.spark.columns import READ, UNPACKED, Column, name_beside, suggestion
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,8 +39,6 @@ def arrow_schema(schema: "StructType") -> pa.Schema:
 
 def check_schema(schema: "StructType", columns: Mapping[str, Column] = READ) -> None:
     """Refuse a user's schema that names unknown columns, or known ones with another type."""
-    from tubemq_spark.spark.types import name_beside
-
     if not schema.fields:
         raise OptionError("TUBEMQ_SCHEMA_EMPTY", known=", ".join(columns))
     for field in schema.fields:

@@ -135,7 +135,9 @@ class StreamDriver:
         snapshot = self._snapshot_for(offset)
         outages = self._planner.outages
         self._marks.notice(snapshot, self._planner.asked_at, {*outages.away, *outages.beside})
-        limits = _UNLIMITED if max_rows is None else self._limits(max_rows, start)
+        limits = _UNLIMITED
+        if max_rows is not None:
+            limits = _Limits(max_rows, self._min_rows(start), self._options.max_bytes_per_trigger)
         last = self._last_end
         if last is not None and last.holds_for(snapshot, start, limits):
             return last.end
@@ -175,7 +177,8 @@ class StreamDriver:
             if limits == _UNLIMITED:
                 _warn_of_backlog(offset, end)
             if len(self._options.cluster.client.reader_groups) > 1:  # the look leaves one to the tasks
-                self._start_times.look(snapshot.layout, _ranges_of(offset, end))
+                ranges = {one: (start_of(one, offset, end), stop) for one, stop in end.next_offsets.items()}
+                self._start_times.look(snapshot.layout, ranges)
         data = start if end is offset else end.to_json()
         complete = len(bounds) == len(snapshot.bounds) and not held_back
         self._last_end = _LastEnd(snapshot, limits, start, offset, data, end) if complete else None
@@ -232,9 +235,6 @@ class StreamDriver:
         if layout is not None:
             positions = self._parsed(end).next_offsets
             self._group_progress.show(layout, positions, self._planner.outages.beside)
-
-    def _limits(self, max_rows: int, start: Mapping[str, Any]) -> _Limits:
-        return _Limits(max_rows, self._min_rows(start), self._options.max_bytes_per_trigger)
 
     def _row_bytes(
         self, snapshot: Snapshot, held_back: set[StoreId], unread: Mapping[StoreId, OffsetBounds]
@@ -390,13 +390,6 @@ class StreamDriver:
         if not self._warned_of_others:
             logger.warning("what the checkpoint has and the query no longer reads: %s", others)
         self._warned_of_others = True
-
-
-def _ranges_of(start: StreamOffset, end: SourceOffset) -> dict[TopicPartition, tuple[int, int]]:
-    """Return from where to where each partition is read."""
-    return {
-        partition: (start_of(partition, start, end), offset) for partition, offset in end.next_offsets.items()
-    }
 
 
 def _warn_of_backlog(start: StreamOffset, end: SourceOffset) -> None:

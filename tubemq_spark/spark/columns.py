@@ -8,7 +8,8 @@ Arrow without it too.
 """
 
 import dataclasses
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.model import MESSAGE_UID_KEY
@@ -28,9 +29,15 @@ class Written:
 
     def accepts(self, data_type: "DataType") -> bool:
         """Tell whether a frame's column may have this type."""
-        from tubemq_spark.spark.types import fits
+        from pyspark.sql.types import CharType, MapType, StringType, VarcharType
 
-        return fits(data_type, self.expected.split(" or "))
+        # Texts of any collation and length: all of them are UTF-8 in Arrow.
+        texts = (StringType, VarcharType, CharType)
+        parts = (data_type.keyType, data_type.valueType) if isinstance(data_type, MapType) else ()
+        return all(isinstance(part, texts) for part in parts) and any(
+            isinstance(data_type, texts if name == "string" else type(_types()[name]))
+            for name in self.expected.split(" or ")
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,9 +61,22 @@ class Column:
     @property
     def type(self) -> "DataType":
         """Spark's type of it in a frame that is read."""
-        from tubemq_spark.spark.types import TYPES
+        return _types()[self.type_name]
 
-        return TYPES[self.type_name]
+
+@functools.cache
+def _types() -> "Mapping[str, DataType]":
+    """Return Spark's types of columns, by the names that SQL has for them."""
+    from pyspark.sql import types
+
+    return {
+        "binary": types.BinaryType(),
+        "string": types.StringType(),
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "timestamp": types.TimestampType(),
+        "map<string,string>": types.MapType(types.StringType(), types.StringType(), valueContainsNull=True),
+    }
 
 
 TABLE: Final = (
@@ -200,3 +220,13 @@ def suggestion(name: str, columns: Iterable[str]) -> str:
     """Return how an error about an unknown column ends: with the column that was meant, if one is close."""
     closest = did_you_mean(name, columns)
     return f"; {closest}" if closest else "."
+
+
+def name_beside(used: "DataType", name: str) -> str:
+    """Return how to name a type to a user who has given another one.
+
+    ``timestamp`` is ``timestamp_ntz`` where ``spark.sql.timestampType`` says so.
+    """
+    from pyspark.sql.types import TimestampNTZType
+
+    return name.replace("timestamp", "timestamp_ltz") if isinstance(used, TimestampNTZType) else name

@@ -8,9 +8,17 @@ What cannot be known now, such as the end of a store whose broker is away, is nu
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from tubemq_spark.model import TopicPartition
 from tubemq_spark.spark.columns import Column
+
+PARTITION: Final = (
+    Column("topic", "string", read="The topic's name."),
+    Column("brokerId", "int", read="The broker's id."),
+    Column("partition", "int", read="The partition's number: store * 10000 + index."),
+)
+"""The columns that name a partition."""
 
 Row: TypeAlias = Mapping[str, Any]
 """Values by the column's name; a column that is missing is null."""
@@ -29,3 +37,12 @@ class ViewSpec:
     def by_name(self) -> dict[str, Column]:
         """Its columns by their names."""
         return {column.name: column for column in self.columns}
+
+
+def named(partition: TopicPartition) -> Row:
+    """Return the columns ``PARTITION``."""
+    return {
+        "topic": partition.topic,
+        "brokerId": partition.broker_id,
+        "partition": partition.partition_id,
+    }

@@ -11,13 +11,11 @@ from tubemq_spark.files import manifests
 from tubemq_spark.files.text_files import TextFiles
 from tubemq_spark.offsets import ledger
 from tubemq_spark.options import LossesOptions, ReceiptsOptions
-from tubemq_spark.source.views import Row
+from tubemq_spark.source.views import PARTITION, Row, named
 from tubemq_spark.spark.columns import Column
 
 LOSSES: Final = (
-    Column("topic", "string", read="The topic's name."),
-    Column("brokerId", "int", read="The broker's id."),
-    Column("partition", "int", read="The partition's number: store * 10000 + index."),
+    *PARTITION,
     Column("startOffset", "bigint", read="The first offset that was passed over."),
     Column(
         "endOffset",
@@ -59,9 +57,7 @@ def loss_rows(options: LossesOptions) -> Iterator[Row]:
     ]
     for gap in ledger.gaps(observations):
         yield {
-            "topic": gap.loss.partition.topic,
-            "brokerId": gap.loss.partition.broker_id,
-            "partition": gap.loss.partition.partition_id,
+            **named(gap.loss.partition),
             "startOffset": gap.loss.start,
             "endOffset": gap.loss.end,
             "rows": gap.loss.rows,
@@ -86,9 +82,7 @@ RECEIPTS: Final = (
     ),
     Column("runId", "string", read="Names one run of a batch write; null for others.", nullable=True),
     Column("time", "timestamp", read="When all tasks of the write had ended."),
-    Column("topic", "string", read="The topic's name."),
-    Column("brokerId", "int", read="The broker's id."),
-    Column("partition", "int", read="The partition's number: store * 10000 + index."),
+    *PARTITION,
     Column("firstOffset", "bigint", read="The lowest offset of these messages."),
     Column(
         "lastOffset",
@@ -126,9 +120,7 @@ def receipt_rows(options: ReceiptsOptions) -> Iterator[Row]:
                 "batchId": None if batch is None else batch.batch_id,
                 "runId": manifest.write.run_id,
                 "time": manifest.time,
-                "topic": receipt.partition.topic,
-                "brokerId": receipt.partition.broker_id,
-                "partition": receipt.partition.partition_id,
+                **named(receipt.partition),
                 "firstOffset": receipt.first_offset,
                 "lastOffset": receipt.last_offset,
                 "count": receipt.count,

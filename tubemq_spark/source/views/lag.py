@@ -30,7 +30,7 @@ from tubemq_spark.options import ViewOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 from tubemq_spark.source.checkpoints import CheckpointFiles
 from tubemq_spark.source.marks import evidence_in, records_of
-from tubemq_spark.source.views import Row
+from tubemq_spark.source.views import Row, named
 from tubemq_spark.source.views.places import DETAILS, PLACE, Places, look
 from tubemq_spark.spark.columns import Column
 
@@ -264,13 +264,7 @@ def _compared(
 def _place(places: Places, partition: TopicPartition) -> Row:
     if partition in places.layout.partitions:
         return {name: value for name, value in places.place(partition).items() if value is not None}
-    return {
-        "topic": partition.topic,
-        "brokerId": partition.broker_id,
-        "partition": partition.partition_id,
-        "state": REMOVED,
-        "store": partition.store_id.store,
-    }
+    return {**named(partition), "state": REMOVED, "store": partition.store_id.store}
 
 
 def _numbers(reader: _Reader, partition: TopicPartition) -> Row:

@@ -18,7 +18,7 @@ from tubemq_spark.model import StoreBounds, StoredOffset, StoreId, TopicPartitio
 from tubemq_spark.offsets.subscription import Subscription
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.layout_cache import LayoutCache
-from tubemq_spark.source.views import Row
+from tubemq_spark.source.views import PARTITION, Row, named
 from tubemq_spark.spark.columns import Column
 
 ANSWERS: Final = "answers"
@@ -27,9 +27,7 @@ FAILS: Final = "fails"
 _NO_ANSWER: Final = "TUBEMQ_TIMEOUT"
 
 PLACE: Final = (
-    Column("topic", "string", read="The topic's name."),
-    Column("brokerId", "int", read="The broker's id."),
-    Column("partition", "int", read="The partition's number: store * 10000 + index."),
+    *PARTITION,
     Column(
         "state",
         "string",
@@ -69,11 +67,9 @@ class Places:
         """Return the columns ``PLACE`` and ``DETAILS`` of a partition that the layout lists."""
         store = partition.store_id
         return {
-            "topic": partition.topic,
-            "brokerId": partition.broker_id,
+            **named(partition),
             "broker": str(self.layout.partitions[partition]),
             "store": store.store,
-            "partition": partition.partition_id,
             "partitionsInStore": self._partitions_in_stores[store],
             **state(self.bounds.failures.get(store)),
         }
@@ -201,9 +197,7 @@ def _row(offset: StoredOffset) -> Row:
     partition = offset.partition
     return {
         "group": offset.group,
-        "topic": partition.topic,
-        "brokerId": partition.broker_id,
-        "partition": partition.partition_id,
+        **named(partition),
         "rows": None if offset.latest is None else rows_between(offset.committed, offset.latest),
         "rowsInFlight": rows_between(offset.committed, offset.committed + offset.in_flight),
         "offset": offset.committed,
