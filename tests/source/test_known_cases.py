@@ -3,30 +3,21 @@
 import datetime
 import itertools
 import json
-import pickle
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tests.memory_cluster import MemoryCluster
-from tubemq_spark.datasource import TubeMQDataSource
+from tests.source import query as driving
 from tubemq_spark.errors import DataLossError, OptionError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.source import planner, task
-from tubemq_spark.source.schema import default_schema
 
-SCHEMA = default_schema(include_attributes=False)
-CONNECTION = {"tubemq.master.servers": "master:8715"}
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
 def cluster(monkeypatch):
     """Topics of one partition, and one of three."""
-    made = MemoryCluster(big=(1, 1), middle=(1, 1), small=(1, 1), three=(3, 1))
-    monkeypatch.setattr(planner, "open_cluster", lambda _: made)
-    monkeypatch.setattr(task, "open_cluster", lambda *_, **__: made)
-    return made
+    return driving.memory_cluster(monkeypatch, big=(1, 1), middle=(1, 1), small=(1, 1), three=(3, 1))
 
 
 def minute(number):
@@ -46,56 +37,23 @@ def send(cluster, topic, numbers, partition=None, time=0):
             sender.send(topic, b"%d" % number, partition=where, message_time=minute(time))
 
 
-def values(reader, tasks):
-    """Read tasks as executors do: with copies of the reader."""
-    copy, tasks = pickle.loads(pickle.dumps((reader, tasks)))
-    return sorted(
-        int(row["value"]) for each in tasks for batch in copy.read(each) for row in batch.to_pylist()
-    )
-
-
-class Query:
-    """A stream as Spark drives it; ``restarted`` is the same query in a new process."""
+class Query(driving.Query):
+    """A query whose looks at the brokers are far apart: one is good for a moment."""
 
     def __init__(self, clock, options, checkpoint=None):
+        super().__init__(checkpoint, **options)
         self._clock = clock
-        self._options = options
-        self.reader = TubeMQDataSource({**CONNECTION, "startingoffsets": "earliest", **options}).streamReader(
-            SCHEMA
-        )
-        self.checkpoint = checkpoint or self.reader.initialOffset()
 
     def plan(self, limit=None):
-        """Write the next offset down; return where the micro-batch begins."""
-        # A look at the brokers is good for a moment.
         self._clock[0] += 20
-        start = self.checkpoint
-        limit = self.reader.getDefaultReadLimit() if limit is None else limit
-        self.checkpoint = json.loads(json.dumps(self.reader.latestOffset(start, limit)))
-        return start
-
-    def batch(self, limit=None):
-        """Run a micro-batch; return its values."""
-        start = self.plan(limit)
-        return self.replay(start)
-
-    def replay(self, start):
-        return values(self.reader, self.reader.partitions(start, self.checkpoint))
+        return super().plan(limit)
 
     def restarted(self, **options):
-        return Query(self._clock, self._options | options, self.checkpoint)
+        return Query(self._clock, {"subscribe": None, **self.options, **options}, self.checkpoint)
 
-    def available_now(self):
-        """Run the query with the trigger ``availableNow``; return the values of each micro-batch."""
-        self._clock[0] += 20
-        self.reader.prepareForTriggerAvailableNow()
-        batches = []
-        while True:
-            before = self.checkpoint
-            found = self.batch()
-            if self.checkpoint == before:
-                return batches
-            batches.append(found)
+
+def batch_rows(**options):
+    return driving.numbers(driving.batch_rows(**options))
 
 
 # --- how much a micro-batch takes
@@ -155,7 +113,7 @@ def test_a_run_that_failed_is_resumed_though_its_topic_has_grown(cluster, clock)
     send(cluster, "three", range(200, 203), partition=40_000)
 
     resumed = failed.restarted()
-    replayed = resumed.replay(start)
+    replayed = resumed.read(start)
     rest = resumed.available_now()
 
     assert replayed == [0, 1, 2]
@@ -196,7 +154,7 @@ def test_a_topic_that_was_created_again_is_told_with_both_offsets(cluster, clock
 
 def test_a_topic_is_deleted_and_another_one_that_matches_is_created(cluster, clock):
     send(cluster, "big", range(3))
-    options = {"subscribepattern": "b.*", "failondataloss": "false"}
+    options = {"subscribe": None, "subscribepattern": "b.*", "failondataloss": "false"}
     query = Query(clock, options)
     assert query.batch() == [0, 1, 2]
     del cluster.partitions["big"]
@@ -296,8 +254,7 @@ ENDS = {
 @pytest.mark.parametrize(("end", "last"), ENDS.values(), ids=ENDS)
 def test_every_way_to_begin_goes_with_every_way_to_end(cluster, start, first, end, last):
     timed(cluster)
-    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **start, **end}).reader(SCHEMA)
-    assert values(reader, reader.partitions()) == list(range(first, last))
+    assert batch_rows(subscribe="big", **start, **end) == list(range(first, last))
 
 
 def write_files(cluster, topic="big"):
@@ -321,21 +278,16 @@ def test_an_exact_range_has_the_rows_of_its_times_whatever_their_order(cluster, 
     cluster.partitions["shared"] = [TopicPartition("shared", 1, 0), TopicPartition("shared", 1, 1)]
     hour = list(write_files(cluster, topic))
     between = {"startingtimestamp": str(ms(60)), "endingtimestamp": str(ms(120))}
-    given = {**CONNECTION, "subscribe": topic, **between}
+    given = {"subscribe": topic, **between}
 
-    exact = TubeMQDataSource({**given, "timestampsearch": "exact", "minpartitions": "7"}).reader(SCHEMA)
-    assert values(exact, exact.partitions()) == hour
+    assert batch_rows(**given, timestampsearch="exact", minpartitions="7") == hour
     assert not [message for message in caplog.messages if "times" in message]
 
-    probing = TubeMQDataSource(given).reader(SCHEMA)
-    rows = values(probing, probing.partitions())
-    assert set(hour) <= set(rows)
+    assert set(hour) <= set(batch_rows(**given))
     (warning,) = [message for message in caplog.messages if "times go back by up to" in message]
     assert "set timestampSearch=exact in a batch read" in warning
 
-    from_hour = TubeMQDataSource({**CONNECTION, "subscribe": topic, "startingtimestamp": str(ms(60))})
-    reader = from_hour.reader(SCHEMA)
-    assert set(range(2_400, 9_600)) <= set(values(reader, reader.partitions()))
+    assert set(range(2_400, 9_600)) <= set(batch_rows(subscribe=topic, startingtimestamp=str(ms(60))))
 
 
 @pytest.mark.parametrize(
@@ -351,8 +303,7 @@ def test_an_exact_range_has_the_rows_of_its_times_whatever_their_order(cluster, 
 def test_an_exact_range_may_have_an_offset_at_one_end(cluster, start, end, expected):
     timed(cluster)
     exact = {"timestampsearch": "exact"}
-    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **start, **end, **exact}).reader(SCHEMA)
-    assert values(reader, reader.partitions()) == list(expected)
+    assert batch_rows(subscribe="big", **start, **end, **exact) == list(expected)
 
 
 def test_an_exact_range_leaves_out_rows_without_a_time_and_says_so(cluster, caplog):
@@ -361,8 +312,7 @@ def test_an_exact_range_leaves_out_rows_without_a_time_and_says_so(cluster, capl
         sender.send("big", b"1000")
         sender.send("big", b"1001", attributes={"a": "b"})
     between = {"startingtimestamp": str(ms(0)), "endingtimestamp": str(ms(99)), "timestampsearch": "exact"}
-    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **between}).reader(SCHEMA)
-    assert values(reader, reader.partitions()) == list(range(100))
+    assert batch_rows(subscribe="big", **between) == list(range(100))
     assert caplog.messages[-1].startswith("2 messages carry no time")
 
 
@@ -377,14 +327,12 @@ def test_a_range_of_times_that_no_row_has_is_empty(cluster):
                 sender.send(topic, b"1000")
         send(cluster, topic, range(50, 100), time=9)
         between = {"startingtimestamp": str(ms(3)), "endingtimestamp": str(ms(6))}
-        reader = TubeMQDataSource({**CONNECTION, "subscribe": topic, **between}).reader(SCHEMA)
-        assert set(values(reader, reader.partitions())) <= {1000}
+        assert set(batch_rows(subscribe=topic, **between)) <= {1000}
 
 
 @pytest.mark.parametrize("end", [{"endingtimestamp": str(ms(2))}, {"endingoffsets": offsets(20)}])
 def test_a_time_to_begin_at_that_is_after_the_end_is_refused(cluster, end):
     timed(cluster)
     start = {"startingtimestamp": str(ms(3))}
-    reader = TubeMQDataSource({**CONNECTION, "subscribe": "big", **start, **end}).reader(SCHEMA)
     with pytest.raises(OptionError, match="big/1:0 would start at offset 840 and end before it, at 560"):
-        reader.partitions()
+        batch_rows(subscribe="big", **start, **end)

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import json
-import pickle
 import random
 import shutil
 
@@ -12,10 +11,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from testkit.examples import examples
 from tests.cli.stored_checkpoint import store_checkpoint
+from tests.source import query as driving
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.remote.gateways import close_process_gateways
-from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, TubeMQTimeoutError
 from tubemq_spark.gateway.process import BackgroundGateway
@@ -25,9 +24,7 @@ from tubemq_spark.offsets.ledger import observations_of
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.source import layout_cache, marks
-from tubemq_spark.source.schema import default_schema
 
-SCHEMA = default_schema(include_attributes=False)
 ALL = ReadAllAvailable()
 OLD, LATER = 60, 40
 """How many messages there are before a backup, and after it."""
@@ -128,41 +125,24 @@ REPLACEMENTS = {
 """How a log is replaced, and how many of its messages are still there."""
 
 
-class Query:
-    """A stream as Spark drives it."""
+class Query(driving.Query):
+    """A stream of a world's topic."""
 
     def __init__(self, world, checkpoint=None, **options):
-        way = {} if "tubemq.gateway.servers" in options else {"tubemq.master.servers": world.masters}
-        self.options = {**way, "subscribe": "demo", "startingoffsets": "earliest", **options}
-        self.reader = TubeMQDataSource(self.options).streamReader(SCHEMA)
-        self.checkpoint = checkpoint or self.reader.initialOffset()
-
-    def plan(self, limit=ALL):
-        start = self.checkpoint
-        self.checkpoint = json.loads(json.dumps(self.reader.latestOffset(start, limit)))
-        return start
+        gateways = "tubemq.gateway.servers" in options
+        masters = None if gateways else world.masters
+        super().__init__(checkpoint, **{"tubemq.master.servers": masters, **options})
 
     def read(self, start):
-        copy, tasks = pickle.loads(
-            pickle.dumps((self.reader, self.reader.partitions(start, self.checkpoint)))
-        )
-        return [row["value"] for task in tasks for batch in copy.read(task) for row in batch.to_pylist()]
-
-    def batch(self, limit=ALL):
-        return self.read(self.plan(limit))
+        rows = driving.read(self.reader, self.reader.partitions(start, self.checkpoint))
+        return [row["value"] for row in rows]
 
     def next_rows(self):
         """Run micro-batches until one has rows: a look at the brokers is good for a moment."""
         return next(rows for _ in range(1_000) if (rows := self.batch()))
 
-    def available_now(self, limit=ALL):
-        self.reader.prepareForTriggerAvailableNow()
-        rows = []
-        while True:
-            before = self.checkpoint
-            rows += self.batch(limit)
-            if self.checkpoint == before:
-                return rows
+    def available_now(self, limit=None):
+        return list(itertools.chain(*super().available_now(limit)))
 
     @property
     def marks(self):
@@ -353,20 +333,9 @@ def test_a_query_of_some_types_of_messages_is_told_by_messages_of_other_types(wo
 
 
 def batch_read(world, checkpoint, **options):
-    reader = TubeMQDataSource(
-        {
-            "tubemq.master.servers": world.masters,
-            "subscribe": "demo",
-            "startingoffsets": json.dumps(checkpoint),
-            **options,
-        }
-    ).reader(SCHEMA)
-    return [
-        row["value"]
-        for task in reader.partitions()
-        for batch in reader.read(task)
-        for row in batch.to_pylist()
-    ]
+    masters = {"tubemq.master.servers": world.masters}
+    rows = driving.batch_rows(startingoffsets=json.dumps(checkpoint), **masters, **options)
+    return [row["value"] for row in rows]
 
 
 def stream_read(world, checkpoint, **options):
