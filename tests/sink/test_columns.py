@@ -28,7 +28,8 @@ from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.message_time import minutes_of, text_of
 from tubemq_spark.options import MessageTime, WriteOptions
-from tubemq_spark.sink.columns import SinkColumns
+from tubemq_spark.protocol.send_batch import Coded
+from tubemq_spark.sink.columns import SinkColumns, bytes_column, coded, coded_maps, coded_minutes, combined
 from tubemq_spark.source.schema import default_schema
 
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Shanghai"])
@@ -342,3 +343,56 @@ def test_columns_that_cannot_be_written(fields, topic, condition, told):
 
     assert refused.value.condition == condition
     assert told in str(refused.value)
+
+
+TEXTS = st.none() | st.text(max_size=3)
+MAPS = st.none() | st.lists(
+    st.tuples(st.sampled_from(["", "a", "b", "a:", "0", ","]), st.sampled_from([None, "", "1", ":1", "0"])),
+    max_size=3,
+    unique_by=lambda pair: pair[0],
+)
+
+
+def values(column):
+    return [column.value(row) for row in range(len(column.codes))]
+
+
+@given(st.lists(TEXTS, max_size=12), st.integers(0, 3))
+def test_texts(texts, start):
+    column = coded(pa.array(texts, pa.string()).slice(start))
+    assert values(column) == texts[start:]
+    assert list(column.values) == list(dict.fromkeys(texts[start:]))
+
+
+@given(st.lists(MAPS, max_size=12), st.integers(0, 3))
+def test_maps(maps, start):
+    column = coded_maps(pa.array(maps, pa.map_(pa.string(), pa.string())).slice(start))
+    assert values(column) == [pairs or None for pairs in maps[start:]]
+    assert len(column.values) == len({tuple(pairs or ()) for pairs in maps[start:]})
+
+
+@given(st.lists(TEXTS, max_size=12), st.integers(0, 3))
+def test_bytes(texts, start):
+    column = bytes_column(pa.array(texts, pa.string()).slice(start))
+    expected = [None if text is None else text.encode() for text in texts[start:]]
+    assert [column.value(row) for row in range(len(expected))] == expected
+    assert column.offsets[0] == 0
+    assert column.offsets[-1] == len(column.data)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "Etc/UTC"), pa.timestamp("ms", "UTC")])
+def test_minutes(kind):
+    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    moments = [epoch - datetime.timedelta(seconds=1), None, epoch + datetime.timedelta(seconds=90)]
+    assert values(coded_minutes(pa.array(moments, kind))) == [-1, None, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=20))
+def test_combinations(rows):
+    columns = [
+        Coded(("a", "b", None), np.array([first for first, _ in rows])),
+        Coded((0, 1, 2, 3), np.array([second for _, second in rows])),
+    ]
+    found = combined(*columns)
+    assert values(found) == [(columns[0].values[first], second) for first, second in rows]
+    assert len(found.values) == len(set(rows))

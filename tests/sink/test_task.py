@@ -166,11 +166,6 @@ def test_rows_without_timestamp_get_the_time_of_writing_unless_told_otherwise(cl
     assert ("$msgTime$" in (attributes or "")) is stamped
 
 
-def test_a_topic_is_not_overwritten():
-    with pytest.raises(OptionError, match="TUBEMQ_SINK_OVERWRITE"):
-        TubeMQDataSource(OPTIONS).writer(SCHEMA, True)
-
-
 STAMPED = OPTIONS | {"stampMessageUid": "true"}
 
 
@@ -281,3 +276,11 @@ def test_an_id_that_cannot_be_an_attribute_is_refused(cluster):
     rows = pa.RecordBatch.from_pydict({"value": ["a", "b"], "messageUid": ["1", "2,3"]})
     with pytest.raises(OptionError, match="messageUid '2,3' contains"):
         TubeMQDataSource(OPTIONS).writer(schema, False).write(iter([rows]))
+
+
+@pytest.mark.parametrize("writer", ["writer", "streamWriter"])
+def test_what_is_stored_cannot_be_replaced(writer):
+    """No master is asked before: there is none."""
+    source = TubeMQDataSource({"tubemq.master.servers": "127.0.0.1:1", "topic": "demo"})
+    with pytest.raises(OptionError, match="TUBEMQ_SINK_OVERWRITE"):
+        getattr(source, writer)(SCHEMA, True)

@@ -1,5 +1,6 @@
 """A row has one id, whatever comes before it and however often it is sent; no two rows share one."""
 
+import collections
 import re
 
 import numpy as np
@@ -8,7 +9,14 @@ from hypothesis import given, strategies as st
 
 from tubemq_spark.protocol.payload import encode_prefix
 from tubemq_spark.protocol.send_batch import BytesColumn, Coded
-from tubemq_spark.sink.uids import UID_CHARACTERS, WRITE_CHARACTERS, TaskUids, row_uids, write_prefix
+from tubemq_spark.sink.uids import (
+    UID_CHARACTERS,
+    WRITE_CHARACTERS,
+    Occurrences,
+    TaskUids,
+    row_uids,
+    write_prefix,
+)
 
 contents = st.lists(st.binary(max_size=3), max_size=40)
 
@@ -78,3 +86,28 @@ def test_the_id_of_a_row_is_made_of_all_that_it_carries():
         b"KpG1y-HvrbkY7ZcZm6P1",
         b"Lzle-NUptJjeB3Q3BIpv",
     ]
+
+
+hashes = st.integers(0, 9) | st.integers(0, 2**64 - 1)
+
+
+@given(st.lists(st.lists(hashes, max_size=30), max_size=12))
+def test_each_row_has_the_number_of_those_before_it(batches):
+    occurrences = Occurrences()
+    seen = collections.Counter()
+    for batch in batches:
+        numbers = occurrences.numbers(np.array(batch, np.uint64))
+        expected = []
+        for one in batch:
+            expected.append(seen[one])
+            seen[one] += 1
+        assert numbers.tolist() == expected
+
+
+def test_a_long_task_has_few_tables():
+    """Looking a row up takes a search in each of them."""
+    occurrences = Occurrences()
+    for first in range(0, 100_000, 100):
+        occurrences.numbers(np.arange(first, first + 100, dtype=np.uint64))
+    assert len(occurrences._tables) <= 12
+    assert sum(len(table.hashes) for table in occurrences._tables) == 100_000

@@ -1,10 +1,40 @@
-"""A run that begins at very different times in its stores is told of, once."""
+"""A warning, once, of offsets that will be null, and of stores that begin at very different times."""
 
 import pytest
 
 from tests.memory_cluster import MemoryCluster
+from tests.source.fake_cluster import BROKER
 from tubemq_spark.errors import TubeMQTimeoutError
-from tubemq_spark.source.advice import StartTimes
+from tubemq_spark.model import TopicPartition, TopicsLayout
+from tubemq_spark.source.advice import NullOffsetWarning, StartTimes
+
+OWN = [TopicPartition("own", 1, 0), TopicPartition("own", 1, 10_000), TopicPartition("own", 2, 0)]
+SHARED = [TopicPartition("shared", 1, 0), TopicPartition("shared", 1, 1), TopicPartition("shared", 2, 0)]
+LATER = [TopicPartition("later", 3, 10_000), TopicPartition("later", 3, 10_001)]
+
+
+def layout(partitions, unread=()):
+    return TopicsLayout(dict.fromkeys(partitions, BROKER), 0, unread=frozenset(unread))
+
+
+@pytest.mark.parametrize(
+    ("columns", "types", "layouts", "topics"),
+    [
+        (["value", "offset"], False, [layout(OWN + SHARED)] * 3, ["shared"]),
+        (["offset"], False, [layout(OWN + SHARED), layout(OWN + SHARED + LATER)], ["shared", "later"]),
+        (["offset"], False, [layout(SHARED[:1], SHARED[1:])], ["shared"]),
+        (["offset"], True, [layout(SHARED)], []),
+        (["value", "topic"], False, [layout(SHARED)], []),
+        (["offset"], False, [layout(OWN)], []),
+    ],
+    ids=["once", "when it begins", "partitions not read", "of types", "no column", "own stores"],
+)
+def test_a_topic_that_shares_stores_is_named_once(columns, types, layouts, topics, caplog):
+    warning = NullOffsetWarning(columns, filtered=types)
+    for each in layouts:
+        warning.check(each)
+    assert [record.args[0] for record in caplog.records] == topics
+
 
 ROW = 28
 
