@@ -20,7 +20,7 @@ from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange
 from tubemq_spark.net import loop
-from tubemq_spark.net.process_connections import process_connections
+from tubemq_spark.net.connections import process_connections
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.errcodes import ErrCode
 

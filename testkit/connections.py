@@ -7,11 +7,10 @@ from google.protobuf.message import Message
 
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
-from tubemq_spark.net.call import AnyMessage
 from tubemq_spark.net.connection import Connection
-from tubemq_spark.net.connections import DEFAULT_CONNECT_TIMEOUT_MS, Connections
-from tubemq_spark.net.process_connections import close_connections
+from tubemq_spark.net.connections import DEFAULT_CONNECT_TIMEOUT_MS, Connections, close_connections
 from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.rpc import AnyMessage
 
 
 @contextlib.contextmanager

@@ -8,9 +8,8 @@ from testkit.connections import submit_call
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
-from tubemq_spark.net.connections import Connections
+from tubemq_spark.net.connections import Connections, close_connections
 from tubemq_spark.net.listener import Answer, Fault, Listener, Reply
-from tubemq_spark.net.process_connections import close_connections
 from tubemq_spark.protocol import packed_strings, rpc
 from tubemq_spark.protocol.constants import Method, ServiceType, Status
 from tubemq_spark.protocol.messages import MESSAGES

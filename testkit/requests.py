@@ -4,8 +4,7 @@ import collections
 
 import pytest
 
-from tubemq_spark.net.call import Call
-from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connection import Call, Connection
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.pb import broker_pb2
 

@@ -22,7 +22,7 @@ from testkit.sampling import leave_most_cases_to_the_night
 from tests.changed import REST, changed_files, distance_from
 from tubemq_spark.cluster.kept_producers import process_producers
 from tubemq_spark.net import loop
-from tubemq_spark.net.process_connections import process_connections
+from tubemq_spark.net.connections import process_connections
 from tubemq_spark.protocol import speedups
 
 GRACE_SECONDS = 10.0

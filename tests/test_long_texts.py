@@ -37,7 +37,7 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.files import folder_uri, manifests
 from tubemq_spark.gateway import policy, upstream
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import http_client, tls_errors, visitors
+from tubemq_spark.net import http_client, http_server, tls_errors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.options import kinds as option_kinds
@@ -137,7 +137,7 @@ PEERS: dict[str, tuple[Callable[[str], object] | None, tuple[str, ...]]] = {
     "parameter, date": (_parameters(lambda call: call.date("value")), ("2026",)),
     "parameter, retention": (fields._retention_ms, ("delete,", "delete,1")),
     "parameter, flow rules": (_parameters(read_rules), ("[", '[{"type":')),
-    "host of a web call": (lambda text: visitors.why_foreign(lambda _: text, {"h"}), ("h:", "http://")),
+    "host of a web call": (lambda text: http_server.why_foreign(lambda _: text, {"h"}), ("h:", "http://")),
     # Name servers, and other gateways' clients.
     "list of masters": (None, ("host:1,", "host:")),
     "name of a group": (group_of_reader, ("a_", "a_r")),

@@ -11,8 +11,7 @@ from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.client.producer.producer import Producer
-from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.process_connections import close_connections
+from tubemq_spark.net.connections import Connections, close_connections
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
 

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from testkit.certificates import Authority
 from tests.gateway.running import RefusedError, gateway, tubemq
 from tests.gateway.secured import SecuredClient
-from tubemq_spark.net.certificates import expiry_of
+from tubemq_spark.net.tls_contexts import expiry_of
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
 

@@ -24,7 +24,7 @@ from tubemq_spark.errors import (
     TubeMQTimeoutError,
 )
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import addresses, tls_probes
+from tubemq_spark.net import addresses, tls_errors
 from tubemq_spark.net.connection import connect
 from tubemq_spark.net.listener import Listener
 from tubemq_spark.net.tls import ServerTls, TlsConfig
@@ -552,7 +552,7 @@ def listener(tls=None):
 
 @in_a_loop
 async def test_a_server_that_hangs_in_the_handshake_is_given_up(client_tls, monkeypatch):
-    monkeypatch.setattr(tls_probes, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(tls_errors, "_TIMEOUT_S", 0.05)
     with (
         socket.create_server((HERE, 0)) as hanging,
         pytest.raises(TubeMQConnectionError, match=r"handshake was broken off \(no answer in time") as caught,

@@ -1,7 +1,11 @@
 """Frames in any layout, received in any parts."""
 
+import platform
 import struct
+import subprocess
+import sys
 
+import pytest
 from hypothesis import given, strategies as st
 
 from tubemq_spark.net.receive_buffer import ReceiveBuffer
@@ -56,7 +60,6 @@ def test_usual_frames_are_handed_over_whole(sent, cuts):
     for serial_no, stream in enumerate(sent):
         data, before = encode_frame(serial_no, stream), receiver.handed_over
         for cut in cuts:
-            assert receiver.buffer.missing > 0
             receiver.receive(data[:cut])
             data = data[cut:]
         receiver.receive(data)
@@ -82,20 +85,6 @@ def test_frames_of_any_layout_come_when_what_is_here_is_asked_for(sent, cuts):
     assert receiver.frames == [(number, stream) for number, (stream, _) in enumerate(sent)]
 
 
-def test_what_is_missing_never_goes_beyond_a_usual_frame():
-    """A thread that sleeps until so many bytes have come would wait for ever."""
-    buffer, data = ReceiveBuffer(), encode_frame(1, bytes(40_000))
-    taken = 0
-    while taken < len(data):
-        count = buffer.missing
-        assert 0 < count <= len(data) - taken
-        buffer.room[:count] = data[taken : taken + count]
-        taken += count
-        whole = buffer.add(count)
-    assert whole == data
-    assert taken == len(data)
-
-
 def test_a_long_frame_has_a_buffer_of_its_own_and_leaves_none():
     buffer = ReceiveBuffer()
     usual = len(buffer.room)
@@ -115,3 +104,28 @@ def test_asking_for_nothing_changes_nothing():
     assert buffer.flush() is None
     buffer.room[:1] = b"x"
     assert buffer.add(1) == b"x"
+
+
+_COUNT_FAULTS = """
+import resource
+from tubemq_spark.net.receive_buffer import keep_freed_memory
+
+def use():
+    return [b"x" * (8 << 20) for _ in range(3)]
+
+keep_freed_memory(16 << 20)
+use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told")
+def test_large_pieces_that_were_freed_are_used_again():
+    """Three of 8 MiB are freed together: by itself glibc would give them back, and take 6000 new pages."""
+    counted = subprocess.run(
+        [sys.executable, "-c", _COUNT_FAULTS], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert int(counted.stdout) < 1000

@@ -6,7 +6,7 @@ from testkit.git import ROOT
 from tubemq_spark.errors import RpcError, TubeMQConnectionError
 from tubemq_spark.net import retry
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import Backoff, FixedPauses, Pace, pause, with_retries
+from tubemq_spark.net.retry import Backoff, Pace, pause, with_retries
 
 
 class Time:
@@ -33,34 +33,32 @@ def shortest():
     return 0.999_999_999
 
 
-def test_pauses_double_up_to_the_longest():
+def pauses_ms(backoff, deadline, most, time):
+    """Make pauses until the deadline, or as many as that; return how long they were."""
+    while len(time.waits) < most and (pause_s := backoff.next_s(deadline)) is not None:
+        time.pause(pause_s)
+    return time.waits
+
+
+@pytest.mark.parametrize(
+    ("pace", "chance", "left_ms", "waits"),
+    [
+        (Pace(100, 500), longest, 60_000, [100, 200, 400, 500, 500]),
+        (Pace(900, 500), longest, 60_000, [500] * 5),
+        (Pace(100, 500), shortest, 60_000, [50, 100, 200, 250, 250]),
+        (Pace(100, 500), longest, 250, [100, 150]),
+    ],
+    ids=["doubled", "longest first", "shortened by a half at most", "until the deadline"],
+)
+def test_pauses_double_up_to_the_longest_and_end_with_the_deadline(pace, chance, left_ms, waits):
     time = Time()
-    backoff = Backoff(Pace(100, 500), random=longest, wait=time)
-    deadline = Deadline.after_ms(60_000, time.clock)
+    backoff = Backoff(pace, random=chance)
+    deadline = Deadline.after_ms(left_ms, time.clock)
 
-    assert all(backoff.wait(deadline) for _ in range(5))
-    assert time.waits == [100, 200, 400, 500, 500]
-
-    backoff.reset()
-    assert backoff.wait(deadline)
-    assert time.waits[-1] == 100
-
-
-def test_chance_shortens_a_pause_by_a_half_at_most():
-    time = Time()
-    backoff = Backoff(Pace(100, 500), random=shortest, wait=time)
-
-    assert backoff.wait(Deadline.after_ms(60_000, time.clock))
-    assert time.waits == [50]
-
-
-def test_the_last_pause_ends_at_the_deadline_and_allows_one_more_attempt():
-    time = Time()
-    backoff = Backoff(Pace(100, 500), random=longest, wait=time)
-    deadline = Deadline.after_ms(250, time.clock)
-
-    assert [backoff.wait(deadline) for _ in range(4)] == [True, True, False, False]
-    assert time.waits == [100, 150]
+    assert pauses_ms(backoff, deadline, 5, time) == waits
+    if left_ms == 60_000:
+        backoff.reset()
+        assert backoff.next_s(deadline) == pytest.approx(waits[0] / 1000)
 
 
 @pytest.mark.parametrize(("left_ms", "waited"), [(0, []), (40, [40]), (50, [50]), (60, [50])])
@@ -69,14 +67,6 @@ def test_a_pause_is_no_longer_than_what_is_left(left_ms, waited):
 
     assert pause(50, Deadline.after_ms(left_ms, time.clock), time) is (left_ms > 0)
     assert time.waits == waited
-
-
-def test_the_first_pause_may_be_longer_than_the_longest():
-    time = Time()
-    backoff = Backoff(Pace(900, 500), random=longest, wait=time)
-
-    assert backoff.wait(Deadline.after_ms(60_000, time.clock))
-    assert time.waits == [500]
 
 
 def away():
@@ -101,13 +91,14 @@ class Calls:
         return "answer"
 
 
+def attempts_of(time, call, attempts=3, left_ms=60_000, **more):
+    return with_retries(call, 200, attempts, Deadline.after_ms(left_ms, time.clock), time.pause, **more)
+
+
 def test_transient_errors_are_retried_until_there_is_an_answer():
     time, told = Time(), []
-    call = Calls(away(), away())
-    deadline = Deadline.after_ms(60_000, time.clock)
-    pauses = FixedPauses(200, 3, time)
-
-    assert with_retries(call, pauses, deadline, on_retry=lambda *what: told.append(what)) == "answer"
+    answer = attempts_of(time, Calls(away(), away()), on_retry=lambda *what: told.append(what))
+    assert answer == "answer"
     assert time.waits == [200, 200]
     assert [(type(error), attempt) for error, attempt in told] == [
         (TubeMQConnectionError, 1),
@@ -118,45 +109,24 @@ def test_transient_errors_are_retried_until_there_is_an_answer():
 def test_the_last_of_all_attempts_raises_its_error():
     time = Time()
     errors = [away() for _ in range(3)]
-    call = Calls(*errors)
     with pytest.raises(TubeMQConnectionError) as raised:
-        with_retries(call, FixedPauses(200, 3, time), Deadline.after_ms(60_000, time.clock))
-
+        attempts_of(time, Calls(*errors))
     assert raised.value is errors[-1]
     assert time.waits == [200, 200]
 
 
 def test_no_attempt_begins_after_the_deadline():
-    time = Time()
     call = Calls(*(away() for _ in range(9)))
     with pytest.raises(TubeMQConnectionError):
-        with_retries(call, FixedPauses(200, 9, time), Deadline.after_ms(300, time.clock))
-
+        attempts_of(Time(), call, attempts=9, left_ms=300)
     assert call.count == 3
 
 
 def test_other_errors_are_not_retried():
-    time = Time()
-    call = Calls(refused(431))
+    time, call = Time(), Calls(refused(431))
     with pytest.raises(RpcError):
-        with_retries(call, FixedPauses(200, 3, time), Deadline.after_ms(60_000, time.clock))
-
+        attempts_of(time, call)
     assert (call.count, time.waits) == (1, [])
-
-
-def test_the_caller_says_which_errors_are_transient():
-    time = Time()
-    call = Calls(refused(425), refused(431))
-    with pytest.raises(RpcError) as raised:
-        with_retries(
-            call,
-            Backoff(Pace(100, 500), random=longest, wait=time),
-            Deadline.after_ms(60_000, time.clock),
-            is_transient=lambda error: error.code == 425,
-        )
-
-    assert raised.value.code == 431
-    assert time.waits == [100]
 
 
 def documented_seconds():

@@ -18,7 +18,7 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.net.receive_buffer import keep_freed_memory
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode

@@ -297,8 +297,7 @@ def require_master(config: "ClusterConfig") -> None:
         return
     from tubemq_spark.client.master.producers import fresh_visit_token
     from tubemq_spark.net import loop
-    from tubemq_spark.net.connections import Connections
-    from tubemq_spark.net.process_connections import close_connections
+    from tubemq_spark.net.connections import Connections, close_connections
 
     connections = Connections()
     try:

@@ -29,8 +29,7 @@ from tubemq_spark.client.urls import UrlSettings
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint, OffsetBounds, OffsetRange, StoreBounds, TopicPartition, TopicsLayout
 from tubemq_spark.net import loop
-from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.process_connections import close_connections
+from tubemq_spark.net.connections import Connections, close_connections
 from tubemq_spark.net.retry import Interruptible
 from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.settings.fields import bad_setting

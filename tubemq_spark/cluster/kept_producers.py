@@ -30,8 +30,7 @@ from tubemq_spark.client.registry import abandon_in_child
 from tubemq_spark.client.transport.base import Transport
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.net import loop
-from tubemq_spark.net.connections import Connections
-from tubemq_spark.net.process_connections import process_connections
+from tubemq_spark.net.connections import Connections, process_connections
 
 _IDLE_MS: Final = 30_000
 """Longer than most pauses between micro-batches; Spark keeps an idle Python worker for a minute."""

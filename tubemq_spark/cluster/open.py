@@ -6,7 +6,7 @@ from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.transport_cluster import TransportCluster
-from tubemq_spark.net.process_connections import process_connections
+from tubemq_spark.net.connections import process_connections
 
 if TYPE_CHECKING:
     from tubemq_spark.cluster.kept_producers import KeptProducers

@@ -22,8 +22,8 @@ from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway.calls import GoneError, Servicer
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.certificates import expiry_of
 from tubemq_spark.net.tls import ServerTls
+from tubemq_spark.net.tls_contexts import expiry_of
 from tubemq_spark.protocol.gateway.failures import Status
 from tubemq_spark.protocol.gateway.service import METHODS, SERVICE, Method
 

@@ -11,6 +11,10 @@ state      meaning
 Everything here belongs to the thread of the loop. TLS is a ``TlsSession`` between the transport and what the
 bytes are for, and not asyncio's: that drops what TLS still has to say when the two sides do not agree, and
 the server would not learn why.
+
+Only ``TlsSession.encrypt`` hands out bytes to send once the handshake is over. What TLS itself wants to send
+(its answer to a new key) leaves with the next bytes of the owner, as the protocol allows. So a reader never
+writes, and cannot wait for a peer that waits for it.
 """
 
 import abc
@@ -26,20 +30,81 @@ from tubemq_spark.errors import TlsError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
 from tubemq_spark.net.addresses import Address
-from tubemq_spark.net.call import Cause
 from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.tls import TlsConfig, certificate_name
-from tubemq_spark.net.tls_errors import handshake_broken_off, handshake_error, refusal
-from tubemq_spark.net.tls_probes import answers_in_the_clear
-from tubemq_spark.net.tls_session import TlsSession
+from tubemq_spark.net.tls_errors import answers_in_the_clear, handshake_broken_off, handshake_error, refusal
 
+_RECORD_BYTES: Final = 1 << 14
+"""No record is longer, and a read returns one at most."""
 _ENCRYPTED_BYTES: Final = 1 << 18
 """Of TLS, so much is received at once."""
+
+Cause = str | OSError | TubeMQError
+"""Why a connection was lost; an error also becomes the ``__cause__`` of the errors its calls raise."""
 
 LookUp: TypeAlias = Callable[[Endpoint], Awaitable[list[Address]]]
 """Returns the addresses behind a name, in the order to try them."""
 
 AnyConnection = TypeVar("AnyConnection", bound="ByteConnection")
+
+
+class TlsSession:
+    """A client's side of TLS on one connection, without its socket: bytes in, bytes out.
+
+    OpenSSL's object must not be used by two threads at once: it belongs to its owner's event loop.
+    """
+
+    def __init__(self, context: ssl.SSLContext, name: str) -> None:
+        """Begin; ``name`` is what the server's certificate must have."""
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
+        self.established = False
+        """Whether the handshake is over."""
+        self.ended = False
+        """Whether the peer said that nothing follows."""
+
+    def handshake(self, received: bytes) -> bytes:
+        """Take bytes of the peer and return those to send; see ``established``.
+
+        An ``ssl.SSLError`` says why TLS cannot be agreed on; ``last_words`` has what the peer should still be
+        told.
+        """
+        self._incoming.write(received)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+            self.established = True
+        return self._outgoing.read()
+
+    def last_words(self) -> bytes:
+        """Return what TLS has left to send: an alert after a failed handshake."""
+        return self._outgoing.read()
+
+    def encrypt(self, data: bytes) -> bytes:
+        """Return what to send for these bytes."""
+        self._tls.write(data)
+        return self._outgoing.read()
+
+    def decrypt(self, received: bytes) -> bytes:
+        """Take bytes of the peer and return all plain bytes that are complete now; maybe none."""
+        self._incoming.write(received)
+        plain = []
+        try:
+            while data := self._tls.read(_RECORD_BYTES):
+                plain.append(data)
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            if not plain:
+                raise
+            # What came before is handed out first; OpenSSL repeats the error the next time.
+        return plain[0] if len(plain) == 1 else b"".join(plain)
+
+    def goodbye(self) -> bytes:
+        """Return the words that end the session for the peer."""
+        with contextlib.suppress(ssl.SSLError):
+            self._tls.unwrap()
+        return self._outgoing.read()
 
 
 class ByteConnection(asyncio.BufferedProtocol, abc.ABC):
@@ -57,7 +122,7 @@ class ByteConnection(asyncio.BufferedProtocol, abc.ABC):
         self._loop = asyncio.get_running_loop()
         self._tls: TlsSession | None = None
         if tls is not None and context is not None:
-            self._tls = TlsSession(context, name=certificate_name(tls, endpoint.host))
+            self._tls = TlsSession(context, certificate_name(tls, endpoint.host))
             self._encrypted = memoryview(bytearray(_ENCRYPTED_BYTES))
             self.agreed: asyncio.Future[None] = self._loop.create_future()
             """Of TLS: done when both sides agree; its error is what was in the way."""
@@ -181,6 +246,16 @@ class ByteConnection(asyncio.BufferedProtocol, abc.ABC):
         if isinstance(error, OSError | TubeMQError):
             return error
         return "the peer closed it" if error is None else f"what it received could not be read: {error!r}"
+
+
+def lost(endpoint: Endpoint, during: str, cause: Cause) -> TubeMQConnectionError:
+    """Return the error of a call whose connection was lost."""
+    if isinstance(cause, TlsError):
+        return TlsError(cause.condition, **cause.parameters)
+    text = str(cause).rstrip(".")
+    error = TubeMQConnectionError("TUBEMQ_CONNECTION_LOST", endpoint=endpoint, during=during, cause=text)
+    error.__cause__ = None if isinstance(cause, str) else cause
+    return error
 
 
 async def look_up(endpoint: Endpoint) -> list[Address]:

@@ -12,9 +12,12 @@ back.
 
 Everything here belongs to the thread of the loop, but for what is read only: ``connected``, ``shared`` and
 ``failed_lately``. A forked child has none of them: connections stay with the parent.
+
+``process_connections`` are those in the process's loop, which threads share.
 """
 
 import asyncio
+import atexit
 import collections
 import contextlib
 import dataclasses
@@ -27,6 +30,7 @@ from typing import Any, Final
 
 from tubemq_spark.errors import TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint
+from tubemq_spark.net import loop
 from tubemq_spark.net.byte_connection import LookUp, look_up
 from tubemq_spark.net.connection import Connection, connect
 from tubemq_spark.net.tls import TlsConfig
@@ -36,7 +40,7 @@ _SWEEP_PERIOD_S: Final = 20.0
 """How often shared connections that are idle are looked for at most, as TubeMQ's C++ client does."""
 DEFAULT_CONNECT_TIMEOUT_MS: Final = 3_000
 PROBE_S: Final = 3.5
-"""How long it takes at most to see whether a port speaks no TLS (``net/tls_probes.py``)."""
+"""How long it takes at most to see whether a port speaks no TLS (``net/tls_errors.py``)."""
 _MOST_KEPT: Final = 8
 _CLOSE_S: Final = 2.0
 """How long the ends of connections are waited for, longer than TLS takes to say goodbye."""
@@ -341,3 +345,23 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+_process_connections: Final = Connections()
+
+
+def process_connections() -> Connections:
+    """Return the connections that everything in this process shares; they are closed when it ends."""
+    return _process_connections
+
+
+def close_connections(connections: Connections) -> None:
+    """Close connections in the process's loop, and wait until their sockets are; no others are opened."""
+    if not loop.has_begun():
+        # None was opened, or the process exits; a loop could not be started then.
+        connections.closed = True
+    elif not connections.closed:
+        loop.run(connections.close())
+
+
+atexit.register(close_connections, _process_connections)

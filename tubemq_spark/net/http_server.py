@@ -3,11 +3,16 @@
 Each connection brings one request, and has a thread of an ``Acceptor``, which bounds how many there are. A
 request comes whole in its time, however its bytes arrive, or is given up. Queries are not logged: they may
 hold secrets.
+
+A browser lets any page send requests to this machine, but says so in ``Sec-Fetch-Site``, ``Origin`` or
+``Referer``. A page that reaches this machine through its own DNS name (rebinding) has that name in ``Host``.
+Programs send none of the first three, and their ``Host`` is an address or a name of this server.
 """
 
 import contextlib
 import dataclasses
 import http.server
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Collection, Mapping
@@ -16,7 +21,6 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net import visitors
 from tubemq_spark.net.deadline import Deadline, UntilDeadline
 from tubemq_spark.net.listener import Acceptor
 
@@ -103,7 +107,7 @@ class HttpRequest(http.server.BaseHTTPRequestHandler):
 
     def refuse_foreign(self) -> None:
         """Refuse a request that a page of another site may have sent."""
-        if (foreign := visitors.why_foreign(self.headers.get, self._served_by.names)) is not None:
+        if (foreign := why_foreign(self.headers.get, self._served_by.names)) is not None:
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, foreign)
 
     def form(self, most_bytes: int) -> str:
@@ -161,3 +165,45 @@ class HttpRequest(http.server.BaseHTTPRequestHandler):
 
 Handler: TypeAlias = Callable[[HttpRequest], Answer]
 """Answers a request, or raises a ``RefusedRequestError``."""
+
+
+Header = Callable[[str], str | None]
+"""Returns a header of a request by its name."""
+
+_OWN_SITES = ("same-origin", "none")
+"""Values of ``Sec-Fetch-Site`` for a page of this port, and for an address that was typed in."""
+
+
+def why_foreign(header: Header, names: Collection[str]) -> str | None:
+    """Return what shows that a request comes from another site; ``names`` are those of the server."""
+    host = header("Host")
+    if host is not None and not _is_ours(host, names):
+        return f"it is for the host {host!r}, but the names of this server are {', '.join(sorted(names))}"
+    site = header("Sec-Fetch-Site")
+    if site is not None and site not in _OWN_SITES:
+        return f"a browser sent it for a page of another site (Sec-Fetch-Site: {site})"
+    for name in ("Origin", "Referer"):
+        page = header(name)
+        if page is not None and (host is None or _authority(page) != host.lower()):
+            return f"a browser sent it for another page ({name}: {page!r})"
+    return None
+
+
+def _is_ours(host: str, names: Collection[str]) -> bool:
+    name = _authority(f"http://{host}", port=False)
+    if name in {"localhost", *map(str.lower, names)}:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _authority(url: str, *, port: bool = True) -> str:
+    """Return host and port of a URL, or only the host; empty if it has none."""
+    try:
+        parts = urlsplit(url)
+        return (parts.netloc if port else parts.hostname or "").lower()
+    except ValueError:
+        return ""

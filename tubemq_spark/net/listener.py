@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from tubemq_spark.errors import OptionError, ProtocolError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.net.receive_buffer import keep_freed_memory
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.connection import Role, RpcConnection

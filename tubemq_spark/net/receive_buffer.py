@@ -5,6 +5,7 @@ so nothing is cut before it is whole, and each byte is copied once, out of here.
 another way are handed on in parts, as they come.
 """
 
+import functools
 import struct
 from typing import Final
 
@@ -38,11 +39,6 @@ class ReceiveBuffer:
     def begun(self) -> bool:
         """Whether bytes of a frame that is not whole are here."""
         return self._filled > 0
-
-    @property
-    def missing(self) -> int:
-        """How many bytes are still to come at least, one or more."""
-        return self._awaited - self._filled
 
     def add(self, count: int) -> memoryview | None:
         """Take bytes that were put into ``room``; return what ``flush`` does as soon as a frame is whole."""
@@ -97,3 +93,22 @@ class ReceiveBuffer:
             self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._filled = self._last_chunk_at = 0
         self._awaited = _HEAD.size
+
+
+_FETCH_BYTES: Final = 4 << 20
+"""More than what a fetch makes on either side."""
+
+
+@functools.cache
+def keep_freed_memory(largest_bytes: int = _FETCH_BYTES) -> None:
+    """Make malloc keep freed pieces of up to so many bytes instead of giving each back.
+
+    A fetch makes and frees several pieces of half a megabyte on either side. At first glibc maps and unmaps
+    every one of them, and to touch new pages takes longer than to fill them: without this a reader gets two
+    thirds. glibc raises its limits by itself (``M_MMAP_THRESHOLD`` in mallopt(3)) when something larger is
+    freed, as is done here once a process; to other C libraries it means nothing. What each thread keeps
+    stays below twice that size (``M_TRIM_THRESHOLD``).
+
+    glibc takes at most 32 MiB as that size.
+    """
+    bytes(largest_bytes)

@@ -100,33 +100,24 @@ class Interruptible:
         self.pause(0)
 
 
-class Pauses(Protocol):
-    """The pauses between the attempts of one call."""
-
-    def wait(self, deadline: Deadline) -> bool:
-        """Make the next pause; return False, without waiting, when there must be no further attempt."""
-
-
-def is_retriable(error: TubeMQError) -> bool:
-    """Tell whether the same call may succeed later."""
-    return error.retriable
-
-
 def with_retries(
     call: Callable[[], Result],
-    pauses: Pauses,
+    pause_ms: float,
+    attempts: int,
     deadline: Deadline,
-    *,
-    is_transient: Callable[[TubeMQError], bool] = is_retriable,
+    sleep: Callable[[float], object],
     on_retry: Callable[[TubeMQError, int], object] | None = None,
 ) -> Result:
-    """Call until there is an answer, as long as errors are transient and there are pauses left."""
+    """Call until there is an answer, as long as errors are transient and there are attempts and time left.
+
+    ``on_retry`` gets the error and the number of the attempt that failed, before the next one begins.
+    """
     attempt = 1
     while True:
         try:
             return call()
         except TubeMQError as error:
-            if not is_transient(error) or not pauses.wait(deadline):
+            if not error.retriable or attempt >= attempts or not pause(pause_ms, deadline, Sleep(sleep)):
                 raise
             if on_retry is not None:
                 on_retry(error, attempt)
@@ -144,23 +135,6 @@ def pause(milliseconds: float, deadline: Deadline, wait: Wait = SLEEP) -> bool:
     return True
 
 
-class FixedPauses:
-    """Pauses of one length, for a limited number of attempts."""
-
-    def __init__(self, pause_ms: float, attempts: int, wait: Wait = SLEEP) -> None:
-        """Allow ``attempts`` attempts, the first one included."""
-        self._pause_ms = pause_ms
-        self._left = attempts - 1
-        self._wait = wait
-
-    def wait(self, deadline: Deadline) -> bool:
-        """Make the next pause; return False when the deadline has passed or all attempts are used."""
-        if self._left <= 0 or deadline.expired:
-            return False
-        self._left -= 1
-        return pause(self._pause_ms, deadline, self._wait)
-
-
 class Backoff:
     """The pauses of a pace, each shortened at random by up to a half.
 
@@ -171,21 +145,11 @@ class Backoff:
         self,
         pace: Pace = USUAL,
         random: Callable[[], float] = random.random,
-        wait: Wait = SLEEP,
     ) -> None:
         """Take ``random`` as a function to [0, 1)."""
         self._pace = pace
         self._failures = 0
         self._random = random
-        self._wait = wait
-
-    def wait(self, deadline: Deadline) -> bool:
-        """Make the next pause; return False, without waiting, when the deadline has passed."""
-        pause_s = self.next_s(deadline)
-        if pause_s is None:
-            return False
-        self._wait.pause(pause_s)
-        return True
 
     def next_s(self, deadline: Deadline) -> float | None:
         """Return the next pause in seconds, no longer than until the deadline; None when it has passed.

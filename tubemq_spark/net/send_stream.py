@@ -30,8 +30,7 @@ from typing import Final, Protocol
 
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
-from tubemq_spark.net.byte_connection import ByteConnection, LookUp, look_up, reach
-from tubemq_spark.net.call import Cause, lost
+from tubemq_spark.net.byte_connection import ByteConnection, Cause, LookUp, look_up, lost, reach
 from tubemq_spark.net.tls import TlsConfig
 
 _RECEIVE_BYTES: Final = 1 << 16

@@ -4,11 +4,12 @@ A context is kept per setting and made again when one of its files has changed, 
 while queries run.
 """
 
+import datetime
 import logging
 import os
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -183,3 +184,37 @@ client_contexts: Final = _Contexts(client_context)
 server_contexts: Final = _Contexts(_server_context)
 os.register_at_fork(after_in_child=client_contexts.start_anew)
 os.register_at_fork(after_in_child=server_contexts.start_anew)
+
+
+def expiry_of(pem: bytes) -> float:
+    """Return when the first certificate of a file expires, in seconds since 1970 (RFC 5280, 4.1).
+
+    Python does not read that, so this reads DER (X.690), as far as X.509 needs it.
+    """
+    start = pem.find(ssl.PEM_HEADER.encode())
+    end = pem.find(ssl.PEM_FOOTER.encode(), start)
+    if start < 0 or end < 0:
+        return 0.0
+    der = ssl.PEM_cert_to_DER_cert(pem[start : end + len(ssl.PEM_FOOTER)].decode("ascii"))
+    ((_, certificate),) = _items(der)
+    _, to_sign = next(_items(certificate))
+    # A version that is not the first one has a field of its own, tagged 0.
+    fields = [content for tag, content in _items(to_sign) if tag != 0xA0]
+    _serial, _algorithm, _issuer, validity, *_ = fields
+    _, (tag, until) = _items(validity)
+    text = until.decode("ascii")
+    if tag == 0x17:  # (a time with two digits for its year)
+        text = ("20" if text < "50" else "19") + text
+    return datetime.datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=datetime.UTC).timestamp()
+
+
+def _items(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield tags and contents of the items one behind the other (X.690)."""
+    place = 0
+    while place < len(der):
+        tag, size, place = der[place], der[place + 1], place + 2
+        if size >= 0x80:
+            digits = size & 0x7F
+            size, place = int.from_bytes(der[place : place + digits]), place + digits
+        yield tag, der[place : place + size]
+        place += size

@@ -27,7 +27,7 @@ from tubemq_spark.cluster.base import NOT_OF_A_MASTER, Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import FixedPauses, Sleep, with_retries
+from tubemq_spark.net.retry import with_retries
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.settings.suggest import nearest_names
@@ -176,8 +176,9 @@ class LayoutCache:
         """
         if self._existing is None:
             deadline = Deadline.after_ms(_FIRST_LIST_ATTEMPTS * _FIRST_LIST_PAUSE_MS, time.monotonic)
-            pauses = FixedPauses(_FIRST_LIST_PAUSE_MS, _FIRST_LIST_ATTEMPTS, Sleep(time.sleep))
-            self._existing = with_retries(self._cluster.topics, pauses, deadline)
+            self._existing = with_retries(
+                self._cluster.topics, _FIRST_LIST_PAUSE_MS, _FIRST_LIST_ATTEMPTS, deadline, time.sleep
+            )
             return self._existing
         try:
             self._existing = self._cluster.topics()

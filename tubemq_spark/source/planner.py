@@ -54,7 +54,7 @@ from tubemq_spark.model import (
     rows_between,
 )
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.net.retry import FixedPauses, Result, Sleep, with_retries
+from tubemq_spark.net.retry import Result, with_retries
 from tubemq_spark.offsets.audit import removal
 from tubemq_spark.offsets.loss import LossPolicy
 from tubemq_spark.offsets.offset_spec import (
@@ -403,8 +403,8 @@ class Planner:
         options = self._options
         # Attempts and time-outs must not multiply.
         deadline = Deadline.after_ms(self._patience_ms, time.monotonic)
-        pauses = FixedPauses(options.offset_fetch_retry_ms, options.offset_fetch_attempts, Sleep(time.sleep))
-        return with_retries(ask, pauses, deadline, on_retry=_warn_once)
+        pause_ms, attempts = options.offset_fetch_retry_ms, options.offset_fetch_attempts
+        return with_retries(ask, pause_ms, attempts, deadline, time.sleep, _warn_once)
 
 
 def _warn_once(error: TubeMQError, attempt: int) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.model import MSG_TIME_KEY, RangeRequest, TopicPartition
-from tubemq_spark.net.memory import keep_freed_memory
+from tubemq_spark.net.receive_buffer import keep_freed_memory
 from tubemq_spark.net.retry import SLEEP, Wait
 from tubemq_spark.offsets.ledger import Origin
 from tubemq_spark.offsets.message_time import minutes_of

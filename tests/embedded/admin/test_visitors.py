@@ -13,7 +13,7 @@ from tests.embedded.wire import connect
 from tubemq_spark.embedded.admin import http as admin_http
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError
-from tubemq_spark.net import visitors
+from tubemq_spark.net import http_server
 
 DELETE = (
     "/webapi.htm?method=admin_delete_topic_info&topicName=demo&brokerId=1&modifyUser=x&confModAuthToken=abc"
@@ -179,4 +179,4 @@ def test_a_request_that_never_ends_is_cut_off_however_its_bytes_come(start, monk
 def test_why_foreign_bears_any_text():
     for text in ("", " ", "http://", "[", "http://[", "a:b:c", "\0", "é", "http://a:99999999"):
         for name in ("Host", "Origin", "Referer", "Sec-Fetch-Site"):
-            assert visitors.why_foreign({name: text}.get, {"127.0.0.1"}) is not None
+            assert http_server.why_foreign({name: text}.get, {"127.0.0.1"}) is not None

@@ -16,8 +16,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master.identity import proof_for_broker
 from tubemq_spark.errors import RpcError
 from tubemq_spark.model import TopicPartition, is_aligned
-from tubemq_spark.net.call import Call
-from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connection import Call, Connection
 from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import Method, OpType, ReadStatus, ServiceType
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error

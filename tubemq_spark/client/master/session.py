@@ -55,7 +55,7 @@ from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.retry import CHECK_S, LEAVE_MS, Result
-from tubemq_spark.net.tls_probes import answers_in_tls
+from tubemq_spark.net.tls_errors import answers_in_tls
 from tubemq_spark.protocol import packed_strings
 from tubemq_spark.protocol.constants import (
     DEFAULT_BROKER_PORT,

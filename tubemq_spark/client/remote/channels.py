@@ -37,8 +37,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
 from tubemq_spark.net.deadline import Clock
 from tubemq_spark.net.tls import TlsConfig, certificate_name, own_context_of
-from tubemq_spark.net.tls_errors import handshake_error, hung_up
-from tubemq_spark.net.tls_probes import answers_in_tls
+from tubemq_spark.net.tls_errors import answers_in_tls, handshake_error, hung_up
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 from tubemq_spark.protocol.gateway.service import Method
 
