@@ -76,7 +76,7 @@ run: java $(STAMP) ## the main job on the embedded server; ARGS="--master host:p
 venv: $(STAMP) ## just .venv, with the package and all test tools in it; with PYTHON=python3.13, .venv-3.13
 
 artifacts: $(STAMP) ## fetch the Java TubeMQ, once; without Maven nothing
-	$(BIN)/python -m integration_tests.real.fetch
+	$(BIN)/python -m integration_tests.real.artifacts
 
 clean: ## remove what make made
 	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* spark-warehouse
@@ -111,11 +111,11 @@ spark42: java $(STAMP42) ## Spark on the embedded server, with PySpark 4.2
 ecosystem: ecosystem43 ecosystem42 ## pages of docs/spark about other systems (Delta, Iceberg ...), on both PySparks and both servers: an hour
 
 ecosystem43: java artifacts $(STAMP_ECOSYSTEM)
-	$(BIN)/python -m integration_tests.real.spark_jars
+	$(BIN)/python -m integration_tests.real.artifacts --spark
 	$(dir $(STAMP_ECOSYSTEM))bin/python -m pytest integration_tests -m ecosystem $(ARGS)
 
 ecosystem42: java artifacts $(STAMP_ECOSYSTEM42)
-	$(BIN)/python -m integration_tests.real.spark_jars
+	$(BIN)/python -m integration_tests.real.artifacts --spark
 	$(dir $(STAMP_ECOSYSTEM42))bin/python -m pytest integration_tests -m ecosystem $(ARGS)
 
 test-integration: java artifacts ## Spark on both servers, in several processes

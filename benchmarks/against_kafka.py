@@ -45,10 +45,9 @@ from benchmarks.kafka.systems import System
 from benchmarks.meter import child_with, cpu_of
 from benchmarks.spark import session
 from benchmarks.turns import Figures, Key, Section, in_turns, screen
+from integration_tests.real.artifacts import TUBEMQ_VERSION
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.config_files import AS_SHIPPED
-from integration_tests.real.java_server import BROKER_CLASS
-from integration_tests.real.pins import TUBEMQ_VERSION
+from integration_tests.real.servers import AS_SHIPPED, BROKER_CLASS
 from tubemq_spark.protocol import speedups
 
 PARTS: Final = ("read", "stream", "live", "steady", "start", "bound")

@@ -35,8 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.bare_consumer import COROUTINES, WAYS
 from benchmarks.meter import cpu_of_child, steady, watched
 from benchmarks.turns import Figures, Key, Line, Section, in_turns, screen
-from integration_tests.real import config_files, load
+from integration_tests.real import load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+from integration_tests.real.servers import AS_SHIPPED
 from tubemq_spark.model import INDEX_ENTRY_BYTES, PARTITIONS_PER_STORE
 from tubemq_spark.protocol import speedups
 
@@ -140,7 +141,7 @@ def main() -> None:
     arguments = parser.parse_args()
     screen.print(f"our twin: {'Python' if speedups.compiled is None else 'compiled'}")
     topics = dict.fromkeys(TOPICS.values(), TopicSpec(STORES, 1, properties=load.PATIENT))
-    with RealTubeMQ(topics, settings=config_files.AS_SHIPPED) as java:
+    with RealTubeMQ(topics, settings=AS_SHIPPED) as java:
         bench = Bench(java, arguments.rows)
         work: dict[Key, Callable[[], Figures]] = {
             (label, way): partial(bench.run, label, way) for label in SIZES for way in (*arguments.ways, JAVA)

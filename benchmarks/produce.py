@@ -38,9 +38,9 @@ from benchmarks.bare_producer import KEYS, KINDS, MIXED_BYTES
 from benchmarks.meter import child_with, cpu_of, cpu_of_child, steady, watched
 from benchmarks.spark import session
 from benchmarks.turns import Figures, Key, Line, Section, in_turns, screen
-from integration_tests.real import config_files, load
+from integration_tests.real import load, servers
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.java_server import BROKER_CLASS
+from integration_tests.real.servers import BROKER_CLASS
 from tubemq_spark.protocol import speedups
 
 MEAN_OF_MIXED: Final = sum(MIXED_BYTES) // 2
@@ -245,7 +245,7 @@ def main() -> None:
     # One core for the task; the JVM's own threads and the servers have the rest.
     with (
         tempfile.TemporaryDirectory() as name,
-        RealTubeMQ(TOPICS, settings=config_files.AS_SHIPPED) as java,
+        RealTubeMQ(TOPICS, settings=servers.AS_SHIPPED) as java,
         session(Path(name), "local[1]") as spark,
     ):
         bench = Bench(java, spark)

@@ -11,8 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from integration_tests.real import load
-from integration_tests.real.availability import REQUIRED_VARIABLE, is_required, require_real_tubemq
-from integration_tests.real.client_jars import VERSIONS
+from integration_tests.real.artifacts import REQUIRED_VARIABLE, VERSIONS, is_required, require_real_tubemq
 from integration_tests.real.cluster import SHORT_LIVED_VARIABLE
 from integration_tests.real.fixtures import java_client, java_clients, real_brokers, real_tubemq
 from integration_tests.rig import faulty_clusters, runs

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.raw_client import RawClient
 from tubemq_spark.errors import AdminError
 

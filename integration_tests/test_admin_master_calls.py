@@ -6,7 +6,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from integration_tests.real.config_files import ADMIN_TOKEN
+from integration_tests.real.servers import ADMIN_TOKEN
 from integration_tests.rig.admin_answers import WHO, refused, shape
 
 MODIFY = "admin_modify_topic_info"

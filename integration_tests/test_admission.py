@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import produce, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, run, start
 from integration_tests.rig.samples import Sample

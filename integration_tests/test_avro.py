@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from integration_tests.real.availability import required
-from integration_tests.real.spark_jars import PACKAGES, spark_jars
+from integration_tests.real.artifacts import PACKAGES, required, spark_jars
 from integration_tests.rig.pages import blocks, moved, spark_variables
 from integration_tests.rig.produce import client_config, produce
 from integration_tests.rig.samples import Sample

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.queries import progress, read_stream
 from integration_tests.rig.runs import chance_of
 from integration_tests.rig.servers import await_files, server_of

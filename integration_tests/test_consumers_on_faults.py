@@ -13,10 +13,10 @@ from collections import Counter
 
 import pytest
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.config_files import ServerSettings
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
+from integration_tests.real.servers import ServerSettings
 from integration_tests.rig.faulty_clusters import partitions
 from integration_tests.rig.runs import form
 from testkit.forwarder import Forwarder

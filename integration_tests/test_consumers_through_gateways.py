@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.gateways import two_gateways
 from integration_tests.rig.produce import produce_numbers
 from tubemq_spark.client import TubeMQClient

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 
 ROOT = Path(__file__).parents[1]

@@ -6,8 +6,7 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from integration_tests.real.availability import required
-from integration_tests.real.spark_jars import spark_jars
+from integration_tests.real.artifacts import required, spark_jars
 from integration_tests.rig.jobs import finish_job, forget_last_commit, kill_and_finish
 from integration_tests.rig.pages import spark_variables, write_job
 from integration_tests.rig.produce import produce_numbers

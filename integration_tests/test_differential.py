@@ -24,9 +24,9 @@ from integration_tests.differential.compare import compare, flat
 from integration_tests.differential.drive import Servers, Target
 from integration_tests.differential.names import FILED_TOPICS, TOPICS
 from integration_tests.differential.requests import filing, reading_files, sequences
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.runs import choose_seed
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec as EmbeddedSpec
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.config_files import ServerSettings
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
+from integration_tests.real.servers import ServerSettings
 from integration_tests.rig.produce import client_config, cluster_of, produce_numbers
 from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, run, start
 from integration_tests.rig.servers import await_files, server_of

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.faulty_clusters import behind_proxies
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]

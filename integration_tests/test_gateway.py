@@ -8,8 +8,8 @@ import time
 import grpc
 import pytest
 
-from integration_tests.real.config_files import ADMIN_TOKEN
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
+from integration_tests.real.servers import ADMIN_TOKEN
 from integration_tests.rig.gateways import two_gateways
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, numbers, read, read_stream, run, start, write

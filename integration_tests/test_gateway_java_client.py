@@ -9,10 +9,14 @@ import pytest
 
 import tubemq_spark.protocol.gateway
 from integration_tests.conftest import BOTH_SERVERS
-from integration_tests.real import grpc_java
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import (
+    GRPC_PLUGIN,
+    PROTOC,
+    ArtifactsUnavailableError,
+    grpc_java,
+    require_real_tubemq,
+)
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.maven import ArtifactsUnavailableError
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
@@ -27,11 +31,22 @@ PROGRAM = Path(__file__).parent / "programs" / "GatewayClient.java"
 
 @pytest.fixture(scope="module")
 def class_path(tmp_path_factory):
+    """The class path of a program that is compiled with the code that gRPC's tools make of the service."""
     try:
-        grpc_java.grpc_home()
+        home = grpc_java()
     except ArtifactsUnavailableError as error:
         pytest.skip(str(error))
-    return grpc_java.compile_client(PROTO, PROGRAM, tmp_path_factory.mktemp("client"))
+    generated, classes = tmp_path_factory.mktemp("generated"), tmp_path_factory.mktemp("classes")
+    command = [
+        home / PROTOC,
+        f"--plugin=protoc-gen-grpc-java={home / GRPC_PLUGIN}",
+        f"--proto_path={PROTO.parent}",
+    ]
+    command += [f"--java_out={generated}", f"--grpc-java_out=@generated=omit:{generated}", PROTO.name]
+    subprocess.run(command, check=True)
+    sources = [*generated.rglob("*.java"), PROGRAM]
+    subprocess.run(["javac", "-nowarn", "-cp", f"{home}/*", "-d", classes, *sources], check=True)
+    return f"{classes}:{home}/*"
 
 
 @pytest.fixture(params=BOTH_SERVERS)

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from integration_tests.real.java_client import Subscription
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import client_config
 from tubemq_spark.client import BoundStart, ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.errors import ConsumeError

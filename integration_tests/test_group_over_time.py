@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from integration_tests.real.java_client import Subscription
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import client_config
 from integration_tests.rig.runs import form
 from tubemq_spark.client import TubeMQClient

@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, numbers, read, read_stream, run
 from integration_tests.rig.truth import assert_same_rows

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import client_config, produce
 from integration_tests.rig.queries import Collected, read_stream, run as run_query
 from integration_tests.rig.samples import Sample

@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from integration_tests.real.availability import required
-from integration_tests.real.spark_jars import PACKAGES, spark_jars
+from integration_tests.real.artifacts import PACKAGES, required, spark_jars
 from integration_tests.rig.jobs import finish_job, forget_last_commit, kill_and_finish
 from integration_tests.rig.pages import DOCS, spark_variables, write_job
 from integration_tests.rig.produce import produce_numbers

@@ -6,7 +6,7 @@ import threading
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, start
 from tubemq_spark.embedded.server import EmbeddedTubeMQ

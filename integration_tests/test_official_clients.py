@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from integration_tests.real.client_jars import VERSIONS
+from integration_tests.real.artifacts import VERSIONS
 from integration_tests.real.java_client import (
     Bound,
     JavaClientError,
@@ -20,7 +20,7 @@ from integration_tests.real.java_client import (
     Subscription,
 )
 from integration_tests.real.java_consumers import collect, drain
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.servers import USER, partitions
 from integration_tests.rig.truth import assert_same_rows
 from testkit.connections import connected, submit_call

@@ -13,8 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from integration_tests.real.ports import free_port
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import free_port, wait_until
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, run, start
 from testkit.monitoring import (

@@ -9,11 +9,10 @@ import psutil
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from integration_tests.real import artifacts, client_jars, load
-from integration_tests.real.cache import ChecksumError
+from integration_tests.real import artifacts, load
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.java_client import JavaClientError, OutgoingMessage
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from tubemq_spark.errors import AdminError
 from tubemq_spark.model import OffsetBounds
 
@@ -244,15 +243,15 @@ def test_missing_tools_are_named(monkeypatch, tmp_path):
 
 def test_client_jars_are_the_pinned_ones(tmp_path):
     """Maven bringing one file more, or another one under a pinned name, is refused."""
-    pinned = client_jars.PINNED["1.5.0"]
+    pinned = artifacts.PINNED["tubemq-client-1.5.0"]
     for name in pinned:
         (tmp_path / name).write_bytes(b"another")
-    with pytest.raises(ChecksumError, match="pinned is"):
-        client_jars._check("1.5.0", tmp_path)
+    with pytest.raises(artifacts.ChecksumError, match="pinned is"):
+        artifacts.pinned("tubemq-client-1.5.0", tmp_path)
 
     (tmp_path / "more.jar").touch()
-    with pytest.raises(ChecksumError, match=r"other files than pinned: \['more.jar'\]"):
-        client_jars._check("1.5.0", tmp_path)
+    with pytest.raises(artifacts.ChecksumError, match=r"other files than pinned: \['more.jar'\]"):
+        artifacts.pinned("tubemq-client-1.5.0", tmp_path)
 
 
 ORPHANING = """

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.rig.queries import refusal
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.rig.changing_cluster import await_files
 from integration_tests.rig.jobs import batches, end_of_log, kill, running_job, wait_for_batch

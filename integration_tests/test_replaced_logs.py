@@ -6,7 +6,7 @@ import shutil
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.rig.produce import client_config, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, refusal, run

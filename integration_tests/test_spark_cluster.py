@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.jobs import end_of_log, rows_written, running_job
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.truth import assert_same_rows

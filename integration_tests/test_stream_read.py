@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, progress, read_stream, run, start
 from integration_tests.rig.servers import partitions

@@ -12,9 +12,9 @@ from collections import Counter
 
 import pytest
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.changing_cluster import ChangingEmbedded, ChangingJava
 from integration_tests.rig.jobs import batches, end_of_log, kill, rows_written, start_job, stop_job
 from integration_tests.rig.produce import produce_numbers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import Collected, losses, progress, read_stream, refusal, run, start
 from integration_tests.rig.servers import server_of

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.produce import produce, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, refusal, run
 from integration_tests.rig.samples import Sample

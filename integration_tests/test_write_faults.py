@@ -11,7 +11,7 @@ import time
 import pytest
 
 from integration_tests.conftest import BOTH_SERVERS
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.rig.faulty_clusters import (
     LONG,
     JavaCluster,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.real.availability import require_real_tubemq
+from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 
 PROGRAM = Path(__file__).parent / "programs" / "write_through_restart.py"
 ROWS = 150_000

@@ -9,11 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from integration_tests.real.cache import cache_dir, cache_lock, scratch_dir
-from integration_tests.real.maven import fetch_jars
-from integration_tests.real.ports import free_port
-from integration_tests.real.processes import ProcessGroup, tail
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.artifacts import cached, jars
+from integration_tests.real.processes import ProcessGroup, free_port, tail, wait_until
 
 _PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -77,19 +74,11 @@ CONNECTOR: Final = (
 
 def server_jars() -> Path:
     """Return a directory with all that a Kafka broker needs."""
-    return _fetched(f"kafka-{KAFKA_VERSION}", SERVER, alone=False)
+    return cached(f"kafka-{KAFKA_VERSION}", lambda scratch: jars(*SERVER, scratch=scratch))
 
 
 def connector_jars() -> str:
     """Return what Spark's Kafka connector needs besides Spark, as Spark's setting ``spark.jars`` has it."""
-    home = _fetched(f"spark-kafka-{SPARK_VERSION}", CONNECTOR, alone=True)
+    name = f"spark-kafka-{SPARK_VERSION}"
+    home = cached(name, lambda scratch: jars(*CONNECTOR, scratch=scratch, alone=True))
     return ",".join(str(path) for path in sorted(home.glob("*.jar")))
-
-
-def _fetched(name: str, coordinates: tuple[str, ...], *, alone: bool) -> Path:
-    home = cache_dir() / name
-    with cache_lock():
-        if not home.is_dir():
-            with scratch_dir() as scratch:
-                fetch_jars(*coordinates, scratch=scratch, brings=name, alone=alone).rename(home)
-    return home

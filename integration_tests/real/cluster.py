@@ -20,13 +20,15 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Final, Self
 
-from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin, Parameter, TopicOnBroker
-
-from .artifacts import distribution
-from .config_files import (
+from integration_tests.real.artifacts import distribution
+from integration_tests.real.processes import ProcessGroup, free_port, wait_until
+from integration_tests.real.servers import (
     ADMIN_TOKEN,
+    BROKER_CLASS,
+    MASTER_CLASS,
     MASTER_HOST,
     BrokerPorts,
+    JavaServer,
     MasterPorts,
     ServerSettings,
     broker_host,
@@ -34,10 +36,7 @@ from .config_files import (
     data_directory,
     master_ini,
 )
-from .java_server import BROKER_CLASS, MASTER_CLASS, JavaServer
-from .ports import free_port
-from .processes import ProcessGroup
-from .waiting import wait_until
+from tubemq_spark.client.metadata.admin import BrokerAdmin, MasterAdmin, Parameter, TopicOnBroker
 
 # Compiling less well makes the master start in half the time.
 MASTER_FLAGS: Final = ("-Xmx256m", "-XX:TieredStopAtLevel=1")

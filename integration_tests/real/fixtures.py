@@ -8,12 +8,10 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from .availability import require_real_tubemq, required
-from .client_jars import client_class_path
-from .cluster import RealTubeMQ, TopicSpec
-from .java_client import JavaClient
-from .load import PATIENT
-from .pins import TUBEMQ_VERSION
+from integration_tests.real.artifacts import TUBEMQ_VERSION, client_class_path, require_real_tubemq, required
+from integration_tests.real.cluster import RealTubeMQ, TopicSpec
+from integration_tests.real.java_client import JavaClient
+from integration_tests.real.load import PATIENT
 
 BROKERS_TOPICS: Final = (
     *("stopped", "killed", "interrupted"),

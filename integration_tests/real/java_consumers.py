@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from .java_config import NO_DATA_WAIT_MS, Login, consumer_config
-from .java_gateway import Jvm, check
+from integration_tests.real.jvm import NO_DATA_WAIT_MS, Jvm, Login, check, consumer_config
 
 OK: Final = 200
 NOT_FOUND: Final = 404

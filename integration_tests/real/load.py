@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from integration_tests.real.artifacts import distribution
+from integration_tests.real.processes import ProcessGroup, tail
+from integration_tests.real.servers import LOG4J2
 from tubemq_spark.client.metadata.admin import Parameter
-
-from .artifacts import distribution
-from .config_files import LOG4J2
-from .processes import ProcessGroup, tail
 
 PRODUCER_CLASS: Final = "org.apache.inlong.tubemq.server.tools.cli.CliProducer"
 CONSUMER_CLASS: Final = "org.apache.inlong.tubemq.server.tools.cli.CliConsumer"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -78,3 +81,43 @@ def tail(log: Path, *, lines: int = 40) -> str:
     """Return the last lines of a child's log, for an error message."""
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     return "\n".join(text.splitlines()[-lines:])
+
+
+# Below the range from which systems take the ports of outgoing connections (32768 on Linux,
+# 49152 elsewhere). A port out of that range could be taken by any client while its server
+# restarts, and then the server cannot come back under its address.
+LOWEST: Final = 15000
+HIGHEST: Final = 32000
+
+# Not the module's own functions: test plug-ins seed those, and two test runs that start
+# together would then try the same ports.
+_choice = random.SystemRandom()
+_given: set[int] = set()
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on and that was not given before."""
+    while True:
+        port = _choice.randrange(LOWEST, HIGHEST)
+        if port not in _given and _can_bind(port):
+            _given.add(port)
+            return port
+
+
+def _can_bind(port: int) -> bool:
+    # On the wildcard address, because TubeMQ's web servers bind that one.
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+def wait_until(condition: Callable[[], bool], *, timeout_s: float, what: str, poll_s: float = 0.1) -> None:
+    """Ask `condition` again and again until it holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"waited {timeout_s:g} s in vain for {what}")
+        time.sleep(poll_s)

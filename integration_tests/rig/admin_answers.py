@@ -1,6 +1,6 @@
 """Answers of web calls, as tests of both servers expect them."""
 
-from integration_tests.real.config_files import ADMIN_TOKEN
+from integration_tests.real.servers import ADMIN_TOKEN
 
 WHO = {"confModAuthToken": ADMIN_TOKEN, "createUser": "me", "modifyUser": "me"}
 """What every changing call carries."""

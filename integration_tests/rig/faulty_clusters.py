@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.config_files import ServerSettings
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
+from integration_tests.real.servers import ServerSettings
 from integration_tests.rig.runs import form
 from testkit.forwarder import Forwarder, Link
 from testkit.master_relay import MasterRelay

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.real.config_files import ServerSettings, TlsStores
-from integration_tests.real.java_config import Login
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.jvm import Login
+from integration_tests.real.processes import wait_until
+from integration_tests.real.servers import ServerSettings, TlsStores
 from integration_tests.rig.runs import Size
 from integration_tests.rig.store_check import logs
 from testkit.certificates import STORE_PASSWORD, Authority

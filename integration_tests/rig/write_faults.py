@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Self
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tubemq_spark.client import ClientConfig, Receipt

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Self
 
-from integration_tests.real.waiting import wait_until
+from integration_tests.real.processes import wait_until
 from integration_tests.rig.write_faults import GRACE_S, Found
 from tubemq_spark.client import ClientConfig, Producer, Record, SendResult, TubeMQClient
 from tubemq_spark.errors import ProduceError, TubeMQError

@@ -10,6 +10,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +23,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 
-from .artifacts import py4j_jar
-from .config_files import LOG4J2
-from .processes import ProcessGroup, tail
-from .waiting import wait_until
+from integration_tests.real.artifacts import py4j_jar
+from integration_tests.real.processes import ProcessGroup, tail, wait_until
+from integration_tests.real.servers import LOG4J2
 
 GATEWAY_CLASS: Final = "py4j.GatewayServer"
 GATEWAY_START_TIMEOUT_S: Final = 30.0
@@ -174,3 +174,54 @@ def _start_gateway(processes: ProcessGroup, directory: Path, class_path: str) ->
     except (TimeoutError, ValueError) as error:
         error.add_note(tail(log))
         raise
+
+
+HEARTBEAT_MS: Final = 300
+"""How often a consumer asks its master; what a master that balances tells it travels with the answers."""
+
+READY_WAIT_MS: Final = 100
+"""How long one call for messages may wait for a partition that is free."""
+
+NO_DATA_WAIT_MS: Final = 50
+"""How long a partition rests that had no messages."""
+
+REGISTER_PAUSE_MS: Final = 300
+"""How long a consumer waits before it asks a master again that it did not reach."""
+
+REGISTER_ATTEMPTS: Final = 2
+"""How often a client asks a master to take it; the producer waits a second after each refusal."""
+
+SHUTDOWN_WAIT_MS: Final = 2_000
+"""How long a consumer that leaves waits for a rebalance under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A user's name and password."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+def client_config(jvm: Jvm, master: str, login: Login | None) -> Any:
+    """Return a Java `TubeClientConfig`."""
+    return _common(jvm.tubemq.client.config.TubeClientConfig(master), login)
+
+
+def consumer_config(jvm: Jvm, master: str, group: str, login: Login | None) -> Any:
+    """Return a Java `ConsumerConfig` of a consumer that begins at the earliest message."""
+    config = _common(jvm.tubemq.client.config.ConsumerConfig(master, group), login)
+    config.setConsumePosition(jvm.tubemq.client.consumer.ConsumePosition.CONSUMER_FROM_FIRST_OFFSET)
+    config.setHeartbeatPeriodMs(HEARTBEAT_MS)
+    config.setPullConsumeReadyWaitPeriodMs(READY_WAIT_MS)
+    config.setMsgNotFoundWaitPeriodMs(NO_DATA_WAIT_MS)
+    config.setShutDownRebalanceWaitPeriodMs(SHUTDOWN_WAIT_MS)
+    return config
+
+
+def _common(config: Any, login: Login | None) -> Any:
+    if login is not None:
+        config.setAuthenticInfo(True, login.user, login.password)
+    config.setMaxRegisterRetryTimes(REGISTER_ATTEMPTS)
+    config.setRegFailWaitPeriodMs(REGISTER_PAUSE_MS)
+    return config
