@@ -1,7 +1,6 @@
 """Who holds what: clients share what is scarce, wait their turn, and nothing that ends is refused."""
 
 import asyncio
-import contextlib
 import threading
 
 import pytest
@@ -167,31 +166,28 @@ def test_a_quarter_of_the_bytes_is_for_what_comes_and_a_quarter_of_that_for_one_
     total, longest, of_one, in_all
 ):
     async def scenario(admission):
-        async with contextlib.AsyncExitStack() as stack:
+        async def come(who):
+            try:
+                await admission.hold(admission.coming(who), who, admission.longest, 0.0)
+            except GatewayError:
+                return 0
+            return 1
 
-            async def come(who):
-                try:
-                    await stack.enter_async_context(admission.receiving(who, 0.0))
-                except GatewayError:
-                    return 0
-                return 1
-
-            owners = [Owner(f"client {number}", "1") for number in range(in_all + 1)]
-            assert sum([await come(owners[0]) for _ in range(of_one + 1)]) == of_one
-            assert sum([await come(who) for who in owners[1:] for _ in range(of_one)]) == in_all - of_one
+        owners = [Owner(f"client {number}", "1") for number in range(in_all + 1)]
+        assert sum([await come(owners[0]) for _ in range(of_one + 1)]) == of_one
+        assert sum([await come(who) for who in owners[1:] for _ in range(of_one)]) == in_all - of_one
 
     admitting(scenario, total_bytes=total * MIB, session_bytes=total * MIB, max_message_bytes=longest * MIB)
 
 
 def test_bytes_are_waited_for_as_long_as_the_settings_and_the_client_want():
     async def scenario(admission):
-        async with admission.holding(ANN, 2 * MIB):
-            for patience_s in (None, 86_400.0):
-                with pytest.raises(GatewayError, match="TUBEMQ_GATEWAY_BUSY"):
-                    async with admission.holding(ANN, MIB, patience_s):
-                        pytest.fail("it holds more than there is room for")
-        async with admission.holding(ANN, MIB):
-            assert admission.bytes.used == MIB
-        assert admission.bytes.used == 0
+        await admission.hold(admission.bytes, ANN, 2 * MIB, None)
+        for patience_s in (None, 86_400.0):
+            with pytest.raises(GatewayError, match="TUBEMQ_GATEWAY_BUSY"):
+                await admission.hold(admission.bytes, ANN, MIB, patience_s)
+        admission.bytes.give(ANN, 2 * MIB)
+        await admission.hold(admission.bytes, ANN, MIB, None)
+        assert admission.bytes.used == MIB
 
     admitting(scenario, queue_ms=10, total_bytes=2 * MIB, session_bytes=2 * MIB)

@@ -258,7 +258,7 @@ def test_clients_are_told_the_names_of_a_gateway_and_another_address_than_the_on
 def test_operators_see_what_program_a_session_belongs_to_and_where_it_runs(client, served, monkeypatch):
     """And when it was seen last."""
     now = 1_000.0
-    monkeypatch.setattr(served.server._sessions, "_clock", lambda: now)
+    monkeypatch.setattr(served.server._sessions, "clock", lambda: now)
     who = {"client_id": "plain", "epoch": 1, "secret": client.session.secret}
     client("OpenSession", settings={"group": "tea"}, language="Tea 7", version="3.2", **who)
     now += 5

@@ -23,9 +23,10 @@ when its caller waits no longer, so there are no more of them than the limit say
 
 import asyncio
 import contextlib
+import functools
 import ipaddress
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 from urllib.parse import unquote
 
@@ -49,6 +50,7 @@ _CHECKING_THREADS: Final = 2
 GATEWAY: Final = Owner("the gateway itself")
 
 
+@functools.lru_cache(maxsize=4_096)
 def host_of(peer: str) -> str:
     """Return the host of a peer, as gRPC names it: ``ipv4:10.0.0.7`` of ``ipv4:10.0.0.7:43210``.
 
@@ -184,7 +186,8 @@ class Admission:
         """Requests of publish streams that are read next, or have come and wait for their room."""
         self._coming = FairQuota(at_once, per_session)
         self._coming_of_strangers = FairQuota(per_session)
-        self._longest = settings.max_message_bytes
+        self.longest = settings.max_message_bytes
+        """What a message that is on its way holds."""
         self.sessions = FairQuota(settings.sessions)
         self.calls = FairQuota(settings.calls)
         self._line = FairQuota(settings.waiting_calls)
@@ -224,21 +227,22 @@ class Admission:
         limits = (self.questions, self.administration, self.checks, self.long_batches, self.reads)
         return sum(await asyncio.gather(*(limit.close(patience_s) for limit in limits)))
 
-    @contextlib.asynccontextmanager
-    async def holding(self, owner: Owner, size: int, patience_s: float | None = None) -> AsyncIterator[None]:
-        """Hold bytes, after a wait until there is room for them."""
-        async with self._inside(self.bytes, owner, size, patience_s):
-            yield
+    async def hold(self, quota: FairQuota, owner: Owner, size: int, patience_s: float | None) -> None:
+        """Take bytes of a quota, to be given back; wait until there is room for them."""
+        if not quota.take(owner, size):
+            patience_s = self._patience_s if patience_s is None else min(patience_s, self._patience_s)
+            if not await quota.acquire(owner, size, patience_s):
+                what = "the bytes that may wait in it are used up"
+                raise busy(self._gateway, what, quota.retry_after_ms)
 
-    def receiving(self, owner: Owner, patience_s: float | None) -> AbstractAsyncContextManager[FairQuota]:
-        """Hold the bytes that a message has at most while it comes, as ``holding`` does; the quota is given.
+    def coming(self, owner: Owner) -> FairQuota:
+        """Return the quota of messages on their way, of which each holds ``longest`` bytes.
 
         gRPC takes so much for any method, and says how long a message is only when it is there. Callers
         without a session have a quota of their own: as many hosts as they may call from, no session waits for
         messages of theirs that do not come.
         """
-        quota = self._coming if owner.session else self._coming_of_strangers
-        return self._inside(quota, owner, self._longest, patience_s)
+        return self._coming if owner.session else self._coming_of_strangers
 
     async def moving(
         self,
@@ -254,19 +258,20 @@ class Admission:
         It may stand still for ``patience_s`` in any case. After ``longest_s`` it raises ``TimeoutError``
         although no others wait.
         """
-        loop, limit = asyncio.get_running_loop(), asyncio.timeout(longest_s)
+        loop, limit = asyncio.get_running_loop(), asyncio.timeout(None)
+        ends_at = math.inf if longest_s is None else loop.time() + longest_s
         pressure: Pressure | None = None
         timer: asyncio.TimerHandle
 
         def look() -> None:
             nonlocal pressure, timer
             pressure = next((each for each in scarce if each.pressed(owner)), None)
-            if pressure is None:
-                timer = loop.call_later(patience_s, look)
+            if pressure is None and loop.time() < ends_at:
+                timer = loop.call_at(min(loop.time() + patience_s, ends_at), look)
             else:
                 limit.reschedule(loop.time())
 
-        # No task of its own: most steps are over at once, and each call has one.
+        # No task of its own, and one timer: most steps are over at once, and each call has one.
         timer = loop.call_later(patience_s, look)
         try:
             async with limit:
@@ -277,20 +282,6 @@ class Admission:
             raise busy(self._gateway, f"{what}, and others wait", pressure.retry_after_ms) from None
         finally:
             timer.cancel()
-
-    @contextlib.asynccontextmanager
-    async def _inside(
-        self, quota: FairQuota, owner: Owner, size: int, patience_s: float | None
-    ) -> AsyncIterator[FairQuota]:
-        if not quota.take(owner, size):
-            patience_s = self._patience_s if patience_s is None else min(patience_s, self._patience_s)
-            if not await quota.acquire(owner, size, patience_s):
-                what = "the bytes that may wait in it are used up"
-                raise busy(self._gateway, what, quota.retry_after_ms)
-        try:
-            yield quota
-        finally:
-            quota.give(owner, size)
 
     def _work(self, kind: str, at_once: int) -> WorkLimit:
         return WorkLimit(kind, at_once, self._line, self._patience_s, self._gateway)

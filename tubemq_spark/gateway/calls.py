@@ -20,7 +20,7 @@ import itertools
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Protocol, TypeAlias, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -182,24 +182,14 @@ class Call:
         return self.caller.name
 
     @property
-    def ends_well(self) -> bool:
-        """Whether the end of its session is a good end of this call."""
-        session = self.session
-        return session is not None and session.end == CLOSED and self.method.name in _END_WITH_SESSION
-
-    @property
     def peer(self) -> str:
         """Where its client is."""
         return self.context.peer
 
     async def read(self) -> Request | None:
         """Return the next message of the client's stream; None at its end."""
-        data = await self.read_bytes()
+        data = await self.context.read()
         return None if data is None else parsed(self.method, data)
-
-    async def read_bytes(self) -> bytes | None:
-        """Return the bytes of the next message of the client's stream; None at its end."""
-        return await self.context.read()
 
     @property
     def who(self) -> Owner:
@@ -258,10 +248,6 @@ class Calls:
         if self.draining:
             raise GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway)
 
-    def drain(self) -> None:
-        """Take no new calls."""
-        self.draining = True
-
     def servicers(self, handlers: Mapping[str, Handler]) -> dict[str, Servicer]:
         """Return what carries out the calls of each method."""
         return {name: self._servicer(METHODS[name], handler) for name, handler in handlers.items()}
@@ -269,12 +255,10 @@ class Calls:
     @contextlib.contextmanager
     def _in_session(self, call: Call) -> Iterator[None]:
         """Give a call the session that its metadata name, which does not expire during it."""
-        if call.method.name in _WITHOUT_SESSION:
-            yield
-            return
-        call.ref = _session_ref(call.context)
-        if call.method.name == "CloseSession":
-            # It ends calls of its session, and is none of them.
+        if call.method.name not in _WITHOUT_SESSION:
+            call.ref = _session_ref(call.context)
+        # CloseSession ends calls of its session, and is none of them.
+        if call.method.name in _WITHOUT_SESSION or call.method.name == "CloseSession":
             yield
             return
         call.session = session = self._sessions.use(call.ref, call.client)
@@ -283,7 +267,7 @@ class Calls:
             try:
                 yield
             finally:
-                self._sessions.seen(session)
+                session.seen_at = self._sessions.clock()
 
     def judge_again(self) -> None:
         """End the calls that the policy allows no longer."""
@@ -305,7 +289,7 @@ class Calls:
                     status = "CANCELLED"
                     raise
                 call.task.uncancel()
-                if call.ends_well:
+                if call.session and call.session.end == CLOSED and method.name in _END_WITH_SESSION:
                     failure = None
             except GoneError:
                 status = "CANCELLED"
@@ -331,30 +315,48 @@ class Calls:
         with self._admission.calling(call.who, always=method.name in _ENDINGS), self._in_session(call):
             if method.takes_stream:
                 return cast("Message | None", await handler(None, call))
-            async with contextlib.AsyncExitStack() as stack:
-                if not method.gives_stream:
-                    await stack.enter_async_context(_in_time(method.name, call.context))
-                request, size = await self._request(call)
-                if size > _SMALL_BYTES:
-                    await stack.enter_async_context(self._admission.holding(call.who, size, call.patience_s))
-                call.judge(request)
-                return cast("Message | None", await handler(request, call))
+            if method.gives_stream:
+                return await self._answer(call, handler)
+            # A little before its client's own deadline.
+            limit_s = _earlier(call, _RESERVE_S)
+            limit = asyncio.timeout(limit_s)
+            try:
+                async with limit:
+                    return await self._answer(call, handler)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise _late(call, limit_s) from None
+
+    async def _answer(self, call: Call, handler: Handler) -> Message | None:
+        """Take the only message of a call, and carry it out; the bytes of a long one are held."""
+        request, size = await self._request(call)
+        held = self._admission.bytes if size > _SMALL_BYTES else None
+        if held is not None:
+            await self._admission.hold(held, call.who, size, call.patience_s)
+        try:
+            call.judge(request)
+            return cast("Message | None", await handler(request, call))
+        finally:
+            if held is not None:
+                held.give(call.who, size)
 
     async def _request(self, call: Call) -> tuple[Request, int]:
         """Return the only message of a call, and its size in bytes."""
-        who, read = call.who, call.context.read
-        async with self._admission.receiving(who, call.patience_s) as room:
-            try:
-                what = "the message of the call does not come"
-                data = await self._admission.moving(read(), who, what, (room,), _PRESSED_BODY_S, _BODY_S)
-            except TimeoutError:
-                waited_ms = round(_BODY_S * 1000)
-                raise GatewayError(
-                    "TUBEMQ_GATEWAY_DEADLINE", method=call.method.name, waited_ms=waited_ms
-                ) from None
-            if data is None:
-                raise MalformedMessageError("it has no message")
-            return parsed(call.method, data), len(data)
+        who, admission = call.who, self._admission
+        quota = admission.coming(who)
+        await admission.hold(quota, who, admission.longest, call.patience_s)
+        try:
+            what = "the message of the call does not come"
+            read = call.context.read()
+            data = await admission.moving(read, who, what, (quota,), _PRESSED_BODY_S, _BODY_S)
+        except TimeoutError:
+            raise _late(call, _BODY_S) from None
+        finally:
+            quota.give(who, admission.longest)
+        if data is None:
+            raise MalformedMessageError("it has no message")
+        return parsed(call.method, data), len(data)
 
     def _note(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
         redirect = None if failure is None else REDIRECTS.get(failure.condition)
@@ -363,7 +365,9 @@ class Calls:
             failure = None
         else:
             self._metrics.ended(call.method.name, status, seconds)
-        self._log(call, status, seconds, failure)
+        number = next(self._numbers[call.method.name])
+        if failure is not None or (self._log_every and number % self._log_every == 0):
+            _log(call, status, seconds, failure)
         self._tell(lambda hook: hook.after(call, status, seconds))
 
     def _tell(self, tell: Callable[[Hook], object]) -> None:
@@ -374,23 +378,16 @@ class Calls:
                 self._metrics.hook_failed()
                 logger.exception("a hook failed")
 
-    def _log(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
-        name = call.method.name
-        number = next(self._numbers[name])
-        if failure is None and (not self._log_every or number % self._log_every):
-            return
-        access_log.info(
-            "%s %s by %s (%s): %d rows in %.1f ms%s",
-            name,
-            status,
-            call.session.client_id if call.session else "no session",
-            call.peer,
-            call.rows,
-            seconds * 1000,
-            f"; {failure}" if failure else "",
-            # A client that is refused again and again must not fill the log.
-            extra={"kind": failure.condition} if failure else None,
-        )
+
+def _log(call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
+    who = call.session.client_id if call.session else "no session"
+    what = f"; {failure}" if failure else ""
+    # A client that is refused again and again must not fill the log.
+    kind = {"kind": failure.condition} if failure else None
+    text = "%s %s by %s (%s): %d rows in %.1f ms%s"
+    access_log.info(
+        text, call.method.name, status, who, call.peer, call.rows, seconds * 1000, what, extra=kind
+    )
 
 
 def _session_ref(context: CallContext) -> pb.SessionRef:
@@ -414,22 +411,17 @@ def parsed(method: Method, data: bytes) -> Request:
     return request
 
 
-@contextlib.asynccontextmanager
-async def _in_time(name: str, context: CallContext) -> AsyncIterator[None]:
-    """End a call a little before its client does."""
-    remaining: float | None = context.time_remaining()
-    remaining = (
-        USUAL_DEADLINES_S.get(name) if remaining is None else remaining - min(_RESERVE_S, remaining / 2)
-    )
-    limit = asyncio.timeout(remaining)
-    try:
-        async with limit:
-            yield
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        waited_ms = round((remaining or 0) * 1000)
-        raise GatewayError("TUBEMQ_GATEWAY_DEADLINE", method=name, waited_ms=waited_ms) from None
+def _earlier(call: Call, reserve_s: float) -> float | None:
+    """Return how long a call may take if its client is to have so much left, or half of what is left."""
+    remaining = call.context.time_remaining()
+    if remaining is None:
+        return USUAL_DEADLINES_S.get(call.method.name)
+    return remaining - min(reserve_s, remaining / 2)
+
+
+def _late(call: Call, waited_s: float | None) -> GatewayError:
+    waited_ms = round((waited_s or 0) * 1000)
+    return GatewayError("TUBEMQ_GATEWAY_DEADLINE", method=call.method.name, waited_ms=waited_ms)
 
 
 def _as_error(name: str, error: Exception) -> TubeMQError:

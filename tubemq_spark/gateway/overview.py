@@ -219,7 +219,7 @@ class Observer:
             age_ms=self._sessions.age_ms(session.opened_at),
             silent_ms=self._sessions.age_ms(session.seen_at),
             calls=session.calls,
-            running=session.running,
+            running=len(session.under_way),
         )
 
     # Of the web server: in its threads.

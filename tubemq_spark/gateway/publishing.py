@@ -291,9 +291,9 @@ class _Stream:
         begun none while others wait to read.
         """
         if not self._parts:
-            read = self._call.read_bytes()
+            read = self._call.context.read()
             return await self._moving(read, "its client sends nothing", self._rest, _REST_S)
-        data = await self._moving(self._call.read_bytes(), "its client has sent a part of a batch")
+        data = await self._moving(self._call.context.read(), "its client has sent a part of a batch")
         if data is None:
             raise MalformedMessageError(f"batch {self._number} of the stream has not all of its parts")
         return data

@@ -227,7 +227,7 @@ class GatewayServer:
     async def stop(self, drain_ms: int | None = None) -> None:
         """Drain, and end; after ``drain_ms``, by default that of the settings, without waiting any longer."""
         grace_s = (self._settings.drain_ms if drain_ms is None else drain_ms) / 1000
-        self._calls.drain()
+        self._calls.draining = True
         self.observer.draining = True
         if self._is_bound:
             logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
@@ -263,7 +263,7 @@ class GatewayServer:
         """Wait until no call of a session is under way, or the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_s):
-                while not self._hurried and any(session.running for session in self._sessions):
+                while not self._hurried and any(session.under_way for session in self._sessions):
                     await asyncio.sleep(_LOOK_S)
 
     def _look_at_open_files(self) -> None:

@@ -232,6 +232,11 @@ class Session:
     """Who made its last call: what its client shows now, which may be newer than what opened it."""
     attached: set[str] = dataclasses.field(default_factory=set)
     """The topics of the partitions that it reads as a member of its group."""
+    who: Owner = dataclasses.field(init=False)
+    """Who holds what its calls need."""
+
+    def __post_init__(self) -> None:
+        self.who = Owner(self.owner or host_of(self.peer), self.client_id)
 
     @property
     def ended(self) -> bool:
@@ -258,11 +263,6 @@ class Session:
                     await self.at_rest.wait()
 
     @property
-    def running(self) -> int:
-        """How many of its calls are under way."""
-        return len(self.under_way)
-
-    @property
     def group(self) -> str:
         """The group under which it deals with TubeMQ."""
         return self.access.config.group
@@ -271,11 +271,6 @@ class Session:
     def reader_groups(self) -> tuple[str, ...]:
         """The groups under which its ranges are read."""
         return self.access.config.reader_groups
-
-    @property
-    def who(self) -> Owner:
-        """Who holds what its calls need."""
-        return Owner(self.owner or host_of(self.peer), self.client_id)
 
 
 CLOSED: Final = "closed"
@@ -303,7 +298,7 @@ class Sessions:
         self._lease_s = settings.lease_ms / 1000
         self._quota = quota or FairQuota(settings.sessions)
         self._policy = settings.policy is not None
-        self._clock = clock
+        self.clock = clock
         self._sessions: dict[str, Session] = {}
         self._in_order: list[Session] | None = None
         """All of them, as long as none comes or goes."""
@@ -336,21 +331,13 @@ class Sessions:
             raise GatewayError("TUBEMQ_SESSION_TAKEN", gateway=self._gateway, session=client_id)
         if older is not None and older.epoch > request.epoch:
             raise self._fenced(client_id, request.epoch, older)
-        now, there = self._clock(), access()
+        now, there = self.clock(), access()
         if older is not None and _is_repeat(older, request, there):
             older.seen_at = now
             return older
+        program = request.language, request.version
         opened = Session(
-            client_id,
-            request.epoch,
-            request.secret,
-            there,
-            peer,
-            request.language,
-            request.version,
-            now,
-            now,
-            owner=owner,
+            client_id, request.epoch, request.secret, there, peer, *program, now, now, owner=owner
         )
         if older is not None:
             fenced = older.epoch < request.epoch
@@ -379,13 +366,9 @@ class Sessions:
             raise self._fenced(ref.client_id, ref.epoch, session)
         if session is None or session.epoch != ref.epoch or not _same(session.secret, ref.secret):
             raise self._unknown(ref.client_id)
-        session.seen_at = self._clock()
+        session.seen_at = self.clock()
         session.calls += 1
         return session
-
-    def seen(self, session: Session) -> None:
-        """Note a sign of life."""
-        session.seen_at = self._clock()
 
     def close(self, session: Session, end: str = CLOSED, why: TubeMQError | None = None) -> None:
         """End a session, and its calls that are under way."""
@@ -405,24 +388,21 @@ class Sessions:
 
     def expire(self) -> list[Session]:
         """End the sessions that were silent for too long, and return them."""
-        too_old = self._clock() - self._lease_s
-        silent = [
-            candidate
-            for candidate in self._sessions.values()
-            if not candidate.running and candidate.seen_at < too_old
-        ]
+        too_old = self.clock() - self._lease_s
+        every = self._sessions.values()
+        silent = [each for each in every if not each.under_way and each.seen_at < too_old]
         for session in silent:
             self.close(session, LOST if session.attached else IDLE)
         return silent
 
     def close_if_silent(self, session: Session, calls: int) -> None:
         """End a session that has made no call beyond so many."""
-        if not session.running and session.calls == calls:
+        if not session.under_way and session.calls == calls:
             self.close(session, LOST if session.attached else IDLE)
 
     def age_ms(self, moment: float) -> int:
         """Return how long ago a moment of the clock was."""
-        return int((self._clock() - moment) * 1000)
+        return int((self.clock() - moment) * 1000)
 
     def _same_client(self, session: Session, secret: bytes, owner: str) -> bool:
         """Return whether a session belongs to the client that calls, by its name and its secret."""
@@ -451,11 +431,9 @@ def _check(request: pb.OpenSessionRequest) -> None:
 
 
 def _is_repeat(session: Session, request: pb.OpenSessionRequest, access: Access) -> bool:
-    """Whether a session is what its client asks for."""
-    # Equal settings have the same access, as long as a session uses it.
-    return (
-        session.epoch == request.epoch and session.access is access and _same(session.secret, request.secret)
-    )
+    """Whether a session is what its client asks for; equal settings have the same access."""
+    same = session.epoch == request.epoch and session.access is access
+    return same and _same(session.secret, request.secret)
 
 
 def _same(secret: bytes, shown: bytes) -> bool:
