@@ -1,7 +1,11 @@
-"""What a producer counts is what it did: of requests, answers, bytes and time, for each broker."""
+"""What a producer counts is what it did: of requests, answers, bytes and time, for each broker.
+
+What is counted in buckets is right to a quarter, and the rest exactly.
+"""
 
 import contextlib
 import dataclasses
+import math
 import pickle
 
 import pytest
@@ -11,7 +15,13 @@ from testkit.virtual_loop import in_virtual_time
 from tests.client.producer.test_window import FATES, SILENT, run, send_all
 from tests.client.scripted_cluster import OVERFLOW, STORE, Do, refuse, scripted_cluster, then_store
 from tests.client.virtual_brokers import GOOD, Fate
-from tubemq_spark.client.producer.statistics import BrokerStatistics, Latency, ProducerStatistics
+from tubemq_spark.client.producer.statistics import (
+    BrokerStatistics,
+    Latencies,
+    Latency,
+    ProducerStatistics,
+    together,
+)
 from tubemq_spark.errors import ProduceError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Status
@@ -171,3 +181,64 @@ def test_the_line_says_what_was_sent_what_was_waited_for_and_who_was_slow():
     assert str(ProducerStatistics((), 0.0, 0.0)) == (
         "0 requests, 0 of them retries; waited 0.0 s for room; took 0.0 s"
     )
+
+
+TIMES = st.lists(st.tuples(st.floats(0, 1e5), st.integers(1, 500)), min_size=1, max_size=40)
+
+
+def latency_of(times) -> Latency:
+    latencies = Latencies()
+    for seconds, often in times:
+        latencies.add(seconds, often)
+    return latencies.snapshot()
+
+
+@given(TIMES)
+def test_count_total_and_extremes_are_exact(times):
+    latency = latency_of(times)
+    assert latency.count == sum(often for _, often in times)
+    assert math.isclose(latency.total_s, sum(seconds * often for seconds, often in times), abs_tol=1e-12)
+    assert (latency.least_s, latency.most_s) == (min(times)[0], max(times)[0])
+    assert sum(count for _, count in latency.buckets) == latency.count
+
+
+@given(TIMES, st.floats(0.1, 100))
+def test_percentiles_are_right_to_a_quarter(times, percent):
+    ordered = sorted(seconds for seconds, often in times for _ in range(often))
+    exact = ordered[math.ceil(len(ordered) * percent / 100 - 1e-9) - 1]
+    assert exact <= latency_of(times).percentile_s(percent) + 1e-12
+    assert latency_of(times).percentile_s(percent) <= exact * 1.25 + 2e-6
+
+
+@given(TIMES)
+def test_bounds_ascend_and_hold_their_times(times):
+    latency = latency_of(times)
+    bounds = [bound for bound, _ in latency.buckets]
+    assert bounds == sorted(set(bounds))
+    for seconds, _ in times:
+        assert any(seconds <= bound <= seconds * 1.25 + 2e-6 for bound in bounds)
+
+
+@given(TIMES, TIMES)
+def test_counts_of_several_are_one_count(some, others):
+    one = together([latency_of(some), Latency(), latency_of(others)])
+    all_of_them = latency_of(some + others)
+    assert one.buckets == all_of_them.buckets
+    assert (one.count, one.least_s, one.most_s) == (
+        all_of_them.count,
+        all_of_them.least_s,
+        all_of_them.most_s,
+    )
+    assert math.isclose(one.total_s, all_of_them.total_s, rel_tol=1e-9)
+
+
+def test_what_never_happened_took_no_time():
+    assert together([]) == Latencies().snapshot() == Latency()
+    assert (Latency().mean_s, Latency().percentile_s(99)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("percent", "seconds"), [(1, 0.001), (50, 0.001), (51, 0.002), (100, 0.002)])
+def test_percentiles_of_two_values(percent, seconds):
+    latency = latency_of([(0.001, 5), (0.002, 5)])
+    assert latency.percentile_s(percent) == pytest.approx(seconds, rel=0.25)
+    assert latency.mean_s == pytest.approx(0.0015)
