@@ -5,6 +5,7 @@ import errno
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.cases import in_one_test
 from tubemq_spark import __version__
 from tubemq_spark.cli import main as cli
-from tubemq_spark.cli.embedded import Addresses, describe, parse_topic
+from tubemq_spark.cli.embedded import describe, parse_topic
 from tubemq_spark.protocol import speedups
 from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN
 
@@ -146,7 +147,9 @@ def test_an_output_that_is_not_read_ends_in_silence(monkeypatch, arguments):
 
 
 def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
-    addresses = Addresses("h:1", "h:2", {1: "h:4", 2: "i:4"}, {1: "h:3", 2: "i:3"})
+    addresses = types.SimpleNamespace(
+        master="h:1", master_web="h:2", brokers={1: "h:4", 2: "i:4"}, broker_webs={1: "h:3", 2: "i:3"}
+    )
     text = describe(addresses, {"clicks": (3, 1), "other": (1, 2)}, tmp_path, "own")
     for part in (
         "h:1",
@@ -164,7 +167,8 @@ def test_the_embedded_server_describes_its_addresses_and_topics(tmp_path):
         assert part in text
     assert '.option("subscribe", "clicks")' in text
     assert "own" not in text
-    text = describe(addresses._replace(master_web="h:8780"), {}, tmp_path, DEFAULT_ADMIN_TOKEN)
+    addresses.master_web = "h:8780"
+    text = describe(addresses, {}, tmp_path, DEFAULT_ADMIN_TOKEN)
     assert "--web" not in text
     assert "\n    export TUBEMQ_MASTER=h:1 TUBEMQ_ADMIN_TOKEN=abc\n" in text
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("source", "topic", "brokerId", "partition", "begin", "end", "messages")
 _BATCH: Final = of_kind(integer(0, MAX_LONG))
-_DIRECTORY: Final = argument("directory", type=FOLDER, metavar="DIR", help="the query's checkpointLocation")
+_DIRECTORY: Final = argument("directory DIR", "the query's checkpointLocation", FOLDER)
 
 
 @command(
@@ -53,10 +53,7 @@ _DIRECTORY: Final = argument("directory", type=FOLDER, metavar="DIR", help="the 
     arguments=(
         _DIRECTORY,
         argument(
-            "--batch",
-            type=_BATCH,
-            metavar="N",
-            help="show this micro-batch (default: the last one; Spark keeps about a hundred)",
+            "--batch N", "show this micro-batch (default: the last one; Spark keeps about a hundred)", _BATCH
         ),
         JSON,
     ),
@@ -161,39 +158,29 @@ def _in_words(value: object) -> str:
     failure="a broker does not answer, or the new checkpoint cannot be written",
     arguments=(
         _DIRECTORY,
-        argument(
-            "new",
-            type=FOLDER,
-            metavar="NEW_DIR",
-            help="where the new one is written: a new or an empty folder",
-        ),
+        argument("new NEW_DIR", "where the new one is written: a new or an empty folder", FOLDER),
         one_of(
-            argument("--to", type=parse_place, metavar="PLACE", help=f"where to go on: {PLACE}"),
+            argument("--to PLACE", f"where to go on: {PLACE}", parse_place),
             argument(
-                "--batch",
-                type=_BATCH,
-                metavar="N",
-                help="go on where this micro-batch ended, which must have finished; no server is asked",
+                "--batch N",
+                "go on where this micro-batch ended, which must have finished; no server is asked",
+                _BATCH,
             ),
-            argument(
-                "--offsets", metavar="JSON|FILE", help=f"{OFFSETS_HELP}; the others stay where they are"
-            ),
+            argument("--offsets JSON|FILE", f"{OFFSETS_HELP}; the others stay where they are"),
             required=True,
         ),
         argument(
-            "--source",
-            metavar="SOURCE",
-            help="which source of a query that has several, as checkpoint show names it; the others stay, or "
+            "--source SOURCE",
+            "which source of a query that has several, as checkpoint show names it; the others stay, or "
             "with --batch go where that micro-batch ended too",
         ),
         argument(
             "--drop-state",
-            action="store_true",
-            help="leave out the state of aggregations, joins and dropDuplicates, which start over; "
+            "leave out the state of aggregations, joins and dropDuplicates, which start over; "
             "micro-batches are counted from 0 again, so a sink that remembers their numbers needs another "
             "place",
         ),
-        argument("--dry-run", action="store_true", help="only show what would be"),
+        argument("--dry-run", "only show what would be"),
         TIME_ZONE_OF_MESSAGES,
         JSON,
         connection("tubemq_spark_checkpoint"),

@@ -6,7 +6,6 @@ Below is what commands ask of the masters' administration API, and how they wait
 
 import argparse
 import contextlib
-import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -76,20 +75,19 @@ A ``Path`` in a file is relative to that.
 
 
 TOKEN_FILE: Final = argument(
-    "--token-file",
-    type=Path,
-    metavar="FILE",
-    help="file with the cluster's token for changes, confModAuthToken (default: what "
+    "--token-file FILE",
+    "file with the cluster's token for changes, confModAuthToken (default: what "
     f"{TOKEN_VARIABLE} in the environment says)",
+    Path,
 )
 
 
 def connection(group: str, *, reads: bool = True) -> Argument:
     """Return the arguments of a command that reads under this group, or another that the user names."""
-    return functools.partial(_add_connection, group, reads)
+    return lambda parser: _add_connection(parser, group, reads=reads)
 
 
-def _add_connection(group: str, reads: bool, parser: Arguments) -> None:
+def _add_connection(parser: Arguments, group: str, *, reads: bool) -> None:
     from tubemq_spark.client.config import ClientConfig
     from tubemq_spark.cluster.config import ClusterConfig
     from tubemq_spark.net.tls import TlsConfig
@@ -100,52 +98,47 @@ def _add_connection(group: str, reads: bool, parser: Arguments) -> None:
         f"Each of these may be in the environment too ({variable('tls-ca')} for --tls-ca), or in the file of "
         f'--config (tls-ca = "ca.pem"). The argument counts first, then the environment, then the file.',
     )
-    named.add_argument(
-        "--master",
-        metavar="HOST:PORT",
-        help=f"{client['masters'].doc}; separated by commas (default port: {DEFAULT_MASTER_PORT}, or "
+
+    def add(usage: str, text: str, read: Callable[[str], Any] | None = None, **how: type) -> None:
+        argument(usage, text, read, **how)(named)
+
+    parser.set_defaults(group_by_default=group)
+    add(
+        "--master HOST:PORT",
+        f"{client['masters'].doc}; separated by commas (default port: {DEFAULT_MASTER_PORT}, or "
         f"{DEFAULT_MASTER_TLS_PORT} with --tls)",
     )
-    named.add_argument(
-        "--web",
-        metavar="HOST:PORT",
-        help=f"{settings_of(ClusterConfig)['web'].doc}; separated by commas (default: the hosts of "
+    add(
+        "--web HOST:PORT",
+        f"{settings_of(ClusterConfig)['web'].doc}; separated by commas (default: the hosts of "
         f"--master, port {' or '.join(map(str, USUAL_WEB_PORTS))})",
     )
-    parser.set_defaults(group_by_default=group)
     if reads:
-        named.add_argument(
-            "--group",
-            metavar="GROUP",
-            help=f"{client['group'].doc}; no position is moved (default: {group})",
-        )
-    named.add_argument(
-        "--username",
-        metavar="NAME",
-        help=f"{client['username'].doc}; the password is in the variable {PASSWORD_VARIABLE} or a file",
+        add("--group GROUP", f"{client['group'].doc}; no position is moved (default: {group})")
+    add(
+        "--username NAME",
+        f"{client['username'].doc}; the password is in the variable {PASSWORD_VARIABLE} or a file",
     )
-    named.add_argument("--password-file", type=Path, metavar="FILE", help="file that holds the password")
-    named.add_argument(
+    add("--password-file FILE", "file that holds the password", Path)
+    add(
         "--tls",
-        action=argparse.BooleanOptionalAction,
-        help="connect over TLS; --master then names TLS ports, and the password of an encrypted key is in "
+        "connect over TLS; --master then names TLS ports, and the password of an encrypted key is in "
         f"the variable {KEY_PASSWORD_VARIABLE}",
+        action=argparse.BooleanOptionalAction,
     )
     for name in _TLS:
-        metavar = "FILE" if name.endswith("_file") else "NAME"
-        named.add_argument(f"--{_argument(name)}", metavar=metavar, help=settings_of(TlsConfig)[name].doc)
-    named.add_argument(
-        "--timeout",
-        type=SECONDS,
-        metavar="SECONDS",
-        help=f"how long a broker that is away is waited for (default: {_DEFAULT_TIMEOUT_S:g})",
+        value = "FILE" if name.endswith("_file") else "NAME"
+        add(f"--{_argument(name)} {value}", settings_of(TlsConfig)[name].doc)
+    add(
+        "--timeout SECONDS",
+        f"how long a broker that is away is waited for (default: {_DEFAULT_TIMEOUT_S:g})",
+        SECONDS,
     )
-    named.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help=f"TOML file with these settings, by the names of the arguments (default: what {FILE_VARIABLE} "
+    add(
+        "--config FILE",
+        f"TOML file with these settings, by the names of the arguments (default: what {FILE_VARIABLE} "
         f"in the environment says, or {FILE_NAME} in ~/.config or $XDG_CONFIG_HOME, if there is one)",
+        Path,
     )
 
 

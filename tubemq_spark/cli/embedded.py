@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.connection import TOKEN_VARIABLE, read_token, variable
 from tubemq_spark.cli.output import complain
@@ -57,20 +57,6 @@ TopicShape = tuple[str, int, int]
 """A topic's name, its stores, and the partitions per store."""
 
 
-class Addresses(NamedTuple):
-    """Where a server listens, as ``host:port``; brokers are listed by id."""
-
-    master: str
-    master_web: str
-    brokers: dict[int, str]
-    broker_webs: dict[int, str]
-
-    @classmethod
-    def of(cls, server: "EmbeddedTubeMQ") -> Self:
-        """Return the addresses of a server."""
-        return cls(server.master, server.master_web, server.brokers, server.broker_webs)
-
-
 def parse_topic(text: str) -> TopicShape:
     """Read ``name:stores:partitions``."""
     match = TOPIC_TEXT.fullmatch(text)
@@ -98,87 +84,69 @@ def parse_topic(text: str) -> TopicShape:
     example="--data /tmp/tubemq --topic clicks:3:1",
     failure="it cannot listen, or use its directory",
     arguments=(
+        argument("--data DIR", "directory for topics and messages (default: a temporary one)", Path),
         argument(
-            "--data",
-            type=Path,
-            metavar="DIR",
-            help="directory for topics and messages (default: a temporary one)",
-        ),
-        argument(
-            "--topic",
-            type=parse_topic,
+            "--topic NAME:STORES:PARTITIONS",
+            "a topic to create, with its stores and partitions per store; can be repeated",
+            parse_topic,
             action="append",
             default=[],
             dest="topics",
-            metavar="NAME:STORES:PARTITIONS",
-            help="a topic to create, with its stores and partitions per store; can be repeated",
         ),
-        argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"),
+        argument("--host HOST", "address to listen on (default: %(default)s)", default="127.0.0.1"),
         argument(
-            "--advertised-host",
-            metavar="HOST",
-            help="name that clients use to reach this machine (default: the value of --host)",
+            "--advertised-host HOST",
+            "name that clients use to reach this machine (default: the value of --host)",
         ),
         *(
             argument(
-                option,
-                type=whole_number(0, 65_535, "a port"),
+                f"{option} PORT",
+                f"port of {what} (default: {port}; 0: any free port)",
+                whole_number(0, 65_535, "a port"),
                 default=port,
-                metavar="PORT",
-                help=f"port of {what} (default: {port}; 0: any free port)",
             )
             for option, (port, what) in _PORTS.items()
         ),
         argument(
-            "--token-file",
-            type=Path,
-            metavar="FILE",
-            help="file with the token that calls of the master's HTTP administration must carry to change "
+            "--token-file FILE",
+            "file with the token that calls of the master's HTTP administration must carry to change "
             f"something (default: what {TOKEN_VARIABLE} in the environment says, or TubeMQ's public default, "
             f"{DEFAULT_ADMIN_TOKEN}; required if other machines can reach the server)",
-        ),
-        *(
-            argument(option, metavar="FILE", help=what)
-            for option, what in (
-                (
-                    "--tls-cert",
-                    "certificate of the server, in PEM: its ports then speak TLS only, but for the web ports",
-                ),
-                ("--tls-key", "private key of the certificate, in PEM (default: in the same file)"),
-                (
-                    "--tls-client-ca",
-                    "CA whose certificates clients have to show, in PEM (default: they need none)",
-                ),
-            )
+            Path,
         ),
         argument(
-            "--segment-mib",
-            type=whole_number(1, 1 << 20, "a size in MiB"),
-            default=1024,
-            metavar="N",
-            help="size at which a new data file is started; old data is deleted in whole files "
+            "--tls-cert FILE",
+            "certificate of the server, in PEM: its ports then speak TLS only, but for the web ports",
+        ),
+        argument("--tls-key FILE", "private key of the certificate, in PEM (default: in the same file)"),
+        argument(
+            "--tls-client-ca FILE",
+            "CA whose certificates clients have to show, in PEM (default: they need none)",
+        ),
+        argument(
+            "--segment-mib N",
+            "size at which a new data file is started; old data is deleted in whole files "
             "(default: %(default)s)",
+            whole_number(1, 1 << 20, "a size in MiB"),
+            default=1024,
         ),
         argument(
-            "--index-segment-entries",
-            type=whole_number(1, 1 << 26, "a number of messages"),
-            default=700_000,
-            metavar="N",
-            help="messages after which a new index file is started; they are deleted by age in whole files "
+            "--index-segment-entries N",
+            "messages after which a new index file is started; they are deleted by age in whole files "
             "too (default: %(default)s)",
+            whole_number(1, 1 << 26, "a number of messages"),
+            default=700_000,
         ),
         argument(
-            "--brokers",
-            type=whole_number(1, 100, "a number of brokers"),
+            "--brokers N",
+            "number of brokers, which listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
+            whole_number(1, 100, "a number of brokers"),
             default=1,
-            metavar="N",
-            help="number of brokers, which listen on 127.0.0.1, 127.0.0.2 and so on (default: %(default)s)",
         ),
         argument(
-            "--report-seconds",
-            type=SECONDS,
-            metavar="N",
-            help="print a line about traffic and clients every N seconds instead of the table",
+            "--report-seconds N",
+            "print a line about traffic and clients every N seconds instead of the table",
+            SECONDS,
         ),
     ),
 )
@@ -207,7 +175,7 @@ def embedded(arguments: argparse.Namespace) -> int:
     ):
         # Including those of earlier runs.
         shapes = {name: (spec.stores, spec.partitions) for name, spec in server.topics().items()}
-        _print(describe(Addresses.of(server), shapes, arguments.data, settings.admin_token))
+        _print(describe(server, shapes, arguments.data, settings.admin_token))
         _watch(server, stop, arguments.report_seconds)
         _print("stopping")
     return 0
@@ -295,19 +263,19 @@ def _arrived(stop: socket.socket, seconds: float) -> bool:
 
 
 def describe(
-    addresses: "Addresses", topics: dict[str, tuple[int, int]], data: Path | None, token: str
+    server: "EmbeddedTubeMQ", topics: dict[str, tuple[int, int]], data: Path | None, token: str
 ) -> str:
     """Return what a user needs to work with the server: addresses, topics, lines to copy.
 
     The token is among them only if it is the default, which is public.
     """
-    webs = [f"http://{addresses.master_web} (master)"]
-    webs += [f"http://{address} (broker)" for address in addresses.broker_webs.values()]
+    webs = [f"http://{server.master_web} (master)"]
+    webs += [f"http://{address} (broker)" for address in server.broker_webs.values()]
     lines = [
-        f"master            {addresses.master}",
-        *(f"broker            {address}" for address in addresses.brokers.values()),
+        f"master            {server.master}",
+        *(f"broker            {address}" for address in server.brokers.values()),
         f"administration    {', '.join(webs)}",
-        *_web_hint(addresses.master_web),
+        *_web_hint(server.master_web),
         f"data              {data if data is not None else 'temporary, deleted at the end'}",
         *(
             f"topic             {name}: {counted(stores, 'store')} of {counted(partitions, 'partition')}"
@@ -316,22 +284,22 @@ def describe(
         "",
         "For commands in another terminal:",
         "",
-        f"    {_exports(addresses, token)}",
+        f"    {_exports(server, token)}",
         "",
         "To read a topic in PySpark:",
         "",
-        textwrap.indent(snippet(addresses.master, next(iter(topics), "my_topic")), "    "),
+        textwrap.indent(snippet(server.master, next(iter(topics), "my_topic")), "    "),
         "",
         "Stop with Ctrl-C.",
     ]
     return "\n".join(lines)
 
 
-def _exports(addresses: "Addresses", token: str) -> str:
+def _exports(server: "EmbeddedTubeMQ", token: str) -> str:
     """Return the line that tells commands of a shell where the server is, and lets them change its topics."""
-    variables = {variable("master"): addresses.master}
-    if _web_hint(addresses.master_web):
-        variables[variable("web")] = addresses.master_web
+    variables = {variable("master"): server.master}
+    if _web_hint(server.master_web):
+        variables[variable("web")] = server.master_web
     if token == DEFAULT_ADMIN_TOKEN:
         variables[TOKEN_VARIABLE] = token
     return " ".join(["export", *(f"{name}={value}" for name, value in variables.items())])
@@ -391,20 +359,6 @@ _MEGABYTE: Final = 1_000_000
 _SHOWN_STORES: Final = 4
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Flow:
-    """Traffic in one direction: the total, and the present rate per second."""
-
-    messages: int
-    bytes: int
-    messages_per_second: float
-    bytes_per_second: float
-
-    def __str__(self) -> str:
-        speed = f"{self.messages_per_second:,.0f} messages/s, {self.bytes_per_second / _MEGABYTE:,.1f} MB/s"
-        return f"{speed} ({self.messages:,} messages, {self.bytes / _MEGABYTE:,.1f} MB in total)"
-
-
 class Meter:
     """Turns totals into rates, from one call to the next."""
 
@@ -413,25 +367,27 @@ class Meter:
         self._last = ((0, 0), (0, 0))
         self._last_at = clock()
 
-    def flows(self, overview: "Overview") -> tuple[Flow, Flow]:
-        """Return the incoming and the outgoing traffic."""
+    def flows(self, overview: "Overview") -> tuple[str, ...]:
+        """Return the incoming and the outgoing traffic as texts: the present rates, and the totals."""
         now, traffic = self._clock(), overview.traffic
         totals = (traffic.messages_in, traffic.bytes_in), (traffic.messages_out, traffic.bytes_out)
         seconds = max(now - self._last_at, 1e-9)
-        incoming, outgoing = (
-            Flow(*total, (total[0] - last[0]) / seconds, (total[1] - last[1]) / seconds)
-            for total, last in zip(totals, self._last, strict=True)
+        texts = tuple(
+            f"{(messages - last[0]) / seconds:,.0f} messages/s, "
+            f"{(size - last[1]) / seconds / _MEGABYTE:,.1f} MB/s "
+            f"({messages:,} messages, {size / _MEGABYTE:,.1f} MB in total)"
+            for (messages, size), last in zip(totals, self._last, strict=True)
         )
         self._last, self._last_at = totals, now
-        return incoming, outgoing
+        return texts
 
 
-def line(overview: "Overview", flows: tuple[Flow, Flow]) -> str:
+def line(overview: "Overview", flows: tuple[str, ...]) -> str:
     """Return everything except the offsets, in one line."""
     return "; ".join((f"in {flows[0]}", f"out {flows[1]}", _clients(overview), *_brokers(overview)))
 
 
-def table(overview: "Overview", flows: tuple[Flow, Flow]) -> "RenderableType":
+def table(overview: "Overview", flows: tuple[str, ...]) -> "RenderableType":
     """Return everything, for a terminal."""
     from rich.console import Group
     from rich.table import Table

@@ -39,7 +39,7 @@ def _list(_: argparse.Namespace) -> Answer:
     "is there already, nothing is copied.",
     example="trial",
     failure="a file is there already, or the folder cannot be written",
-    arguments=(argument("folder", type=Path, metavar="DIR", help="the folder"),),
+    arguments=(argument("folder DIR", "the folder", Path),),
 )
 def _copy(arguments: argparse.Namespace) -> int:
     files = {arguments.folder / name: text for name, text in _texts().items()}

@@ -22,14 +22,11 @@ def _settings_arguments() -> Iterator[Argument]:
         # Other users of the host see the arguments of a process.
         if meaning.secret:
             continue
-        boolean = meaning.kind is BOOLEAN
-        yield argument(
-            f"--{name.replace('_', '-')}",
-            nargs="?" if boolean else None,
-            const="true" if boolean else None,
-            metavar="BOOLEAN" if boolean else "VALUE",
-            help=meaning.doc,
-        )
+        named = f"--{name.replace('_', '-')}"
+        if meaning.kind is BOOLEAN:
+            yield argument(f"{named} BOOLEAN", meaning.doc, nargs="?", const="true")
+        else:
+            yield argument(f"{named} VALUE", meaning.doc)
 
 
 @command(
@@ -45,16 +42,15 @@ def _settings_arguments() -> Iterator[Argument]:
         4: "no master answers",
     },
     arguments=(
-        argument("--config", type=Path, metavar="FILE", help="a TOML file with settings"),
+        argument("--config FILE", "a TOML file with settings", Path),
         one_of(
-            argument("--check-config", action="store_true", help="only say whether the settings are sound"),
-            argument("--print-config", action="store_true", help="only print all settings, secrets hidden"),
+            argument("--check-config", "only say whether the settings are sound"),
+            argument("--print-config", "only print all settings, secrets hidden"),
         ),
         argument(
-            "--report-seconds",
-            type=SECONDS,
-            metavar="SECONDS",
-            help="write a line about what the gateway is doing so often, to stdout",
+            "--report-seconds SECONDS",
+            "write a line about what the gateway is doing so often, to stdout",
+            SECONDS,
         ),
         *_settings_arguments(),
     ),

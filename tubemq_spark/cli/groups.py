@@ -47,7 +47,7 @@ _READER: Final = "tubemq_spark_groups"
 _NOT_ANSWERED: Final = "TUBEMQ_BROKERS_NOT_LISTED"
 _STORED_WITHIN_S: Final = 30.0
 """Brokers write positions to their disks every five seconds."""
-_NAME: Final = argument("name", type=of_kind(GROUP), metavar="GROUP", help="consumer group")
+_NAME: Final = argument("name GROUP", "consumer group", of_kind(GROUP))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -102,8 +102,7 @@ def _positions_of(cluster: "Cluster", group: str, topics: Collection[str] = ()) 
     arguments=(
         argument(
             "--all",
-            action="store_true",
-            help="also the reader groups, such as etl_r00 and etl_probe, as which tasks of Spark and "
+            "also the reader groups, such as etl_r00 and etl_probe, as which tasks of Spark and "
             "commands take partitions for a moment: up to 17 for each name of a group",
         ),
         JSON,
@@ -149,12 +148,7 @@ def _list(arguments: argparse.Namespace) -> Answer:
     failure="the group is not known, or a broker does not answer",
     arguments=(
         _NAME,
-        argument(
-            "topics",
-            nargs="*",
-            metavar="TOPIC",
-            help="topics to look at (default: all that the group reads)",
-        ),
+        argument("topics TOPIC", "topics to look at (default: all that the group reads)", nargs="*"),
         JSON,
         connection(_READER, reads=False),
     ),
@@ -230,15 +224,15 @@ def _lag_of(
     failure="the group has members, or a position could not be written or is not what was asked for",
     arguments=(
         _NAME,
-        argument("topics", nargs="*", metavar="TOPIC", help="topics of which positions are set"),
+        argument("topics TOPIC", "topics of which positions are set", nargs="*"),
         one_of(
-            argument("--to", type=parse_place, metavar="PLACE", help=f"where to go on: {PLACE}"),
-            argument("--offsets", metavar="JSON|FILE", help=f"{OFFSETS_HELP}; topics need not be named then"),
+            argument("--to PLACE", f"where to go on: {PLACE}", parse_place),
+            argument("--offsets JSON|FILE", f"{OFFSETS_HELP}; topics need not be named then"),
             required=True,
         ),
         PARTITIONS,
         TIME_ZONE_OF_MESSAGES,
-        argument("--execute", action="store_true", help="write the positions"),
+        argument("--execute", "write the positions"),
         JSON,
         connection(_READER, reads=False),
     ),

@@ -192,9 +192,30 @@ class Group:
             action.add_to(actions)
 
 
-def argument(*names: str, **how: Any) -> Argument:  # noqa: ANN401 (as argparse takes them)
-    """Return an argument, of what ``add_argument`` takes."""
-    return lambda parser: parser.add_argument(*names, **how)
+def argument(
+    usage: str,
+    text: str,
+    read: Callable[[str], Any] | None = None,
+    **how: Any,  # noqa: ANN401 (as argparse takes it)
+) -> Argument:
+    """Return an argument.
+
+    Args:
+        usage: its names and what stands for its value, such as ``--count -c N``. Without that it is a flag.
+        text: what help says of it.
+        read: makes its value of a text; None for the text itself.
+        how: what else ``add_argument`` takes.
+    """
+    *names, value = usage.split()
+    if not value.startswith("-"):
+        how["metavar"] = value
+    else:
+        names.append(value)
+        if how.keys().isdisjoint(("action", "choices")):
+            how["action"] = "store_true"
+    if read is not None:
+        how["type"] = read
+    return lambda parser: parser.add_argument(*names, help=text, **how)
 
 
 def one_of(*arguments: Argument, required: bool = False) -> Argument:
@@ -255,11 +276,10 @@ PATTERN: Final = of_kind(Kind("a regular expression", _parse_pattern))
 FOLDER: Final = of_kind(Kind(EXPECTED, _parse_folder, shown=redacted))
 
 TIME_ZONE_OF_MESSAGES: Final = argument(
-    "--message-time-zone",
-    type=of_kind(TIME_ZONE),
-    default="UTC",
-    metavar="ZONE",
-    help="time zone of message times, which TubeMQ stores as text without one, such as Asia/Shanghai "
+    "--message-time-zone ZONE",
+    "time zone of message times, which TubeMQ stores as text without one, such as Asia/Shanghai "
     "(default: %(default)s)",
+    of_kind(TIME_ZONE),
+    default="UTC",
 )
-JSON: Final = argument("--json", action="store_true", help="print one JSON object")
+JSON: Final = argument("--json", "print one JSON object")

@@ -62,11 +62,10 @@ def parse_partition(text: str) -> tuple[int, int]:
 
 
 PARTITIONS: Final = argument(
-    "--partition",
+    "--partition BROKER_ID:PARTITION_ID",
+    "only this partition; may be given several times",
+    parse_partition,
     action="append",
-    type=parse_partition,
-    metavar="BROKER_ID:PARTITION_ID",
-    help="only this partition; may be given several times",
 )
 
 
@@ -237,9 +236,9 @@ def _tell(loss: "LossRecord") -> None:
     example="clicks --at 2026-01-31T12:00 --master 10.1.2.3",
     failure="a broker does not answer",
     arguments=(
-        argument("topics", nargs="+", metavar="TOPIC", help="topics to look at"),
+        argument("topics TOPIC", "topics to look at", nargs="+"),
         PARTITIONS,
-        argument("--at", type=parse_place, metavar="PLACE", help=f"show the offset of a place too: {PLACE}"),
+        argument("--at PLACE", f"show the offset of a place too: {PLACE}", parse_place),
         TIME_ZONE_OF_MESSAGES,
         JSON,
         connection("tubemq_spark_offsets"),

@@ -81,48 +81,31 @@ def _pair(text: str) -> tuple[str, str]:
     example="clicks lines.txt --key-delimiter : --master 10.1.2.3",
     failure="a message could not be stored, or the file cannot be read",
     arguments=(
-        argument("topic", metavar="TOPIC", help="topic to send to"),
-        argument("file", nargs="?", type=Path, metavar="FILE", help="file to read (default: standard input)"),
+        argument("topic TOPIC", "topic to send to"),
+        argument("file FILE", "file to read (default: standard input)", Path, nargs="?"),
         argument(
-            "--key-delimiter",
-            "-K",
-            type=os.fsencode,
-            metavar="TEXT",
-            help="lines are KEY, this text and VALUE; equal keys share a partition",
+            "--key-delimiter -K TEXT",
+            "lines are KEY, this text and VALUE; equal keys share a partition",
+            os.fsencode,
         ),
         argument(
-            "--attribute",
-            "-H",
+            "--attribute -H NAME=VALUE",
+            "attribute of each message; may be given several times",
+            _pair,
             action="append",
-            type=_pair,
-            metavar="NAME=VALUE",
-            help="attribute of each message; may be given several times",
         ),
-        argument("--message-type", metavar="TYPE", help="message type, by which consumers may filter"),
-        argument(
-            "--message-time",
-            metavar="TIME",
-            help=f"message time: {_MESSAGE_TIME} (default: the time of sending)",
-        ),
-        argument(
-            "--no-message-time", action="store_true", help="send messages that name no time without one"
-        ),
+        argument("--message-type TYPE", "message type, by which consumers may filter"),
+        argument("--message-time TIME", f"message time: {_MESSAGE_TIME} (default: the time of sending)"),
+        argument("--no-message-time", "send messages that name no time without one"),
         TIME_ZONE_OF_MESSAGES,
-        argument(
-            "--partition",
-            "-p",
-            type=parse_partition,
-            metavar="BROKER_ID:PARTITION_ID",
-            help="send all to this partition",
-        ),
+        argument("--partition -p BROKER_ID:PARTITION_ID", "send all to this partition", parse_partition),
         argument(
             "--json-lines",
-            action="store_true",
-            help="each line is an object, as consume --json prints it: value or valueBase64, and the "
+            "each line is an object, as consume --json prints it: value or valueBase64, and the "
             "other fields that are to be set",
         ),
-        argument("--skip-blank-lines", action="store_true", help="leave out lines without any character"),
-        argument("--json", action="store_true", help="print what was stored as one JSON object"),
+        argument("--skip-blank-lines", "leave out lines without any character"),
+        argument("--json", "print what was stored as one JSON object"),
         connection("tubemq_spark_produce", reads=False),
     ),
 )

@@ -23,21 +23,14 @@ if TYPE_CHECKING:
     example="receipts --master 10.1.2.3",
     failure="messages are missing, changed, damaged, removed, expired or unreadable, or none are listed",
     arguments=(
-        argument("uri", type=FOLDER, metavar="URI", help="the receiptsPath of the writes"),
-        argument("--query-id", metavar="ID", help="only the micro-batches of this streaming query"),
+        argument("uri URI", "the receiptsPath of the writes", FOLDER),
+        argument("--query-id ID", "only the micro-batches of this streaming query"),
+        argument("--batch-id N", "only micro-batches with this number", of_kind(integer(0, MAX_LONG))),
+        argument("--run-id ID", "only this run of a batch write"),
         argument(
-            "--batch-id",
-            type=of_kind(integer(0, MAX_LONG)),
-            metavar="N",
-            help="only micro-batches with this number",
+            "--allow-expired", "exit with 0 although retention has removed messages, if nothing else is wrong"
         ),
-        argument("--run-id", metavar="ID", help="only this run of a batch write"),
-        argument(
-            "--allow-expired",
-            action="store_true",
-            help="exit with 0 although retention has removed messages, if nothing else is wrong",
-        ),
-        argument("--json", action="store_true", help="print one JSON object, with every check"),
+        argument("--json", "print one JSON object, with every check"),
         connection("tubemq_spark_receipts"),
     ),
 )

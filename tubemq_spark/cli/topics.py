@@ -146,7 +146,7 @@ def _waited(is_so: Callable[[], bool], seconds: float, what: str) -> bool:
 
 def _topics(what: str) -> Argument:
     kind = of_kind(name(TOPIC_NAME, f"a topic name: {TOPIC_NAME_RULE}"))
-    return argument("topics", nargs="+", type=kind, metavar="TOPIC", help=f"topics to {what}")
+    return argument("topics TOPIC", f"topics to {what}", kind, nargs="+")
 
 
 def _shape(default: int | None) -> tuple[Argument, ...]:
@@ -154,29 +154,26 @@ def _shape(default: int | None) -> tuple[Argument, ...]:
     shown = "" if default is None else f" (default: {default})"
     return (
         argument(
-            "--stores",
-            type=whole_number(1, 1_000, "a number of stores"),
+            "--stores N",
+            f"stores on each broker: logs of their own, the unit of throughput{shown}",
+            whole_number(1, 1_000, "a number of stores"),
             default=default,
-            metavar="N",
-            help=f"stores on each broker: logs of their own, the unit of throughput{shown}",
         ),
         argument(
-            "--partitions",
-            type=whole_number(1, 10_000, "a number of partitions"),
-            default=default,
-            metavar="N",
-            help="partitions of each store: the unit of sharing among consumers; where there are several, "
+            "--partitions N",
+            "partitions of each store: the unit of sharing among consumers; where there are several, "
             f"brokers do not tell each message's own offset{shown}",
+            whole_number(1, 10_000, "a number of partitions"),
+            default=default,
         ),
         argument(
-            "--property",
+            "--property NAME=VALUE",
+            f"a property of TubeMQ's, such as deletePolicy=delete,24h; one of {', '.join(_PROPERTIES)}; "
+            "may be given several times",
+            _property,
             action="append",
-            type=_property,
             default=[],
             dest="properties",
-            metavar="NAME=VALUE",
-            help=f"a property of TubeMQ's, such as deletePolicy=delete,24h; one of {', '.join(_PROPERTIES)}; "
-            "may be given several times",
         ),
     )
 
@@ -192,9 +189,7 @@ def _property(text: str) -> tuple[str, str]:
 
 
 def _brokers(default: str) -> Argument:
-    return argument(
-        "--brokers", type=_broker_ids, metavar="ID,ID", help=f"only on these brokers (default: {default})"
-    )
+    return argument("--brokers ID,ID", f"only on these brokers (default: {default})", _broker_ids)
 
 
 def _broker_ids(text: str) -> tuple[int, ...]:
@@ -206,11 +201,10 @@ def _broker_ids(text: str) -> tuple[int, ...]:
 
 def _wait(until: str) -> Argument:
     return argument(
-        "--wait",
-        type=SECONDS,
+        "--wait SECONDS",
+        f"how long to wait until {until} (default: %(default)g)",
+        SECONDS,
         default=_USUAL_WAIT_S,
-        metavar="SECONDS",
-        help=f"how long to wait until {until} (default: %(default)g)",
     )
 
 
@@ -226,11 +220,10 @@ _CHANGING: Final = (JSON, TOKEN_FILE, connection(_READER, reads=False))
     failure="no master answers",
     arguments=(
         argument(
-            "pattern",
+            "pattern PATTERN",
+            "regular expression that the whole name must match (default: all topics)",
+            PATTERN,
             nargs="?",
-            type=PATTERN,
-            metavar="PATTERN",
-            help="regular expression that the whole name must match (default: all topics)",
         ),
         JSON,
         connection(_READER, reads=False),
@@ -256,12 +249,7 @@ def _list(arguments: argparse.Namespace) -> Answer:
     example="clicks orders --master 10.1.2.3",
     failure="a broker does not answer",
     arguments=(
-        argument(
-            "topics",
-            nargs="*",
-            metavar="TOPIC",
-            help="topics to describe (default: all, as masters list them)",
-        ),
+        argument("topics TOPIC", "topics to describe (default: all, as masters list them)", nargs="*"),
         JSON,
         connection(_READER),
     ),
@@ -327,7 +315,7 @@ def _in_words(row: Mapping[str, Any]) -> dict[str, Any]:
         _topics("create"),
         *_shape(default=1),
         _brokers("all that are online"),
-        argument("--if-not-exists", action="store_true", help="leave topics as they are that exist"),
+        argument("--if-not-exists", "leave topics as they are that exist"),
         _wait("clients are told of the topics"),
         *_CHANGING,
     ),
@@ -390,7 +378,7 @@ def _existing_brokers(admin: "MasterAdmin", named: tuple[int, ...] | None) -> "C
         _topics("change"),
         *_shape(default=None),
         *(
-            argument(option, type=of_kind(BOOLEAN), metavar="true|false", help=f"whether {who}")
+            argument(f"{option} true|false", f"whether {who}", of_kind(BOOLEAN))
             for option, who in (
                 ("--accept-publish", "producers may send"),
                 ("--accept-subscribe", "consumers may read"),
@@ -472,7 +460,7 @@ def _modify(admin: "MasterAdmin", place: Deployed, changes: "Mapping[str, Parame
     failure="a topic does not exist, the master refuses, the answer is no, or data stays too long",
     arguments=(
         _topics("delete"),
-        argument("--yes", action="store_true", help="do not ask"),
+        argument("--yes", "do not ask"),
         _wait("the brokers have removed the data"),
         *_CHANGING,
     ),

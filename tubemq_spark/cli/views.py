@@ -71,33 +71,27 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
     example="--checkpoint /data/checkpoints/clicks --max-rows 100000 --master 10.1.2.3",
     failure="more messages are unread than --max-rows, some expired unread, or something cannot be told",
     arguments=(
-        argument("topics", nargs="*", metavar="TOPIC", help="topics to look at (default: all that are read)"),
+        argument("topics TOPIC", "topics to look at (default: all that are read)", nargs="*"),
         one_of(
-            argument(
-                "--checkpoint", type=FOLDER, metavar="DIR", help="the checkpointLocation of a streaming query"
-            ),
-            argument(
-                "--group", dest="of_group", type=of_kind(GROUP), metavar="GROUP", help="a consumer group"
-            ),
+            argument("--checkpoint DIR", "the checkpointLocation of a streaming query", FOLDER),
+            argument("--group GROUP", "a consumer group", of_kind(GROUP), dest="of_group"),
             required=True,
         ),
         argument(
-            "--watch",
-            nargs="?",
-            type=SECONDS,
-            const=_USUAL_INTERVAL_S,
-            metavar="SECONDS",
-            help="look again every so many seconds, until Ctrl-C: the table on a terminal, otherwise a line "
+            "--watch SECONDS",
+            "look again every so many seconds, until Ctrl-C: the table on a terminal, otherwise a line "
             f"each time (without a number: {_USUAL_INTERVAL_S:g})",
+            SECONDS,
+            nargs="?",
+            const=_USUAL_INTERVAL_S,
         ),
         argument(
-            "--max-rows",
-            type=of_kind(integer(0, MAX_LONG)),
-            metavar="N",
-            help="exit code 1 if more than N messages are unread in all",
+            "--max-rows N",
+            "exit code 1 if more than N messages are unread in all",
+            of_kind(integer(0, MAX_LONG)),
         ),
         TIME_ZONE_OF_MESSAGES,
-        argument("--json", action="store_true", help="print one JSON object, each time with --watch"),
+        argument("--json", "print one JSON object, each time with --watch"),
         connection("tubemq_spark_lag", reads=False),
     ),
 )
@@ -289,9 +283,9 @@ _OF_LOSSES: Final = (
     example="/data/losses/clicks",
     failure="the ledger has a gap, or cannot be read",
     arguments=(
-        argument("ledger", type=FOLDER, metavar="LEDGER", help="the lossLedger of the queries"),
-        argument("--topic", action="append", metavar="TOPIC", help="only this topic; can be repeated"),
-        argument("--query-id", metavar="ID", help="only what the tasks of this query met"),
+        argument("ledger LEDGER", "the lossLedger of the queries", FOLDER),
+        argument("--topic TOPIC", "only this topic; can be repeated", action="append"),
+        argument("--query-id ID", "only what the tasks of this query met"),
         JSON,
     ),
 )

@@ -53,50 +53,33 @@ def _masters(text: str) -> str:
     failure="a check does not pass, or Spark or TubeMQ fails",
     arguments=(
         argument(
-            "--input",
+            "--input PATH",
+            "files and directories to publish (default: modules and licences of the installed Python)",
             nargs="+",
-            metavar="PATH",
-            help="files and directories to publish (default: modules and licences of the installed Python)",
         ),
         argument(
-            "--max-lines",
-            type=COUNT,
-            metavar="N",
-            help=f"publish whole files up to a total of N lines (default: {DEFAULT_MAX_LINES}, or no limit "
+            "--max-lines N",
+            f"publish whole files up to a total of N lines (default: {DEFAULT_MAX_LINES}, or no limit "
             "with --input)",
+            COUNT,
         ),
         argument(
-            "--rows-per-batch",
-            type=COUNT,
-            metavar="N",
-            help=f"maximum lines per micro-batch (default: enough for {MICRO_BATCHES} micro-batches)",
+            "--rows-per-batch N",
+            f"maximum lines per micro-batch (default: enough for {MICRO_BATCHES} micro-batches)",
+            COUNT,
         ),
         argument(
-            "--master",
-            type=_masters,
-            metavar="HOST:PORT",
-            help="use a running TubeMQ that has both topics, instead of an embedded one; separate several "
+            "--master HOST:PORT",
+            "use a running TubeMQ that has both topics, instead of an embedded one; separate several "
             "masters with commas; nothing else may write to the topics during the run",
+            _masters,
         ),
+        argument("--lines-topic TOPIC", "topic for the lines (default: %(default)s)", default="demo_lines"),
         argument(
-            "--lines-topic",
-            default="demo_lines",
-            metavar="TOPIC",
-            help="topic for the lines (default: %(default)s)",
+            "--counts-topic TOPIC", "topic for the word counts (default: %(default)s)", default="demo_counts"
         ),
-        argument(
-            "--counts-topic",
-            default="demo_counts",
-            metavar="TOPIC",
-            help="topic for the word counts (default: %(default)s)",
-        ),
-        argument(
-            "--group",
-            default="tubemq_spark_demo",
-            metavar="GROUP",
-            help="consumer group (default: %(default)s)",
-        ),
-        argument("--keep", action="store_true", help="keep the checkpoint, messages and logs"),
+        argument("--group GROUP", "consumer group (default: %(default)s)", default="tubemq_spark_demo"),
+        argument("--keep", "keep the checkpoint, messages and logs"),
     ),
 )
 def demo(arguments: argparse.Namespace) -> int:
