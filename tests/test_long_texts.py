@@ -40,7 +40,7 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net import http_client, http_server, tls_errors
 from tubemq_spark.offsets import checkpoint_log, ledger, offset_spec, subscription
 from tubemq_spark.offsets.message_time import minutes_of
-from tubemq_spark.options import kinds as option_kinds
+from tubemq_spark.options import option as option_kinds
 from tubemq_spark.protocol import errcodes, inlong_msg, messages, packed_strings, payload, rpc
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
 from tubemq_spark.settings import kinds
@@ -220,7 +220,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
         "client.names.readers", "client.urls", "embedded.admin.parameters",
         "embedded.admin.fields", "embedded.authentication", "files.folder_uri",
         "gateway.upstream", "gateway.policy", "model", "net.tls_errors",
-        "offsets.checkpoint_log", "offsets.notation", "options.kinds", "protocol.constants",
+        "offsets.checkpoint_log", "offsets.notation", "options.option", "protocol.constants",
         "protocol.errcodes", "protocol.packed_strings", "protocol.payload", "protocol.rpc", "settings.kinds",
     }  # fmt: skip
     assert using == named | OWN_TEXTS.keys()

@@ -25,8 +25,8 @@ from tubemq_spark.gateway.sessions import ENDS
 from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.options import View
-from tubemq_spark.options.names import ENGINE_KEYS, REFUSED
 from tubemq_spark.options.option import Option
+from tubemq_spark.options.rules import ENGINE_KEYS, REFUSED
 from tubemq_spark.options.table import NAMED
 from tubemq_spark.options.values import CLUSTER_VIEWS, Mode
 from tubemq_spark.protocol.errcodes import refusals

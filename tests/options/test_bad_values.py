@@ -13,7 +13,7 @@ import pytest
 from tests.cases import in_one_test
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.options import OptionSet
-from tubemq_spark.options.names import REFUSED
+from tubemq_spark.options.rules import REFUSED
 from tubemq_spark.options.table import NAMED
 from tubemq_spark.options.values import Mode
 

@@ -5,7 +5,7 @@ import pytest
 from tests.cases import in_one_test
 from tools.gen_docs import options
 from tubemq_spark.errors import CONDITIONS, OptionError
-from tubemq_spark.options.names import ENGINE_KEYS, REFUSED
+from tubemq_spark.options.rules import ENGINE_KEYS, REFUSED
 from tubemq_spark.options.table import FIELDS, NAMED
 from tubemq_spark.options.values import Mode
 

@@ -10,6 +10,7 @@ from tests.cases import in_one_test
 from tubemq_spark.model import Endpoint
 from tubemq_spark.settings import kinds
 from tubemq_spark.settings.fields import setting, settings_of
+from tubemq_spark.settings.kinds import did_you_mean
 
 topics = st.from_regex(r"\A[a-zA-Z][a-zA-Z0-9_]{1,20}\Z")
 groups = st.from_regex(r"\A[a-zA-Z][a-zA-Z0-9_-]{1,20}\Z")
@@ -188,3 +189,30 @@ def test_a_choice_may_have_capitals():
     loud = enum.Enum("loud", {"FAST": "FAST", "SLOW": "SLOW"})
     assert kinds.choice(loud).parse("fast") is loud.FAST
     assert kinds.choice(loud).expected == "FAST or SLOW"
+
+
+KNOWN = ("value", "messageId", "startingOffsets")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("values", "value"),
+        ("VALUE", "value"),
+        ("messageid", "messageId"),
+        ("startingOffset", "startingOffsets"),
+    ],
+)
+def test_the_closest_name_is_suggested(name, meant):
+    assert did_you_mean(name, KNOWN) == f"did you mean '{meant}'?"
+
+
+@pytest.mark.parametrize("name", ["", "x", "checkpointLocation"])
+def test_no_name_is_suggested_where_none_is_close(name):
+    assert did_you_mean(name, KNOWN) == ""
+
+
+@given(name=st.text(), known=st.lists(st.text(min_size=1), unique_by=str.lower))
+def test_only_known_names_are_suggested(name, known):
+    suggestion = did_you_mean(name, known)
+    assert suggestion == "" or suggestion in {f"did you mean '{candidate}'?" for candidate in known}

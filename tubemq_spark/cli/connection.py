@@ -24,10 +24,8 @@ from tubemq_spark.protocol.constants import (
     DEFAULT_WEB_PORT,
     USUAL_WEB_PORTS,
 )
-from tubemq_spark.settings.fields import bad_setting, settings_of
-from tubemq_spark.settings.kinds import BOOLEAN
-from tubemq_spark.settings.sources import Sources, Stated
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.fields import Sources, Stated, bad_setting, settings_of
+from tubemq_spark.settings.kinds import BOOLEAN, did_you_mean
 
 if TYPE_CHECKING:
     from tubemq_spark.client.metadata.admin import MasterAdmin

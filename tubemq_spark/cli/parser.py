@@ -17,8 +17,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 from tubemq_spark.cli.output import Answer
 from tubemq_spark.files.folder_uri import EXPECTED, FolderUri, redacted
 from tubemq_spark.protocol.constants import is_encodable
-from tubemq_spark.settings.kinds import MAX_LONG, TIME_ZONE, Kind, enumerated, integer
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.kinds import MAX_LONG, TIME_ZONE, Kind, did_you_mean, enumerated, integer
 
 T = TypeVar("T")
 

@@ -35,8 +35,7 @@ from tubemq_spark.errors import AdminError, OptionError, TubeMQConnectionError, 
 from tubemq_spark.model import rows_between
 from tubemq_spark.protocol.constants import TOPIC_NAME, TOPIC_NAME_RULE
 from tubemq_spark.receipts import counted
-from tubemq_spark.settings.kinds import BOOLEAN, name
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.kinds import BOOLEAN, did_you_mean, name
 
 if TYPE_CHECKING:
     from tubemq_spark.client.metadata.admin import MasterAdmin, Parameter

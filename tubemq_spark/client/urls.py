@@ -32,8 +32,7 @@ from tubemq_spark.protocol.constants import (
     DEFAULT_WEB_PORT,
 )
 from tubemq_spark.settings.fields import Value, bad_setting, settings_of
-from tubemq_spark.settings.kinds import BOOLEAN, TOPICS, VERBATIM, Kind, addresses, items
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.kinds import BOOLEAN, TOPICS, VERBATIM, Kind, addresses, did_you_mean, items
 
 _SCHEME: Final = "tubemq://"
 GATEWAY_SCHEME: Final = "gateway://"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import DEFAULT_GATEWAY_PORT, DEFAULT_MASTER_TLS_PORT, DEFAULT_WEB_PORT
-from tubemq_spark.settings.fields import Value, setting, settings_of
+from tubemq_spark.settings.fields import Sources, Stated, Value, setting, settings_of
 from tubemq_spark.settings.kinds import (
     BOOLEAN,
     HIDDEN,
@@ -32,7 +32,6 @@ from tubemq_spark.settings.kinds import (
     listener,
     one_of,
 )
-from tubemq_spark.settings.sources import Sources, Stated
 
 if TYPE_CHECKING:
     # The command line names all settings in its help, which is to be quick.

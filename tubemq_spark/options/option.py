@@ -1,13 +1,32 @@
-"""One option of ``format("tubemq")``: a setting with Spark's name for it, and where it has an effect."""
+"""One option of ``format("tubemq")``: a setting with Spark's name for it, and where it has an effect.
+
+Below are the kinds of values that only options of Spark have.
+"""
 
 import dataclasses
+import re
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from tubemq_spark.errors import OptionError
+from tubemq_spark.files import folder_uri
+from tubemq_spark.files.folder_uri import FolderUri
+from tubemq_spark.offsets.offset_spec import (
+    TIME,
+    OffsetSpec,
+    Specific,
+    Timestamp,
+    format_offset_spec,
+    format_timestamps,
+    parse_offset_spec,
+    parse_timestamp,
+    parse_timestamps,
+)
+from tubemq_spark.offsets.subscription import Assignment, format_assignment, parse_assignment
 from tubemq_spark.options.values import Mode
+from tubemq_spark.protocol.constants import TOPIC_NAME_RULE
 from tubemq_spark.settings.fields import Setting, Value, field_of, settings_of
-from tubemq_spark.settings.kinds import Kind
+from tubemq_spark.settings.kinds import TOPIC_PATTERN, Kind
 
 _HIDDEN: Final = "***"
 
@@ -28,12 +47,7 @@ class Option(Setting):
     """Whether Spark passes it on to a sink too, where it has no effect and that is no mistake."""
 
     def read(self, text: str) -> Value:
-        """Make a value of the user's text.
-
-        Raises:
-            OptionError: the text is not what the option's kind expects.
-            OffsetFormatError: the text is not an offset spec.
-        """
+        """Make a value of the user's text."""
         value = self.kind.parse(text)
         if value is None:
             shown = _HIDDEN if self.secret else self.kind.shown(text)
@@ -76,16 +90,7 @@ def named(
     default_doc: str = "",
     example: str = "",
 ) -> Callable[[Setting], Option]:
-    """Return what makes an option of a setting, whose kind, text and default it takes.
-
-    Args:
-        name: the option's name.
-        modes: where it has an effect.
-        more: what to say besides the setting's text.
-        kind: a narrower kind than the setting's.
-        default_doc: the default in words.
-        example: for the error when it is missing.
-    """
+    """Return what makes an option of a setting, whose kind, text and default it takes."""
     return lambda declared: Option(
         kind=kind or declared.kind,
         doc=f"{declared.doc[0].upper()}{declared.doc[1:]}. {more}".strip(),
@@ -102,3 +107,101 @@ def options_for(config: type, **by_field: Callable[[Setting], Option]) -> dict[s
     """Return the options that set fields of a dataclass, by field."""
     settings = settings_of(config)
     return {field: option_of(settings[field]) for field, option_of in by_field.items()}
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)")
+_MS: Final[dict[str, int]] = {
+    "": 1,
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+"""Milliseconds per unit, by Spark's names of units (``JavaUtils.timeStringAs``)."""
+_SIZE: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+_BYTES: Final[dict[str, int]] = {
+    unit: 1024**power
+    for power, units in enumerate(
+        [("", "b"), ("k", "kb"), ("m", "mb"), ("g", "gb"), ("t", "tb"), ("p", "pb")]
+    )
+    for unit in units
+}
+"""Bytes per unit, by Spark's names of units (``JavaUtils.byteStringAs``): powers of 1024."""
+
+
+def offset_spec(option: str) -> Kind[OffsetSpec]:
+    """Return the kind of offset specs; wrong text raises an OffsetFormatError that names the option."""
+    return Kind("earliest, latest or JSON", lambda text: parse_offset_spec(text, option), format_offset_spec)
+
+
+def until(option: str) -> Kind[OffsetSpec]:
+    """Return the kind of ends of a run: a time or an offset spec; wrong JSON raises as in ``offset_spec``."""
+
+    def parse(text: str) -> OffsetSpec | None:
+        is_time = text.strip()[:1].isdecimal()
+        return timestamp(option).parse(text) if is_time else parse_offset_spec(text, option)
+
+    return Kind(f"{TIME}, or JSON with offsets, or -1 for latest", parse, format_offset_spec)
+
+
+def timestamp(option: str) -> Kind[Timestamp]:
+    """Return the kind of times; one before the year 2000 raises an OptionError that names the option."""
+    return Kind(TIME, lambda text: parse_timestamp(text, f"Option '{option}'"), lambda time: str(time.ms))
+
+
+def timestamps_of(option: str) -> Kind[Specific]:
+    """Return the kind of times of partitions; wrong text raises an OffsetFormatError."""
+    return Kind("JSON", lambda text: parse_timestamps(text, option), format_timestamps)
+
+
+def _parse_assignment(text: str) -> Assignment | None:
+    assignment = parse_assignment(text)
+    return assignment if all(TOPIC_PATTERN.fullmatch(topic) for topic in assignment.topics(tuple)) else None
+
+
+def _parse_pattern(text: str) -> str | None:
+    try:
+        return re.compile(text.strip()).pattern or None
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+
+def _parse_duration(text: str) -> int | None:
+    match = _DURATION.fullmatch(text.strip().lower())
+    return int(match[1]) * _MS[match[2]] if match is not None and match[2] in _MS else None
+
+
+def _show_duration(ms: int) -> str:
+    fitting = [unit for unit in ("d", "h", "m", "s") if ms and ms % _MS[unit] == 0]
+    unit = fitting[0] if fitting else "ms"
+    return f"{ms // _MS[unit]}{unit}"
+
+
+def size(highest: int) -> Kind[int]:
+    """Return the kind of numbers of bytes from 1 to ``highest``, with or without a unit."""
+
+    def parse(text: str) -> int | None:
+        match = _SIZE.fullmatch(text.strip().lower())
+        if match is None or match[2] not in _BYTES:
+            return None
+        value = int(match[1]) * _BYTES[match[2]]
+        return value if 1 <= value <= highest else None
+
+    return Kind("a positive number of bytes such as 64m, 1g or 1048576", parse, _show_size)
+
+
+def _show_size(value: int) -> str:
+    fitting = [unit for unit in ("p", "t", "g", "m", "k") if value and value % _BYTES[unit] == 0]
+    return f"{value // _BYTES[fitting[0]]}{fitting[0]}" if fitting else str(value)
+
+
+DURATION: Final = Kind("a time such as 15m, 30s or 500ms", _parse_duration, _show_duration)
+"""In milliseconds."""
+PATTERN: Final = Kind("a regular expression of Python", _parse_pattern)
+ASSIGNMENT: Final = Kind(
+    f"JSON with topic names, each {TOPIC_NAME_RULE}", _parse_assignment, format_assignment
+)
+"""Text that is not such JSON raises an OffsetFormatError."""
+FOLDER: Final = Kind(folder_uri.EXPECTED, FolderUri.parse, str, shown=folder_uri.redacted)

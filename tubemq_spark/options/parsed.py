@@ -18,8 +18,20 @@ from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
 from tubemq_spark.offsets.subscription import Subscription
-from tubemq_spark.options.names import find
 from tubemq_spark.options.option import Option
+from tubemq_spark.options.rules import (
+    CONNECTION_PREFIX,
+    EXCLUSIVE,
+    GATEWAYS,
+    GROUP,
+    MASTERS,
+    NEEDED,
+    OF_A_CLIENT,
+    SUBSCRIBING,
+    TOGETHER,
+    WITHOUT_EFFECT,
+    find,
+)
 from tubemq_spark.options.table import (
     FIELDS,
     NAMED,
@@ -48,50 +60,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MASTERS: Final = "tubemq.master.servers"
-_GATEWAYS: Final = "tubemq.gateway.servers"
-_GROUP: Final = "tubemq.group"
-_LOGIN: Final = ("tubemq.username", "tubemq.password")
-_SUBSCRIBING: Final = ("subscribe", "subscribePattern", "assign")
-"""A read needs one of them."""
-_BY_TIME: Final = (
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "availableNowUntil",
-)
-"""What names a time at which a read begins or ends."""
-_STARTS_BY_TIME: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
-"""What may name a time at which a read begins: offsets may be times, too."""
-_EXCLUSIVE: Final = (
-    ("subscribe", "subscribePattern"),
-    ("subscribe", "assign"),
-    ("subscribePattern", "assign"),
-    (_GATEWAYS, _MASTERS),
-    (_GATEWAYS, "tubemq.master.web"),
-    ("readerGroups", "readerGroups.size"),
-)
-_MASTERS_OVER_TLS: Final = dataclasses.replace(NAMED[_MASTERS], kind=addresses(DEFAULT_MASTER_TLS_PORT))
+_MASTERS_OVER_TLS: Final = dataclasses.replace(NAMED[MASTERS], kind=addresses(DEFAULT_MASTER_TLS_PORT))
 """The same option with the usual port of TLS."""
-_ABOUT_TLS: Final = (
-    ("tubemq.tls.caFile", "tubemq.tls.enabled"),
-    ("tubemq.tls.certFile", "tubemq.tls.enabled"),
-    ("tubemq.tls.keyFile", "tubemq.tls.certFile"),
-    ("tubemq.tls.keyPassword", "tubemq.tls.certFile"),
-    ("tubemq.tls.serverName", "tubemq.tls.enabled"),
-    ("tubemq.tls.minVersion", "tubemq.tls.enabled"),
-)
-"""Options of TLS, each with the one that it needs: to leave them unused in silence would be dangerous."""
-_BESIDE_A_CLIENT: Final = frozenset(
-    {_GROUP, "tubemq.master.web", "tubemq.rpcTimeoutMs", "tubemq.fetchTimeoutMs"}
-)
-"""The options of the connection that a read through an open client may have: the client has the others."""
 _VIEWS: Final = frozenset(view.mode for view in View) - {Mode.BATCH_READ}
-_CONNECTION_PREFIX: Final = "tubemq."
-_OF_A_CLIENT: Final = frozenset(
-    name for name in NAMED if name.startswith(_CONNECTION_PREFIX) and name not in _BESIDE_A_CLIENT
-)
 _GROUP_PREFIX: Final = "tubemq_spark"
 _MAX_LABEL: Final = 200
 _TABLE_HINT: Final = (
@@ -131,14 +102,14 @@ class OptionSet:
         for key, text in options.items():
             option = find(key)
             if option is not None:
-                if of_client is not None and option.name in _OF_A_CLIENT:
+                if of_client is not None and option.name in OF_A_CLIENT:
                     raise OptionError("TUBEMQ_OPTION_OF_CLIENT", option=option.name)
                 values[option.name] = option.read(text)
-                masters = text if option.name == _MASTERS else masters
+                masters = text if option.name == MASTERS else masters
             elif key.lower() in ("path", "paths"):
                 ignored.append(key.lower())
         if masters and values.get("tubemq.tls.enabled"):
-            values[_MASTERS] = _MASTERS_OVER_TLS.read(masters)
+            values[MASTERS] = _MASTERS_OVER_TLS.read(masters)
         parsed = cls(values, tuple(ignored), of_client)
         parsed._check_pairs()
         return parsed
@@ -146,14 +117,12 @@ class OptionSet:
     @property
     def include_attributes(self) -> bool:
         """Whether the default schema has the column ``attributes``; no error before the mode is known."""
-        included: bool = self._value("includeAttributes")
-        return included
+        return bool(self._value("includeAttributes"))
 
     @property
     def payload(self) -> PayloadFormat:
         """What the bodies are, which the default schema depends on."""
-        payload: PayloadFormat = self._value("payload")
-        return payload
+        return PayloadFormat(self._value("payload"))
 
     @property
     def of_messages(self) -> bool:
@@ -177,11 +146,7 @@ class OptionSet:
         return self._filled(Choices)
 
     def for_batch_read(self) -> ReadOptions:
-        """Return the options of ``spark.read``.
-
-        Raises:
-            OptionError: an option is missing, or an offset spec makes no sense in a batch read.
-        """
+        """Return the options of ``spark.read``."""
         self._enter(Mode.BATCH_READ)
         positions = self._filled(Positions)
         starting, ending = positions.start(Edge.EARLIEST), positions.end()
@@ -197,11 +162,7 @@ class OptionSet:
         return self._read_options(Mode.BATCH_READ, starting, ending)
 
     def for_stream_read(self) -> ReadOptions:
-        """Return the options of ``spark.readStream``.
-
-        Raises:
-            OptionError: an option is missing, or ``endingOffsets`` is given, or a view is asked for.
-        """
+        """Return the options of ``spark.readStream``."""
         if self.view is not View.MESSAGES:
             raise OptionError("TUBEMQ_VIEW_IN_STREAM", option="view", view=self.view.value)
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
@@ -218,18 +179,14 @@ class OptionSet:
         return self._read_options(Mode.STREAM_READ, self._filled(Positions).start(Edge.LATEST), None)
 
     def for_view(self) -> ViewOptions | LossesOptions | ReceiptsOptions:
-        """Return the options of ``spark.read`` with a view that is not of messages.
-
-        Raises:
-            OptionError: an option is missing, or has no effect in this view.
-        """
+        """Return the options of ``spark.read`` with a view that is not of messages."""
         mode = self.view.mode
         self._enter(mode)
         if self.view is View.LOSSES:
             return LossesOptions(self._folder_of_view("lossLedger", "s3://bucket/losses"))
         if self.view is View.RECEIPTS:
             return ReceiptsOptions(self._folder_of_view("receiptsPath", "s3://bucket/receipts"))
-        group = self._given.get(_GROUP)
+        group = self._given.get(GROUP)
         if self.view is View.LAG and "checkpointLocation" not in self._given and group is None:
             raise OptionError("TUBEMQ_LAG_OF_WHAT")
         subscription = self._filled(Subscribing).subscription()
@@ -241,11 +198,7 @@ class OptionSet:
         )
 
     def for_write(self) -> WriteOptions:
-        """Return the options of ``df.write`` and ``df.writeStream``.
-
-        Raises:
-            OptionError: an option is missing.
-        """
+        """Return the options of ``df.write`` and ``df.writeStream``."""
         self._enter(Mode.WRITE)
         with_receipts = "receiptsPath" in self._given
         client = self._client(Mode.WRITE, group=_GROUP_PREFIX, checksums=with_receipts)
@@ -259,7 +212,7 @@ class OptionSet:
                 (option.name, text)
                 for option, text in self._shown()
                 if Mode.WRITE in option.modes
-                and (option.name in (_MASTERS, _GATEWAYS) or not option.name.startswith(_CONNECTION_PREFIX))
+                and (option.name in (MASTERS, GATEWAYS) or not option.name.startswith(CONNECTION_PREFIX))
             ),
         )
 
@@ -315,21 +268,21 @@ class OptionSet:
     def _reading_client(self, mode: Mode, subscription: Subscription | None) -> ClientConfig:
         if self._of_client is not None:
             return self._changed_client(self._of_client.client, mode)
-        group = self._given.get(_GROUP) or _default_group(subscription)
+        group = self._given.get(GROUP) or _default_group(subscription)
         size = self._choices.reader_groups
         groups = self._given.get("readerGroups") or default_reader_groups(group, size)
         return self._client(mode, group=group, reader_groups=groups)
 
     def _client(self, mode: Mode, **derived: Value) -> ClientConfig:
         return self._filled(
-            ClientConfig, mode, masters=self._given.get(_MASTERS, ()), tls=self._tls(), **derived
+            ClientConfig, mode, masters=self._given.get(MASTERS, ()), tls=self._tls(), **derived
         )
 
     def _changed_client(self, client: ClientConfig, mode: Mode) -> ClientConfig:
         """Return a client's settings with those that the options give."""
         changes = self._values_of(ClientConfig, mode)
         group = changes.get("group", client.group)
-        if not self._given.keys().isdisjoint((_GROUP, "readerGroups.size")):
+        if not self._given.keys().isdisjoint((GROUP, "readerGroups.size")):
             changes.setdefault("reader_groups", default_reader_groups(group, self._choices.reader_groups))
         return dataclasses.replace(client, **changes)
 
@@ -338,13 +291,7 @@ class OptionSet:
         return self._filled(TlsConfig) if self._choices.tls else None
 
     def _filled(self, owner: type[T], mode: Mode | None = None, **derived: Value) -> T:
-        """Return a dataclass with the options that set its fields.
-
-        Args:
-            owner: the dataclass.
-            mode: what Spark does: options without effect in it are left at their defaults.
-            derived: values of other fields, or of these, which they take the place of.
-        """
+        """Return a dataclass with the options that set its fields."""
         return owner(**{**self._values_of(owner, mode), **derived})
 
     def _values_of(self, owner: type, mode: Mode | None) -> dict[str, Any]:
@@ -363,7 +310,7 @@ class OptionSet:
         """Demand what the mode needs; name what has no effect in it, and refuse that in a view."""
         for name, option in NAMED.items():
             is_set = name in self._given
-            elsewhere = name == _MASTERS and (_GATEWAYS in self._given or self._of_client is not None)
+            elsewhere = name == MASTERS and (GATEWAYS in self._given or self._of_client is not None)
             if mode in option.modes and option.example and not is_set and not elsewhere:
                 hint = self._table_hint(mode, name, option.example)
                 raise OptionError(
@@ -371,11 +318,11 @@ class OptionSet:
                 )
             if is_set and mode not in option.modes:
                 # How to connect may be said anywhere: users keep that together.
-                if mode in _VIEWS and not name.startswith(_CONNECTION_PREFIX):
+                if mode in _VIEWS and not name.startswith(CONNECTION_PREFIX):
                     raise OptionError("TUBEMQ_OPTION_IN_VIEW", option=name, mode=mode.value)
                 if not option.sparks_own:
                     logger.warning("option '%s' has no effect in %s", name, mode.value)
-        if mode in MUST_SUBSCRIBE and self._given.keys().isdisjoint(_SUBSCRIBING):
+        if mode in MUST_SUBSCRIBE and self._given.keys().isdisjoint(SUBSCRIBING):
             hint = self._table_hint(mode, "subscribe", "demo,orders")
             if "topic" in self._given:
                 hint = f" in place of 'topic', which only writes take{hint}"
@@ -395,19 +342,28 @@ class OptionSet:
         values = self._given
         if values.get("subscribe") == ():
             raise OptionError("TUBEMQ_NO_TOPICS", option="subscribe")
-        for first, second in _EXCLUSIVE:
+        for first, second in EXCLUSIVE:
             if first in values and second in values:
                 raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=first, other=second)
-        for login in _LOGIN, _LOGIN[::-1]:
-            if login[0] in values and login[1] not in values:
-                raise OptionError("TUBEMQ_OPTION_ALONE", option=login[0], other=login[1])
-        for name, value in (("commitOffsetsToGroup", True), ("startingOffsets", Stored.GROUP)):
-            if values.get(name) is value and self._of_client is None:
-                self._require(_GROUP, name)
-        if "onReplayDiffers" in values:
-            self._require("receiptsPath", "onReplayDiffers")
-        self._check_limits()
-        self._check_tls()
+        for first, second in TOGETHER:
+            if first in values and second not in values:
+                raise OptionError("TUBEMQ_OPTION_ALONE", option=first, other=second)
+        for name, value, needed in NEEDED:
+            # An open client has a group.
+            has_group = needed == GROUP and self._of_client is not None
+            if name in values and value in (None, values[name]) and not has_group:
+                self._require(needed, name)
+        fewest, most = values.get("minOffsetsPerTrigger", 0), values.get("maxOffsetsPerTrigger")
+        if most is not None and fewest > most:
+            raise OptionError(
+                "TUBEMQ_MINIMUM_ABOVE_MAXIMUM",
+                option="minOffsetsPerTrigger",
+                least=fewest,
+                other="maxOffsetsPerTrigger",
+                most=most,
+            )
+        if (tls := self._tls()) is not None:
+            tls.validate()
         self._name_what_has_no_effect()
 
     def _name_what_has_no_effect(self) -> None:
@@ -415,21 +371,11 @@ class OptionSet:
         values = self._given
         if "mode" in values and self.payload is not PayloadFormat.INLONG:
             logger.warning("option '%s' has no effect without 'payload=inlong'", "mode")
-        if "timestampSearch" in values and values.keys().isdisjoint(_BY_TIME):
-            logger.warning("option '%s' has no effect without '%s'", "timestampSearch", _BY_TIME[0])
-        strategy = "startingOffsetsByTimestampStrategy"
-        if strategy in values and values.keys().isdisjoint(_STARTS_BY_TIME):
-            logger.warning("option '%s' has no effect without '%s'", strategy, _STARTS_BY_TIME[0])
+        for name, others in WITHOUT_EFFECT:
+            if name in values and values.keys().isdisjoint(others):
+                logger.warning("option '%s' has no effect without '%s'", name, others[0])
         if values.get("waitForTopics") and "subscribePattern" in values:
             logger.warning("option '%s' has no effect with '%s'", "waitForTopics", "subscribePattern")
-
-    def _check_tls(self) -> None:
-        for name, needed in _ABOUT_TLS:
-            if name in self._given:
-                self._require(needed, name)
-        tls = self._tls()
-        if tls is not None:
-            tls.validate()
 
     def _require(self, needed: str, name: str) -> None:
         """Refuse an option without the one that it needs."""
@@ -437,11 +383,7 @@ class OptionSet:
             raise OptionError("TUBEMQ_OPTION_NEEDED", option=needed, other=name)
 
     def _dead_letter_topic(self) -> str | None:
-        """Return where rows go that cannot be written; None where they fail their task.
-
-        Raises:
-            OptionError: only one of the two options is given, or the topic is that of the rows.
-        """
+        """Return where rows go that cannot be written; None where they fail their task."""
         topic: str | None = self._given.get("deadLetterTopic")
         if self._choices.on_error is OnError.FAIL:
             if topic is not None:
@@ -452,21 +394,6 @@ class OptionSet:
         if topic is not None and topic == self._given.get("topic"):
             raise OptionError("TUBEMQ_DEAD_LETTER_TOPIC", topic=topic)
         return topic
-
-    def _check_limits(self) -> None:
-        fewest, most = self._given.get("minOffsetsPerTrigger", 0), self._given.get("maxOffsetsPerTrigger")
-        if most is not None and fewest > most:
-            raise OptionError(
-                "TUBEMQ_MINIMUM_ABOVE_MAXIMUM",
-                option="minOffsetsPerTrigger",
-                least=fewest,
-                other="maxOffsetsPerTrigger",
-                most=most,
-            )
-        if "maxTriggerDelay" in self._given and not fewest:
-            logger.warning(
-                "option '%s' has no effect without '%s'", "maxTriggerDelay", "minOffsetsPerTrigger"
-            )
 
 
 def _refuse_edge(option: str, spec: OffsetSpec, edge: Edge) -> None:

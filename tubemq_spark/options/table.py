@@ -15,18 +15,21 @@ from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import TIMESTAMPS_EXAMPLE, Edge, OffsetSpec
 from tubemq_spark.offsets.ranges import MOST_RANGES, MOST_ROWS
 from tubemq_spark.offsets.subscription import ASSIGN_EXAMPLE, Assignment, Subscription, TopicPattern, Topics
-from tubemq_spark.options.kinds import (
+from tubemq_spark.options.option import (
     ASSIGNMENT,
     DURATION,
     FOLDER,
     PATTERN,
+    Option,
+    named,
     offset_spec,
+    option,
+    options_for,
     size,
     timestamp,
     timestamps_of,
     until,
 )
-from tubemq_spark.options.option import Option, named, option, options_for
 from tubemq_spark.options.values import (
     ALL,
     BATCH,

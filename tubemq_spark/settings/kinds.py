@@ -1,10 +1,11 @@
-"""Kinds of values: how a text becomes a value, and the words for what it must be."""
+"""Kinds of values: how a text becomes a value, the words for what it must be, and the nearest known name."""
 
 import dataclasses
+import difflib
 import enum
 import re
 import zoneinfo
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,7 +23,6 @@ from tubemq_spark.protocol.constants import (
     is_encodable,
 )
 from tubemq_spark.protocol.packed_strings import is_packable
-from tubemq_spark.settings.suggest import did_you_mean
 
 T = TypeVar("T")
 E = TypeVar("E", bound=enum.Enum)
@@ -225,3 +225,19 @@ MESSAGE_TYPES: Final = Kind(
     _parse_message_types,
     show_list,
 )
+
+
+def nearest_names(name: str, names: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that are closest to one that is missing, or the first of them if none is close."""
+    known = sorted(names)
+    return difflib.get_close_matches(name, known, n=most, cutoff=0.5) or known[:most]
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return ``did you mean 'value'?`` with the name that is closest, or "" if none is close.
+
+    Upper and lower case make no difference.
+    """
+    by_lower_case = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    return f"did you mean '{by_lower_case[close[0]]}'?" if close else ""

@@ -30,7 +30,7 @@ from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import with_retries
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern
 from tubemq_spark.protocol.constants import UNDEFINED
-from tubemq_spark.settings.suggest import nearest_names
+from tubemq_spark.settings.kinds import nearest_names
 from tubemq_spark.source.beside import OneByOne
 
 logger = logging.getLogger(__name__)

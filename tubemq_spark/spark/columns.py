@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.model import MESSAGE_UID_KEY
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.kinds import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType

@@ -24,7 +24,7 @@ from tubemq_spark.net.retry import PUBLISHABLE_TOPIC, Backoff
 from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.protocol.constants import MAX_TOPICS, OFFSET_HISTORY_TOPIC, UNDEFINED, is_encodable
 from tubemq_spark.protocol.errcodes import ErrCode
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.kinds import did_you_mean
 
 _LONGEST_NAME: Final = 64
 

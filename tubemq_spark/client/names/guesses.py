@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.kinds import did_you_mean
 
 if TYPE_CHECKING:
     from tubemq_spark.client.names.others import OtherName

@@ -1,11 +1,75 @@
-"""Names of options: the one that a key of Spark's map means, or advice where it means none."""
+"""The rules between options and about their names, beside the table of options.
+
+Which key of Spark's map means which option, and what to do instead where it means none; which options exclude
+each other, need each other, or have no effect without each other. ``parsed.py`` obeys them.
+"""
 
 from typing import Final
 
 from tubemq_spark.errors import OptionError
+from tubemq_spark.offsets.offset_spec import Stored
 from tubemq_spark.options.option import Option
 from tubemq_spark.options.table import NAMED
-from tubemq_spark.settings.suggest import did_you_mean
+from tubemq_spark.settings.kinds import did_you_mean
+
+MASTERS: Final = "tubemq.master.servers"
+GATEWAYS: Final = "tubemq.gateway.servers"
+GROUP: Final = "tubemq.group"
+
+EXCLUSIVE: Final = (
+    ("subscribe", "subscribePattern"),
+    ("subscribe", "assign"),
+    ("subscribePattern", "assign"),
+    (GATEWAYS, MASTERS),
+    (GATEWAYS, "tubemq.master.web"),
+    ("readerGroups", "readerGroups.size"),
+)
+TOGETHER: Final = (
+    ("tubemq.username", "tubemq.password"),
+    ("tubemq.password", "tubemq.username"),
+)
+"""Options that cannot be given without the other one."""
+NEEDED: Final = (
+    ("commitOffsetsToGroup", True, GROUP),
+    ("startingOffsets", Stored.GROUP, GROUP),
+    ("onReplayDiffers", None, "receiptsPath"),
+    ("tubemq.tls.caFile", None, "tubemq.tls.enabled"),
+    ("tubemq.tls.certFile", None, "tubemq.tls.enabled"),
+    ("tubemq.tls.keyFile", None, "tubemq.tls.certFile"),
+    ("tubemq.tls.keyPassword", None, "tubemq.tls.certFile"),
+    ("tubemq.tls.serverName", None, "tubemq.tls.enabled"),
+    ("tubemq.tls.minVersion", None, "tubemq.tls.enabled"),
+)
+"""Options, their value (None: any), and what they need: TLS that is left unused would be dangerous."""
+WITHOUT_EFFECT: Final = (
+    (
+        "timestampSearch",
+        (
+            "startingTimestamp",
+            "endingTimestamp",
+            "startingOffsetsByTimestamp",
+            "endingOffsetsByTimestamp",
+            "availableNowUntil",
+        ),
+    ),
+    # Offsets may be times, too.
+    (
+        "startingOffsetsByTimestampStrategy",
+        ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
+    ),
+    ("maxTriggerDelay", ("minOffsetsPerTrigger",)),
+)
+"""Options that have no effect, each with those of which one must be given, the first of which is named."""
+SUBSCRIBING: Final = ("subscribe", "subscribePattern", "assign")
+"""A read needs one of them."""
+CONNECTION_PREFIX: Final = "tubemq."
+OF_A_CLIENT: Final = frozenset(name for name in NAMED if name.startswith(CONNECTION_PREFIX)) - {
+    GROUP,
+    "tubemq.master.web",
+    "tubemq.rpcTimeoutMs",
+    "tubemq.fetchTimeoutMs",
+}
+"""The options of the connection that a read through an open client may not have: the client has them."""
 
 REFUSED: Final[dict[str, str]] = {
     "kafka.bootstrap.servers": "use tubemq.master.servers",
@@ -64,11 +128,7 @@ _REFUSED_BY_KEY: Final[dict[str, tuple[str, str]]] = {
 
 
 def find(key: str) -> Option | None:
-    """Return the option that a key names, in any case; None for a key of Spark's own.
-
-    Raises:
-        OptionError: there is no such option; the error names the nearest, or what to use instead.
-    """
+    """Return the option that a key names, in any case; None for a key of Spark's own."""
     lower = key.lower()
     if lower in _BY_KEY:
         return _BY_KEY[lower]

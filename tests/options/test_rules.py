@@ -4,7 +4,7 @@ import pytest
 
 from tests.cases import in_one_test
 from tubemq_spark.errors import OptionError
-from tubemq_spark.options.names import ENGINE_KEYS, REFUSED, find
+from tubemq_spark.options.rules import ENGINE_KEYS, REFUSED, find
 from tubemq_spark.options.table import NAMED
 
 

@@ -5,18 +5,18 @@ from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.files.folder_uri import FolderUri
-from tubemq_spark.options import kinds
+from tubemq_spark.options import option
 from tubemq_spark.settings.kinds import TIME_ZONE
 
 
 @given(
     st.one_of(
-        st.integers(0, 10**11).map(lambda value: (kinds.DURATION, value)),
-        st.integers(1, 2**63 - 1).map(lambda value: (kinds.size(2**63 - 1), value)),
+        st.integers(0, 10**11).map(lambda value: (option.DURATION, value)),
+        st.integers(1, 2**63 - 1).map(lambda value: (option.size(2**63 - 1), value)),
         st.sampled_from(["/a/b", "hdfs://n:8020/a", "s3://b/a"]).map(
-            lambda value: (kinds.FOLDER, FolderUri(value))
+            lambda value: (option.FOLDER, FolderUri(value))
         ),
-        own.positions.map(lambda value: (kinds.offset_spec("startingOffsets"), value)),
+        own.positions.map(lambda value: (option.offset_spec("startingOffsets"), value)),
     )
 )
 def test_a_shown_option_value_is_parsed_to_the_same_value(pair):
@@ -41,7 +41,7 @@ def test_a_shown_option_value_is_parsed_to_the_same_value(pair):
     ],
 )
 def test_durations(text, value):
-    assert kinds.DURATION.parse(text) == value
+    assert option.DURATION.parse(text) == value
 
 
 @in_one_test(
@@ -63,7 +63,7 @@ def test_durations(text, value):
     ],
 )
 def test_sizes(text, value):
-    assert kinds.size(2**63 - 1).parse(text) == value
+    assert option.size(2**63 - 1).parse(text) == value
 
 
 @in_one_test(
@@ -84,4 +84,4 @@ def test_time_zones(text, value):
 
 def test_a_wrong_position_names_the_option():
     with pytest.raises(OffsetFormatError, match="Option 'endingOffsets'"):
-        kinds.offset_spec("endingOffsets").parse("newest")
+        option.offset_spec("endingOffsets").parse("newest")
