@@ -217,7 +217,7 @@ def test_every_module_with_regular_expressions_has_its_reader_in_the_table():
     }
     named = {
         "cli.embedded", "cli.verification", "client.consumer.values", "client.producer.outgoing",
-        "client.names.readers", "client.urls", "embedded.admin.parameters",
+        "client.config", "client.urls", "embedded.admin.parameters",
         "embedded.admin.fields", "embedded.authentication", "files.folder_uri",
         "gateway.upstream", "gateway.policy", "model", "net.tls_errors",
         "offsets.checkpoint_log", "offsets.notation", "options.option", "protocol.constants",
