@@ -29,7 +29,7 @@ from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroup
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.transport.gateway import GatewayTransport
 from tubemq_spark.gateway import admission, policy, publishing, sessions
-from tubemq_spark.gateway.calls import Call
+from tubemq_spark.gateway.calls import ServedCall
 from tubemq_spark.gateway.server import GatewayServer
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
@@ -279,7 +279,7 @@ def one_world() -> Iterator[None]:
         return one.__dict__.setdefault("_number", next(numbers))  # type: ignore[no-any-return]
 
     patches: list[Any] = [
-        mock.patch.object(Call, "__hash__", lambda call: hash((call.peer, call.method.name))),
+        mock.patch.object(ServedCall, "__hash__", lambda call: hash((call.peer, call.method.name))),
         mock.patch.object(sessions.Inbox, "__hash__", number),
         mock.patch.object(publishing._Stream, "__hash__", number),  # noqa: SLF001
         *(mock.patch.object(module, "in_thread", _at_once) for module in _WITH_THREADS),

@@ -33,8 +33,8 @@ from tubemq_spark.gateway.calls import GoneError, Servicer
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.deadline import Clock
-from tubemq_spark.protocol.gateway.failures import Status
-from tubemq_spark.protocol.gateway.service import Method
+from tubemq_spark.protocol.gateway.failures import GrpcStatus
+from tubemq_spark.protocol.gateway.service import ServiceMethod
 
 _PING_EACH_S: Final = 10.0
 _PING_S: Final = 5.0
@@ -242,7 +242,7 @@ class _ClientConnection(_Connection):
         self.calls: dict[int, _ClientCall] = {}
         self._numbers = 0
 
-    def begin(self, method: Method, metadata: Metadata, timeout_s: float | None) -> "_ClientCall":
+    def begin(self, method: ServiceMethod, metadata: Metadata, timeout_s: float | None) -> "_ClientCall":
         """Begin a call."""
         self._numbers += 1
         call = self.calls[self._numbers] = _ClientCall(self, self._numbers)
@@ -327,7 +327,12 @@ class SimulatedChannel:
         self._is_closed = False
 
     async def call(
-        self, method: Method, request: Message, answer: type[Answer], metadata: Metadata, timeout_s: float
+        self,
+        method: ServiceMethod,
+        request: Message,
+        answer: type[Answer],
+        metadata: Metadata,
+        timeout_s: float,
     ) -> Answer:
         """See ``Channel``."""
         first = await self._call(method, request, answer, metadata, timeout_s)
@@ -344,7 +349,12 @@ class SimulatedChannel:
         return first
 
     async def _call(
-        self, method: Method, request: Message, answer: type[Answer], metadata: Metadata, timeout_s: float
+        self,
+        method: ServiceMethod,
+        request: Message,
+        answer: type[Answer],
+        metadata: Metadata,
+        timeout_s: float,
     ) -> Answer:
         try:
             async with asyncio.timeout(timeout_s) as limit:
@@ -364,7 +374,9 @@ class SimulatedChannel:
         assert end is None, f"{method.name} has two answers"
         return answer.FromString(data)
 
-    def begin(self, method: Method, request: Message, metadata: Metadata, timeout_s: float) -> "Future[None]":
+    def begin(
+        self, method: ServiceMethod, request: Message, metadata: Metadata, timeout_s: float
+    ) -> "Future[None]":
         """See ``Channel``."""
         ended: Future[None] = Future()
         ended.set_running_or_notify_cancel()
@@ -378,7 +390,7 @@ class SimulatedChannel:
         return ended
 
     def stream(
-        self, method: Method, first: Message, metadata: Metadata, *, parsed: bool
+        self, method: ServiceMethod, first: Message, metadata: Metadata, *, parsed: bool
     ) -> "SimulatedStream":
         """See ``Channel``."""
         beginning = self._tasks.start(self._begin(method, metadata), method.name)
@@ -392,7 +404,7 @@ class SimulatedChannel:
         if self._connection is not None:
             self._connection.close()
 
-    async def _begin(self, method: Method, metadata: Metadata) -> _ClientCall:
+    async def _begin(self, method: ServiceMethod, metadata: Metadata) -> _ClientCall:
         return (await self._connected()).begin(method, metadata, None)
 
     async def _connected(self) -> _ClientConnection:
@@ -433,7 +445,7 @@ class SimulatedStream:
     """See ``channels.Stream``."""
 
     def __init__(
-        self, beginning: "asyncio.Task[_ClientCall]", method: Method, first: Message, *, parsed: bool
+        self, beginning: "asyncio.Task[_ClientCall]", method: ServiceMethod, first: Message, *, parsed: bool
     ) -> None:
         self._beginning = beginning
         self._method = method
@@ -498,7 +510,7 @@ class SimulatedChannels(Channels):
 
 
 class SimulatedListener:
-    """See ``gateway.server.Listener``."""
+    """See ``gateway.server.GatewayListener``."""
 
     certificate_expires_at = 0.0
 
@@ -511,21 +523,21 @@ class SimulatedListener:
         self._server: asyncio.Server | None = None
 
     def bind(self, servicers: Mapping[str, Servicer]) -> str:
-        """See ``Listener``."""
+        """See ``GatewayListener``."""
         self.servicers = servicers
         return str(self._endpoint)
 
     async def start(self) -> None:
-        """See ``Listener``."""
+        """See ``GatewayListener``."""
         loop = asyncio.get_running_loop()
         host, port = self._endpoint.host, self._endpoint.port
         self._server = await loop.create_server(lambda: _ServerConnection(self), host, port)
 
     async def drain(self) -> None:
-        """See ``Listener``."""
+        """See ``GatewayListener``."""
 
     async def stop(self) -> None:
-        """See ``Listener``."""
+        """See ``GatewayListener``."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -629,7 +641,7 @@ class _ServerContext:
         self._check()
         await self.credit.put(answer if isinstance(answer, bytes) else answer.SerializeToString())
 
-    async def end(self, status: Status, text: str, trailers: Trailers) -> None:
+    async def end(self, status: GrpcStatus, text: str, trailers: Trailers) -> None:
         """See ``CallContext``."""
         self.status = _Status(self._begin.call, status.name, text, trailers)
 

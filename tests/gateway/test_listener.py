@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 
 from tubemq_spark.gateway import listener
-from tubemq_spark.protocol.gateway.failures import Status
+from tubemq_spark.protocol.gateway.failures import GrpcStatus
 from tubemq_spark.protocol.gateway.service import METHODS, SERVICE
 
 METHOD = METHODS["SessionEvents"]
@@ -45,6 +45,6 @@ def test_a_call_that_is_ended_as_its_answers_begin_gets_its_status(begin):
         await asyncio.sleep(0)
         beginning.cancel()
         await asyncio.wait([beginning])
-        await context.end(Status.UNAUTHENTICATED, "no such token", ())
+        await context.end(GrpcStatus.UNAUTHENTICATED, "no such token", ())
 
     assert asyncio.run(called(serve)) == (grpc.StatusCode.UNAUTHENTICATED, "no such token")

@@ -5,14 +5,14 @@ import time
 
 from tests.gateway.running import PlainClient, gateway, tubemq
 from tests.waiting import wait_until
-from tubemq_spark.gateway.overview import Flow, Overview, report
+from tubemq_spark.gateway.overview import Flow, GatewayOverview, report
 from tubemq_spark.net import loop
 
 FLOWS = {"read": Flow(3_000, 2_000_000, 1_500.4, 1_000_000), "published": Flow(0, 0, 0, 0)}
 
 
 def overview(draining=False, degraded=False, **numbers):
-    return Overview(
+    return GatewayOverview(
         name="g1",
         cluster="default",
         version="1",

@@ -14,7 +14,7 @@ from tests.gateway.running import PlainClient, gateway, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.gateway import overview, web
-from tubemq_spark.gateway.overview import Flow, Overview, Rates, RouteRow, SessionRow
+from tubemq_spark.gateway.overview import Flow, GatewayOverview, Rates, RouteRow, SessionRow
 from tubemq_spark.gateway.web import WebServer, render
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.gateway import sends
@@ -185,7 +185,7 @@ def seen(sessions=(), routes=(), **changes):
         "session_count": len(sessions),
         "routes": tuple(routes),
     }
-    return Overview(**{**values, **changes})
+    return GatewayOverview(**{**values, **changes})
 
 
 def row(text="c"):

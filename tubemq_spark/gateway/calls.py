@@ -34,8 +34,8 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.net.fair_quota import Owner
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, service
 from tubemq_spark.protocol.gateway.batches import MalformedMessageError
-from tubemq_spark.protocol.gateway.failures import Status, status_of, status_with_trailers, unexpected
-from tubemq_spark.protocol.gateway.service import METHODS, SESSION_KEY, Method
+from tubemq_spark.protocol.gateway.failures import GrpcStatus, status_of, status_with_trailers, unexpected
+from tubemq_spark.protocol.gateway.service import METHODS, SESSION_KEY, ServiceMethod
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("tubemq_spark.gateway.access")
@@ -100,7 +100,7 @@ Request: TypeAlias = Any
 """A message, or a stream of messages."""
 Answer: TypeAlias = Any
 """A message, or None at the end of a stream."""
-Handler = Callable[[Request, "Call"], Awaitable[Any]]
+Handler = Callable[[Request, "ServedCall"], Awaitable[Any]]
 """Serves a call: takes its request or its stream of requests; returns the response, unless it is a stream."""
 
 
@@ -131,7 +131,7 @@ class CallContext(Protocol):
     async def write(self, answer: Message | bytes) -> None:
         """Write an answer to a stream, as soon as its client takes it."""
 
-    async def end(self, status: Status, text: str, trailers: tuple[tuple[str, bytes], ...]) -> None:
+    async def end(self, status: GrpcStatus, text: str, trailers: tuple[tuple[str, bytes], ...]) -> None:
         """Give the call its status, which is not OK; may raise what the wire needs for that."""
 
 
@@ -140,10 +140,10 @@ Servicer = Callable[[CallContext], Awaitable[Message | None]]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Call:
+class ServedCall:
     """One call under way."""
 
-    method: Method
+    method: ServiceMethod
     context: CallContext
     ref: pb.SessionRef = dataclasses.field(default_factory=pb.SessionRef, repr=False)
     """The session that it names."""
@@ -216,10 +216,10 @@ class Call:
 class Hook(Protocol):
     """What an embedding program wants to know of each call; both are called in the event loop."""
 
-    def before(self, call: Call) -> None:
+    def before(self, call: ServedCall) -> None:
         """Called when a call has come."""
 
-    def after(self, call: Call, status: str, seconds: float) -> None:
+    def after(self, call: ServedCall, status: str, seconds: float) -> None:
         """Called when it has ended; with its messages (``rows``), its status and how long it took."""
 
 
@@ -241,7 +241,7 @@ class Calls:
         """Called with each call; what they raise is logged and counted, and changes nothing."""
         self.draining = False
         """Whether the gateway is about to stop."""
-        self._running: set[Call] = set()
+        self._running: set[ServedCall] = set()
 
     def refuse_when_draining(self) -> None:
         """Return while the gateway serves."""
@@ -253,7 +253,7 @@ class Calls:
         return {name: self._servicer(METHODS[name], handler) for name, handler in handlers.items()}
 
     @contextlib.contextmanager
-    def _in_session(self, call: Call) -> Iterator[None]:
+    def _in_session(self, call: ServedCall) -> Iterator[None]:
         """Give a call the session that its metadata name, which does not expire during it."""
         if call.method.name not in _WITHOUT_SESSION:
             call.ref = _session_ref(call.context)
@@ -275,9 +275,9 @@ class Calls:
             if (refusal := self.guard.refused(call.caller, call.needs)) is not None:
                 call.end(refusal)
 
-    def _servicer(self, method: Method, handler: Handler) -> Servicer:
+    def _servicer(self, method: ServiceMethod, handler: Handler) -> Servicer:
         async def serve(context: CallContext) -> Message | None:
-            call = Call(method, context, calls=self)
+            call = ServedCall(method, context, calls=self)
             began, status, failure, answer = time.monotonic(), "OK", None, None
             self._running.add(call)
             self._tell(lambda hook: hook.before(call))
@@ -306,7 +306,7 @@ class Calls:
 
         return serve
 
-    async def _carry_out(self, call: Call, handler: Handler) -> Message | None:
+    async def _carry_out(self, call: ServedCall, handler: Handler) -> Message | None:
         """Judge a call by its metadata, and only then take its message."""
         method = call.method
         if method.name not in _ALWAYS:
@@ -328,7 +328,7 @@ class Calls:
                     raise
                 raise _late(call, limit_s) from None
 
-    async def _answer(self, call: Call, handler: Handler) -> Message | None:
+    async def _answer(self, call: ServedCall, handler: Handler) -> Message | None:
         """Take the only message of a call, and carry it out; the bytes of a long one are held."""
         request, size = await self._request(call)
         held = self._admission.bytes if size > _SMALL_BYTES else None
@@ -341,7 +341,7 @@ class Calls:
             if held is not None:
                 held.give(call.who, size)
 
-    async def _request(self, call: Call) -> tuple[Request, int]:
+    async def _request(self, call: ServedCall) -> tuple[Request, int]:
         """Return the only message of a call, and its size in bytes."""
         who, admission = call.who, self._admission
         quota = admission.coming(who)
@@ -358,7 +358,7 @@ class Calls:
             raise MalformedMessageError("it has no message")
         return parsed(call.method, data), len(data)
 
-    def _note(self, call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
+    def _note(self, call: ServedCall, status: str, seconds: float, failure: TubeMQError | None) -> None:
         redirect = None if failure is None else REDIRECTS.get(failure.condition)
         if redirect is not None:
             self._metrics.redirected(call.method.name, redirect)
@@ -379,7 +379,7 @@ class Calls:
                 logger.exception("a hook failed")
 
 
-def _log(call: Call, status: str, seconds: float, failure: TubeMQError | None) -> None:
+def _log(call: ServedCall, status: str, seconds: float, failure: TubeMQError | None) -> None:
     who = call.session.client_id if call.session else "no session"
     what = f"; {failure}" if failure else ""
     # A client that is refused again and again must not fill the log.
@@ -399,7 +399,7 @@ def _session_ref(context: CallContext) -> pb.SessionRef:
     raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=f"its metadata have no {SESSION_KEY}")
 
 
-def parsed(method: Method, data: bytes) -> Request:
+def parsed(method: ServiceMethod, data: bytes) -> Request:
     """Return the message of a request."""
     if len(data) > service.REQUEST_BYTES and method.name != "PublishStream":
         raise MalformedMessageError(f"it has {len(data)} bytes, and {service.REQUEST_BYTES} is the most")
@@ -411,7 +411,7 @@ def parsed(method: Method, data: bytes) -> Request:
     return request
 
 
-def _earlier(call: Call, reserve_s: float) -> float | None:
+def _earlier(call: ServedCall, reserve_s: float) -> float | None:
     """Return how long a call may take if its client is to have so much left, or half of what is left."""
     remaining = call.context.time_remaining()
     if remaining is None:
@@ -419,7 +419,7 @@ def _earlier(call: Call, reserve_s: float) -> float | None:
     return remaining - min(reserve_s, remaining / 2)
 
 
-def _late(call: Call, waited_s: float | None) -> GatewayError:
+def _late(call: ServedCall, waited_s: float | None) -> GatewayError:
     waited_ms = round((waited_s or 0) * 1000)
     return GatewayError("TUBEMQ_GATEWAY_DEADLINE", method=call.method.name, waited_ms=waited_ms)
 

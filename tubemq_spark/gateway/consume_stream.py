@@ -20,7 +20,7 @@ from typing import Final
 
 from tubemq_spark.client.consumer.values import Batch, parse_context
 from tubemq_spark.errors import TubeMQError
-from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.calls import Calls, ServedCall
 from tubemq_spark.gateway.consuming import ConsumeService, SessionConsumer, attach_at, commit_batch, error_in
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
@@ -31,7 +31,7 @@ _SIGN_S: Final = 1.0
 _NOTHING_NAMED: Final = pb.ConsumeRequest()
 
 
-async def consume(service: ConsumeService, calls: Calls, call: Call) -> None:
+async def consume(service: ConsumeService, calls: Calls, call: ServedCall) -> None:
     """Send batches of what a session has, and carry out its commands."""
     command = await call.read()
     if not isinstance(command, pb.ConsumeRequest):
@@ -46,7 +46,9 @@ async def consume(service: ConsumeService, calls: Calls, call: Call) -> None:
 class _ConsumeStream:
     """One stream."""
 
-    def __init__(self, consumer: SessionConsumer, service: ConsumeService, calls: Calls, call: Call) -> None:
+    def __init__(
+        self, consumer: SessionConsumer, service: ConsumeService, calls: Calls, call: ServedCall
+    ) -> None:
         self._consumer = consumer
         self._service = service
         self._calls = calls

@@ -47,7 +47,7 @@ from tubemq_spark.client.consumer_config import BoundStart, Node, Subscription
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, DataLossError, GatewayError, TubeMQError
 from tubemq_spark.gateway.admission import busy
-from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.calls import Calls, ServedCall
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.sessions import Events, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -400,7 +400,7 @@ class ConsumeService:
 
     # Partitions.
 
-    async def subscribe(self, request: pb.SubscribeRequest, call: Call) -> pb.SubscribeResponse:
+    async def subscribe(self, request: pb.SubscribeRequest, call: ServedCall) -> pb.SubscribeResponse:
         """Make a session a member of its group."""
         session, subscribing = call.owner(), request.SerializeToString(deterministic=True)
         consumer = self._consumers.get(session) or self._begin(session, request.topics, request, subscribing)
@@ -411,7 +411,7 @@ class ConsumeService:
         return pb.SubscribeResponse(partitions=consumer.positions)
 
     async def attach_partitions(
-        self, request: pb.AttachPartitionsRequest, call: Call
+        self, request: pb.AttachPartitionsRequest, call: ServedCall
     ) -> pb.AttachPartitionsResponse:
         """Take partitions for a session; say of each where it stands or why it was not taken."""
         session, topics = call.owner(), {place.partition.topic for place in request.partitions}
@@ -430,7 +430,7 @@ class ConsumeService:
         return response
 
     async def detach_partitions(
-        self, request: pb.DetachPartitionsRequest, call: Call
+        self, request: pb.DetachPartitionsRequest, call: ServedCall
     ) -> pb.DetachPartitionsResponse:
         """Give partitions up."""
         consumer = self.consumer_of(call.owner())
@@ -441,7 +441,7 @@ class ConsumeService:
 
     # Messages.
 
-    async def fetch(self, request: pb.FetchRequest, call: Call) -> pb.FetchResponse:
+    async def fetch(self, request: pb.FetchRequest, call: ServedCall) -> pb.FetchResponse:
         """Return messages as soon as there are some."""
         consumer = self.consumer_of(call.owner())
         for context in request.commit:
@@ -455,7 +455,7 @@ class ConsumeService:
             return self.response(batch, call)
         return pb.FetchResponse(reason=_REASONS[consumer.status], draining=self._calls.draining)
 
-    async def commit(self, request: pb.CommitRequest, call: Call) -> pb.CommitResponse:
+    async def commit(self, request: pb.CommitRequest, call: ServedCall) -> pb.CommitResponse:
         """Confirm a batch, or take it back."""
         return await commit_batch(self.consumer_of(call.owner()), request)
 
@@ -476,7 +476,7 @@ class ConsumeService:
         finally:
             self._places.give(who)
 
-    def response(self, batch: Batch, call: Call) -> pb.FetchResponse:
+    def response(self, batch: Batch, call: ServedCall) -> pb.FetchResponse:
         """Return a batch as a message, and count it."""
         fetched = pb.FetchResponse(
             reason=pb.FetchResponse.REASON_READY,
@@ -511,7 +511,7 @@ class ConsumeService:
             self._end(session)
         await self._tasks.ended()
 
-    async def closed(self, session: Session, call: Call) -> None:
+    async def closed(self, session: Session, call: ServedCall) -> None:
         """Return when the partitions of a session that has ended are free.
 
         A broker that does not answer is waited for no longer than ``_LONGEST_CLOSE_S``.
@@ -622,7 +622,7 @@ def _start_of(request: pb.SubscribeRequest) -> BoundStart | None:
     return BoundStart(start.session_key, start.source_count, offsets, select_big=not start.smallest)
 
 
-def _in_time(wait_s: float, call: Call) -> float:
+def _in_time(wait_s: float, call: ServedCall) -> float:
     """Return how long a call may wait and still be answered before its client's deadline."""
     remaining: float | None = call.context.time_remaining()
     return wait_s if remaining is None else max(0.0, min(wait_s, remaining - _RESERVE_S))

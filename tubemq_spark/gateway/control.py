@@ -31,7 +31,7 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.gateway.admission import WorkLimit
-from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.calls import Calls, ServedCall
 from tubemq_spark.gateway.consuming import ConsumeService
 from tubemq_spark.gateway.sessions import Inbox, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -81,27 +81,27 @@ class ControlService:
 
     def _asking(
         self, ask: Callable[[Access, Request], Coroutine[Any, Any, Result]]
-    ) -> Callable[[Request, Call], Coroutine[Any, Any, Result]]:
+    ) -> Callable[[Request, ServedCall], Coroutine[Any, Any, Result]]:
         """Return what serves a method by asking TubeMQ, as the call's session sees it."""
 
-        async def serve(request: Request, call: Call) -> Result:
+        async def serve(request: Request, call: ServedCall) -> Result:
             return await self._ask(call, ask(call.owner().access, request))
 
         return serve
 
-    async def _ask(self, call: Call, question: Coroutine[Any, Any, Result]) -> Result:
+    async def _ask(self, call: ServedCall, question: Coroutine[Any, Any, Result]) -> Result:
         """Return the answer to a question, which ends with its call."""
         with contextlib.closing(question):
             async with self._questions.place(call.who, call.patience_s):
                 return await question
 
-    def _administration(self, call: Call) -> DirectTransport:
+    def _administration(self, call: ServedCall) -> DirectTransport:
         """Return what asks over HTTP for a call: those who wait for its few threads hold nothing else."""
         return self._upstream.administration(call.owner().access, call.who, call.patience_s)
 
     # Sessions: they wait for nothing, so that load cannot make one expire.
 
-    async def open_session(self, request: pb.OpenSessionRequest, call: Call) -> pb.OpenSessionResponse:
+    async def open_session(self, request: pb.OpenSessionRequest, call: ServedCall) -> pb.OpenSessionResponse:
         """Open a session under the id that its client chose."""
         if request.settings.password and self._settings.tls_cert is None:
             raise GatewayError("TUBEMQ_GATEWAY_PLAINTEXT", gateway=self._settings.name)
@@ -123,7 +123,7 @@ class ControlService:
             protocol_revision=PROTOCOL_REVISION,
         )
 
-    async def heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:
+    async def heartbeat(self, request: pb.HeartbeatRequest, call: ServedCall) -> pb.HeartbeatResponse:
         """Note a sign of life; return the events that the client has not seen."""
         inbox = call.owner().inbox
         inbox.seen(request.seen)
@@ -134,7 +134,7 @@ class ControlService:
             gateway=self._settings.name,
         )
 
-    async def session_events(self, request: pb.SessionEventsRequest, call: Call) -> None:
+    async def session_events(self, request: pb.SessionEventsRequest, call: ServedCall) -> None:
         """Stream the events of a session, as they happen."""
         session = call.owner()
         newer = GatewayError("TUBEMQ_GATEWAY_REQUEST", what="a newer call tells the session's events")
@@ -152,7 +152,7 @@ class ControlService:
         finally:
             session.inbox.end_reading(call.end)
 
-    async def _tell_events(self, inbox: Inbox, call: Call) -> None:
+    async def _tell_events(self, inbox: Inbox, call: ServedCall) -> None:
         while True:
             await inbox.news.wait()
             inbox.news.clear()
@@ -162,7 +162,7 @@ class ControlService:
                 inbox.seen(event.number)
             self._calls.refuse_when_draining()
 
-    async def close_session(self, _: pb.CloseSessionRequest, call: Call) -> pb.CloseSessionResponse:
+    async def close_session(self, _: pb.CloseSessionRequest, call: ServedCall) -> pb.CloseSessionResponse:
         """End a session and its calls; one that is not known has ended.
 
         Its partitions are free then, unless a broker does not answer.
@@ -178,7 +178,7 @@ class ControlService:
 
     # Topics.
 
-    async def list_topics(self, request: pb.ListTopicsRequest, call: Call) -> pb.ListTopicsResponse:
+    async def list_topics(self, request: pb.ListTopicsRequest, call: ServedCall) -> pb.ListTopicsResponse:
         """Name topics, a page at a time."""
         names = await self._administration(call).topics()
         visible = [name for name in names if call.may("see", name)]
@@ -188,7 +188,7 @@ class ControlService:
     # Offsets.
 
     async def query_stored_offsets(
-        self, request: pb.QueryStoredOffsetsRequest, call: Call
+        self, request: pb.QueryStoredOffsetsRequest, call: ServedCall
     ) -> pb.QueryStoredOffsetsResponse:
         """Say where groups stand, without being one; a page at a time, of what brokers say now."""
         group = request.group if request.HasField("group") else None
@@ -301,7 +301,7 @@ class GroupService:
         self._clock = clock
         self._answers: dict[Hashable, _MasterAnswer] = {}
 
-    async def list_members(self, request: pb.ListMembersRequest, call: Call) -> pb.ListMembersResponse:
+    async def list_members(self, request: pb.ListMembersRequest, call: ServedCall) -> pb.ListMembersResponse:
         """Name the members of a group, and what each holds."""
         access = call.owner().access
         group = request.group or access.config.group
@@ -325,7 +325,7 @@ class GroupService:
             access, group = session.access, session.access.config.group
             await self._ask(session.who, ("members", group), lambda: self._members(access, group))
 
-    async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
+    async def list_groups(self, request: pb.ListGroupsRequest, call: ServedCall) -> pb.ListGroupsResponse:
         """Name the groups that have members, or those of them that read a topic."""
         timeout_s = _timeout_s(call.owner().access)
         answer = await self._ask(
@@ -397,18 +397,18 @@ def _policy(control: dict[str, Any] | None, topics: list[dict[str, Any]]) -> pb.
     return policy
 
 
-def _seen(topics: Iterable[str], call: Call) -> list[str]:
+def _seen(topics: Iterable[str], call: ServedCall) -> list[str]:
     """Return those of a group's topics that a client may know of."""
     return [topic for topic in topics if call.may("see", topic)]
 
 
-def _group(item: dict[str, Any], call: Call) -> pb.ListGroupsResponse.Group:
+def _group(item: dict[str, Any], call: ServedCall) -> pb.ListGroupsResponse.Group:
     return pb.ListGroupsResponse.Group(
         name=item["consumeGroup"], topics=_seen(item["topicSet"], call), members=item["consumerNum"]
     )
 
 
-def _member(item: dict[str, Any], call: Call) -> pb.ListMembersResponse.Member:
+def _member(item: dict[str, Any], call: ServedCall) -> pb.ListMembersResponse.Member:
     member = pb.ListMembersResponse.Member(client_id=item["consumerId"])
     for part in item["parInfo"]:
         if not call.may("see", part["topicName"]):
@@ -432,7 +432,7 @@ class TopicService:
         self._token = settings.master_admin_token
         self._administration = administration
 
-    async def create_topic(self, request: pb.CreateTopicRequest, call: Call) -> pb.CreateTopicResponse:
+    async def create_topic(self, request: pb.CreateTopicRequest, call: ServedCall) -> pb.CreateTopicResponse:
         """Create a topic on brokers, by default on all that are online; leave one that exists as it is."""
         if self._token is None:
             raise GatewayError(

@@ -24,8 +24,8 @@ from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.net.tls_contexts import expiry_of
-from tubemq_spark.protocol.gateway.failures import Status
-from tubemq_spark.protocol.gateway.service import METHODS, SERVICE, Method
+from tubemq_spark.protocol.gateway.failures import GrpcStatus
+from tubemq_spark.protocol.gateway.service import METHODS, SERVICE, ServiceMethod
 
 logger = logging.getLogger("tubemq_spark.gateway")
 
@@ -38,7 +38,7 @@ _STATUSES: Final = {status.value[0]: status for status in grpc.StatusCode}
 
 
 class GrpcListener:
-    """See ``server.Listener``."""
+    """See ``server.GatewayListener``."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         """Listen nowhere."""
@@ -50,11 +50,11 @@ class GrpcListener:
 
     @property
     def certificate_expires_at(self) -> float:
-        """See ``server.Listener``."""
+        """See ``server.GatewayListener``."""
         return 0.0 if self._certificates is None else self._certificates.expires_at
 
     def bind(self, servicers: Mapping[str, Servicer]) -> str:
-        """See ``server.Listener``."""
+        """See ``server.GatewayListener``."""
         server = grpc.aio.server(options=_options(self._settings))
         handlers = {name: _handler(METHODS[name], serve) for name, serve in servicers.items()}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -64,18 +64,18 @@ class GrpcListener:
         return self._listen(server)
 
     async def start(self) -> None:
-        """See ``server.Listener``."""
+        """See ``server.GatewayListener``."""
         # A server that was never started keeps its port even when it is stopped.
         await self._server.start()
         for service in ("", SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
 
     async def drain(self) -> None:
-        """See ``server.Listener``."""
+        """See ``server.GatewayListener``."""
         await self._health.enter_graceful_shutdown()
 
     async def stop(self) -> None:
-        """See ``server.Listener``."""
+        """See ``server.GatewayListener``."""
         await self._server.stop(0)
 
     def _listen(self, server: grpc.aio.Server) -> str:
@@ -154,7 +154,7 @@ class GrpcContext:
     status. That fails, and the client would wait for ever. So ``started`` waits until it was sent.
     """
 
-    def __init__(self, context: grpc.aio.ServicerContext, method: Method) -> None:
+    def __init__(self, context: grpc.aio.ServicerContext, method: ServiceMethod) -> None:
         self.peer: str = context.peer()
         self.metadata: Iterable[tuple[str, str | bytes]] = context.invocation_metadata() or ()
         self._context = context
@@ -194,7 +194,7 @@ class GrpcContext:
         data = answer if isinstance(answer, bytes) else answer.SerializeToString()
         await _arrives(self._context.write(data))
 
-    async def end(self, status: Status, text: str, trailers: tuple[tuple[str, bytes], ...]) -> None:
+    async def end(self, status: GrpcStatus, text: str, trailers: tuple[tuple[str, bytes], ...]) -> None:
         """See ``CallContext``."""
         if not self._gives_stream:
             await self._context.abort(_STATUSES[status], text, trailers)
@@ -204,7 +204,7 @@ class GrpcContext:
         self._context.set_trailing_metadata(trailers)
 
 
-def _handler(method: Method, serve: Servicer) -> grpc.RpcMethodHandler:
+def _handler(method: ServiceMethod, serve: Servicer) -> grpc.RpcMethodHandler:
     """Return what gRPC calls."""
 
     async def call(_: object, context: grpc.aio.ServicerContext) -> Message | None:

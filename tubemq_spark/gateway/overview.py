@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from tubemq_spark import __version__
 from tubemq_spark.gateway.admission import Admission
-from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.calls import Calls, ServedCall
 from tubemq_spark.gateway.metrics import DIRECTIONS, Metrics
 from tubemq_spark.gateway.sessions import Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -77,7 +77,7 @@ class RouteRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Overview:
+class GatewayOverview:
     """A gateway at one moment."""
 
     name: str
@@ -183,14 +183,14 @@ class Observer:
             if look == 0:
                 self._rates.mark(dict(self._metrics.totals))
 
-    def overview(self) -> Overview:
+    def overview(self) -> GatewayOverview:
         """Return what the gateway is doing; in the event loop."""
         routes = itertools.chain.from_iterable(
             (RouteRow(topic, access.config.group, *numbers) for topic, *numbers in access.routes.shown(SHOWN))
             for access in self._upstream.accesses()
         )
         totals = dict(self._metrics.totals)
-        return Overview(
+        return GatewayOverview(
             name=self._settings.name,
             cluster=self._settings.cluster_name,
             version=__version__,
@@ -224,7 +224,7 @@ class Observer:
 
     # Of the web server: in its threads.
 
-    def asked(self) -> Overview:
+    def asked(self) -> GatewayOverview:
         """Return what the gateway is doing, from another thread."""
         return self._in_loop(self.overview)
 
@@ -261,7 +261,9 @@ class OperatorService:
         """The address that clients are told."""
         self.capabilities: tuple[str, ...] = ()
 
-    async def describe_gateway(self, _: pb.DescribeGatewayRequest, __: Call) -> pb.DescribeGatewayResponse:
+    async def describe_gateway(
+        self, _: pb.DescribeGatewayRequest, __: ServedCall
+    ) -> pb.DescribeGatewayResponse:
         """Say how the gateway is."""
         return pb.DescribeGatewayResponse(
             name=self._settings.name,
@@ -278,7 +280,7 @@ class OperatorService:
             degraded=self._upstream.degraded,
         )
 
-    async def list_sessions(self, request: pb.ListSessionsRequest, _: Call) -> pb.ListSessionsResponse:
+    async def list_sessions(self, request: pb.ListSessionsRequest, _: ServedCall) -> pb.ListSessionsResponse:
         """List sessions in the order of their ids, a page at a time."""
         sessions = {session.client_id: session for session in self._sessions}
 
@@ -301,12 +303,12 @@ class OperatorService:
         )
 
 
-def sessions_in_words(overview: Overview) -> str:
+def sessions_in_words(overview: GatewayOverview) -> str:
     """Return how many sessions there are."""
     return "1 session" if overview.session_count == 1 else f"{overview.session_count:,} sessions"
 
 
-def report(overview: Overview) -> str:
+def report(overview: GatewayOverview) -> str:
     """Return everything but sessions and routes, in one line."""
     state = "about to stop" if overview.draining else "serves"
     alone = ", but no master answers" if overview.degraded else ""

@@ -229,7 +229,7 @@ def _unusable(path: Path, cause: str) -> GatewayError:
 # What each method needs.
 
 
-class Holder(Protocol):
+class SessionFacts(Protocol):
     """What the rules know of a session."""
 
     @property
@@ -245,7 +245,7 @@ class Holder(Protocol):
         """The groups under which its ranges are read."""
 
 
-Rule: TypeAlias = Callable[[Request, Holder], Iterable[Need]]
+Rule: TypeAlias = Callable[[Request, SessionFacts], Iterable[Need]]
 
 
 def _all(right: str, names: Iterable[str]) -> Iterator[Need]:
@@ -256,7 +256,7 @@ def _topics(items: Iterable[Request]) -> set[str]:
     return {item.topic for item in items}
 
 
-def _nothing(_: Request, __: Holder) -> Iterable[Need]:
+def _nothing(_: Request, __: SessionFacts) -> Iterable[Need]:
     return ()
 
 
@@ -273,7 +273,7 @@ def _in_group(right: str, topics: Callable[[Request], Iterable[str]]) -> Rule:
     return lambda request, session: [*_all(right, topics(request)), ("group", session.group)]
 
 
-def _of_attached(_: Request, session: Holder) -> Iterable[Need]:
+def _of_attached(_: Request, session: SessionFacts) -> Iterable[Need]:
     return [*_all("read", session.attached), ("group", session.group)]
 
 
@@ -396,7 +396,7 @@ class Guard:
         return Caller(client, credential)
 
     def needs(
-        self, method: str, request: Request, caller: Caller, session: Holder | None
+        self, method: str, request: Request, caller: Caller, session: SessionFacts | None
     ) -> Collection[Need]:
         """Return what a call needs, when it is allowed; nothing without a policy."""
         if self._path is None:

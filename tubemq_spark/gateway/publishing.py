@@ -33,7 +33,7 @@ from tubemq_spark.client.producer.futures import BatchOutcome
 from tubemq_spark.client.producer.outgoing import OutgoingBatch
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.gateway.admission import Admission, Pressure, busy
-from tubemq_spark.gateway.calls import Call, Calls, parsed
+from tubemq_spark.gateway.calls import Calls, ServedCall, parsed
 from tubemq_spark.gateway.consuming import EndOfLogWaiters
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.pipelines import (
@@ -88,10 +88,10 @@ class PublishService:
         self.metrics = metrics
         self.calls = calls
         self.waiters = waiters
-        self._streams: set[_Stream] = set()
+        self._streams: set[_PublishStream] = set()
         self._measuring_lock = asyncio.Lock()
 
-    async def publish_stream(self, _: object, call: Call) -> None:
+    async def publish_stream(self, _: object, call: ServedCall) -> None:
         """Take a client's batches, and answer each of them."""
         scarce = (self.admission.arriving,)
         async with self.arrival(call.who):
@@ -101,7 +101,7 @@ class PublishService:
             return
         if not request.HasField("begin"):
             raise MalformedMessageError("the first request of a publish stream is not begin")
-        stream = _Stream(self, call, request.begin)
+        stream = _PublishStream(self, call, request.begin)
         self._streams.add(stream)
         try:
             await stream.serve()
@@ -145,7 +145,7 @@ class PublishService:
             return function()
         return await self.admission.long_batches.run_in_thread(function, owner)
 
-    async def check_topic(self, request: pb.CheckTopicRequest, call: Call) -> pb.CheckTopicResponse:
+    async def check_topic(self, request: pb.CheckTopicRequest, call: ServedCall) -> pb.CheckTopicResponse:
         """Say whether a topic, or one of its partitions, can be published to; wait for that if asked to."""
         topic, place = request.topic, None
         if request.HasField("partition"):
@@ -168,10 +168,12 @@ class PublishService:
             self.pipelines.give(entry)
 
 
-class _Stream:
+class _PublishStream:
     """One publish stream."""
 
-    def __init__(self, publishing: PublishService, call: Call, begin: pb.PublishStreamRequest.Begin) -> None:
+    def __init__(
+        self, publishing: PublishService, call: ServedCall, begin: pb.PublishStreamRequest.Begin
+    ) -> None:
         self._publishing = publishing
         self._call = call
         self._who = call.who
@@ -439,7 +441,7 @@ class _Stream:
 class _Rest(Pressure):
     """What a stream at rest holds: that it reads, which others may wait for, also those of its session."""
 
-    def __init__(self, stream: _Stream, arriving: FairQuota) -> None:
+    def __init__(self, stream: _PublishStream, arriving: FairQuota) -> None:
         self._stream = stream
         self._arriving = arriving
 

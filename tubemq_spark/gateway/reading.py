@@ -27,7 +27,7 @@ from typing import Final
 from tubemq_spark.client.reader.range_reader import require_sound
 from tubemq_spark.client.remote import wire
 from tubemq_spark.gateway.admission import Admission
-from tubemq_spark.gateway.calls import Call, Calls
+from tubemq_spark.gateway.calls import Calls, ServedCall
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Access
@@ -154,7 +154,7 @@ class RangeService:
         self._metrics = metrics
         self._calls = calls
 
-    async def read_range(self, request: pb.ReadRangeRequest, call: Call) -> None:
+    async def read_range(self, request: pb.ReadRangeRequest, call: ServedCall) -> None:
         """Stream the records of a range, and what is lost of them."""
         access = call.owner().access
         reading = _Reading(call.who, self._admission.bytes, request.end, self._usual_bytes, self._metrics)
@@ -171,12 +171,12 @@ class RangeService:
                 reading.drop()
 
     async def _read(
-        self, reading: _Reading, access: Access, request: pb.ReadRangeRequest, call: Call
+        self, reading: _Reading, access: Access, request: pb.ReadRangeRequest, call: ServedCall
     ) -> None:
         async with self._admission.reads.place(call.who, call.patience_s):
             await reading.read(access.transport.read_range(await _located(access, request)))
 
-    async def _write(self, reading: _Reading, call: Call) -> None:
+    async def _write(self, reading: _Reading, call: ServedCall) -> None:
         async with contextlib.aclosing(reading.messages()) as messages:
             async for message in messages:
                 self._calls.refuse_when_draining()
@@ -186,7 +186,7 @@ class RangeService:
                 if rows:
                     self._metrics.passed("read", rows, len(data))
 
-    async def _send(self, call: Call, data: bytes) -> None:
+    async def _send(self, call: ServedCall, data: bytes) -> None:
         """Write a message to a client, which may take its time unless others wait for what it holds."""
         scarce = self._admission.bytes, self._admission.reads.quota
         writing = call.context.write(data)

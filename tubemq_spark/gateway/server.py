@@ -50,7 +50,7 @@ LIMITS: Final = ("sessions", "reads", "publishes", "fetches", "waiting_calls", "
 """The settings that metrics show beside what there is."""
 
 
-class Listener(Protocol):
+class GatewayListener(Protocol):
     """Takes calls off a wire, and tells clients whether the gateway serves."""
 
     wire: str
@@ -80,7 +80,7 @@ class GatewayServer:
         self,
         settings: GatewaySettings,
         hooks: Iterable[Hook] = (),
-        listener: Callable[[GatewaySettings], Listener] = GrpcListener,
+        listener: Callable[[GatewaySettings], GatewayListener] = GrpcListener,
     ) -> None:
         """Create all parts; ``start`` listens."""
         self._settings = settings

@@ -23,7 +23,7 @@ from tubemq_spark.gateway.overview import (
     MEGABYTE,
     SHOWN,
     Flow,
-    Overview,
+    GatewayOverview,
     sessions_in_words,
 )
 from tubemq_spark.model import Endpoint
@@ -66,7 +66,7 @@ class WebServer(HttpServer):
         self,
         endpoint: Endpoint,
         names: Collection[str],
-        overview: Callable[[], Overview],
+        overview: Callable[[], GatewayOverview],
         numbers: Callable[[], str],
         takes_calls: Callable[[], bool],
         clock: Clock = monotonic,
@@ -137,7 +137,7 @@ _STYLE: Final = resources.files(__package__).joinpath("status.css").read_text()
 """On a phone each row of a wide table is a card of its own."""
 
 
-def render(overview: Overview) -> str:
+def render(overview: GatewayOverview) -> str:
     """Return the page."""
     mood, state = _state(overview)
     badge = f'<strong class="state {mood}">{state}</strong>'
@@ -202,7 +202,7 @@ def render(overview: Overview) -> str:
     )
 
 
-def _state(overview: Overview) -> tuple[str, str]:
+def _state(overview: GatewayOverview) -> tuple[str, str]:
     """Return a colour and words."""
     if overview.draining:
         return "bad", "about to stop"

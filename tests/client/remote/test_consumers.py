@@ -157,7 +157,7 @@ def test_a_gateway_that_drains_is_left_when_what_is_out_was_confirmed(gateways):
         membership.hasten()
         wait_until(lambda: membership._leave_at or membership.gateway is None)
         consumer.confirm(batch)
-        wait_until(lambda: membership.stay == 2)
+        wait_until(lambda: membership.generation == 2)
         assert gateways.used_by(consumer) != used
         rest.until(consumer, 100 - len(batch))
     assert set(rest.read).isdisjoint(record.value for record in batch)
@@ -177,7 +177,7 @@ def test_a_gateway_that_drains_is_not_left_while_a_batch_is_being_confirmed(gate
 
         def counted(name, *arguments, **more):
             if name == "Heartbeat":
-                beats.append(membership.stay)
+                beats.append(membership.generation)
             return ask(name, *arguments, **more)
 
         monkeypatch.setattr(membership, "ask", counted)
@@ -189,7 +189,7 @@ def test_a_gateway_that_drains_is_not_left_while_a_batch_is_being_confirmed(gate
             wait_until(lambda: len(beats) >= 3)
             assert beats == [1] * len(beats)
         assert confirming.result().partition == batch.partition
-        wait_until(lambda: membership.stay == 2)
+        wait_until(lambda: membership.generation == 2)
 
 
 def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
@@ -199,7 +199,7 @@ def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
         reading.until(consumer, 100)
         gateways.kill(gateways.used_by(consumer))
         assert consumer.fetch(1_000) is None
-        wait_until(lambda: consumer._core.membership.stay == 2, seconds=40)
+        wait_until(lambda: consumer._core.membership.generation == 2, seconds=40)
         positions = {one: at.offset for one, at in consumer.positions().items()}
     with assigned(gateways.server) as after:
         assert {one: at.offset for one, at in after.positions().items()} == positions
@@ -209,7 +209,7 @@ def test_a_consumer_that_does_not_fetch_moves_to_the_next_gateway_all_the_same(g
     with assigned(gateways.server) as consumer:
         used = gateways.used_by(consumer)
         gateways.kill(used)
-        wait_until(lambda: consumer._core.membership.stay == 2, seconds=40)
+        wait_until(lambda: consumer._core.membership.generation == 2, seconds=40)
         assert gateways.used_by(consumer) != used
 
 

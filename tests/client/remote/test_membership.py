@@ -216,7 +216,7 @@ async def test_the_next_gateway_gets_partitions_where_they_were_confirmed():
         joining.answer(attached(2 * ROW, 0))
         await settle()
         assert core.state.held() == (HERE, THERE)
-        assert core.membership.stay == 2
+        assert core.membership.generation == 2
 
 
 @in_virtual_time

@@ -130,7 +130,7 @@ async def test_a_move_that_a_busy_gateway_has_half_done_is_mended_by_the_next_he
         again.answer(attached(3 * ROW))
         (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
         assert await disconnecting
-        assert core.membership.stay == 1
+        assert core.membership.generation == 1
 
 
 @in_virtual_time

@@ -21,7 +21,7 @@ from tubemq_spark.errors import (
 )
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.failures import Status, status_of
+from tubemq_spark.protocol.gateway.failures import GrpcStatus, status_of
 
 PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
@@ -175,27 +175,27 @@ def test_when_to_try_again_is_told_in_the_form_that_tools_know():
 
 def test_status_codes_are_those_of_grpc():
     codes = {code.name: code.value[0] for code in grpc.StatusCode}
-    assert {status.name: status.value for status in Status}.items() <= codes.items()
+    assert {status.name: status.value for status in GrpcStatus}.items() <= codes.items()
 
 
 def test_every_error_has_a_status():
     for condition, kind in itertools.product(CONDITIONS, CLASSES):
-        assert status_of(kind(condition, **{**parameters_of(condition), "code": 599})) in Status
+        assert status_of(kind(condition, **{**parameters_of(condition), "code": 599})) in GrpcStatus
 
 
 @in_one_test(
     ("code", "status"),
     [
-        (ErrCode.BAD_REQUEST, Status.INVALID_ARGUMENT),
-        (ErrCode.PARTITION_OCCUPIED, Status.ABORTED),
-        (ErrCode.CERTIFICATE_FAILURE, Status.UNAUTHENTICATED),
-        (ErrCode.CONSUME_GROUP_FORBIDDEN, Status.PERMISSION_DENIED),
-        (ErrCode.TOPIC_NOT_DEPLOYED, Status.NOT_FOUND),
-        (ErrCode.SERVER_RECEIVE_OVERFLOW, Status.RESOURCE_EXHAUSTED),
-        (ErrCode.SERVICE_UNAVAILABLE, Status.UNAVAILABLE),
-        (ErrCode.INTERNAL_SERVER_ERROR, Status.INTERNAL),
-        (ErrCode.UNSPECIFIED_ABNORMAL, Status.UNKNOWN),
-        (777, Status.UNKNOWN),
+        (ErrCode.BAD_REQUEST, GrpcStatus.INVALID_ARGUMENT),
+        (ErrCode.PARTITION_OCCUPIED, GrpcStatus.ABORTED),
+        (ErrCode.CERTIFICATE_FAILURE, GrpcStatus.UNAUTHENTICATED),
+        (ErrCode.CONSUME_GROUP_FORBIDDEN, GrpcStatus.PERMISSION_DENIED),
+        (ErrCode.TOPIC_NOT_DEPLOYED, GrpcStatus.NOT_FOUND),
+        (ErrCode.SERVER_RECEIVE_OVERFLOW, GrpcStatus.RESOURCE_EXHAUSTED),
+        (ErrCode.SERVICE_UNAVAILABLE, GrpcStatus.UNAVAILABLE),
+        (ErrCode.INTERNAL_SERVER_ERROR, GrpcStatus.INTERNAL),
+        (ErrCode.UNSPECIFIED_ABNORMAL, GrpcStatus.UNKNOWN),
+        (777, GrpcStatus.UNKNOWN),
     ],
 )
 def test_result_codes_have_the_status_of_their_meaning(code, status):

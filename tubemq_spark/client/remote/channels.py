@@ -39,7 +39,7 @@ from tubemq_spark.net.deadline import Clock
 from tubemq_spark.net.tls import TlsConfig, certificate_name, own_context_of
 from tubemq_spark.net.tls_errors import answers_in_tls, handshake_error, hung_up
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
-from tubemq_spark.protocol.gateway.service import Method
+from tubemq_spark.protocol.gateway.service import ServiceMethod
 
 Answer = TypeVar("Answer", bound=Message)
 Answered: TypeAlias = Any
@@ -79,14 +79,21 @@ class Channel(Protocol):
     """
 
     async def call(
-        self, method: Method, request: Message, answer: type[Answer], metadata: Metadata, timeout_s: float
+        self,
+        method: ServiceMethod,
+        request: Message,
+        answer: type[Answer],
+        metadata: Metadata,
+        timeout_s: float,
     ) -> Answer:
         """Return the answer of a call, which is cancelled when its caller is."""
 
-    def begin(self, method: Method, request: Message, metadata: Metadata, timeout_s: float) -> "Future[None]":
+    def begin(
+        self, method: ServiceMethod, request: Message, metadata: Metadata, timeout_s: float
+    ) -> "Future[None]":
         """Begin a call whose answer is not needed; return what is done when it has ended. Needs no loop."""
 
-    def stream(self, method: Method, first: Message, metadata: Metadata, *, parsed: bool) -> Stream:
+    def stream(self, method: ServiceMethod, first: Message, metadata: Metadata, *, parsed: bool) -> Stream:
         """Begin a call with streams, and send its first request; it has no deadline but keepalive."""
 
     def close(self) -> None:
@@ -329,7 +336,12 @@ class GrpcChannel:
         """Whether the gateway has answered on it."""
 
     async def call(
-        self, method: Method, request: Message, answer: type[Answer], metadata: Metadata, timeout_s: float
+        self,
+        method: ServiceMethod,
+        request: Message,
+        answer: type[Answer],
+        metadata: Metadata,
+        timeout_s: float,
     ) -> Answer:
         """See ``Channel``."""
         call, ended = self._begin(method, request, answer, metadata, timeout_s)
@@ -344,11 +356,15 @@ class GrpcChannel:
         self._served = True
         return cast("Answer", result)
 
-    def begin(self, method: Method, request: Message, metadata: Metadata, timeout_s: float) -> "Future[None]":
+    def begin(
+        self, method: ServiceMethod, request: Message, metadata: Metadata, timeout_s: float
+    ) -> "Future[None]":
         """See ``Channel``."""
         return self._begin(method, request, method.response, metadata, timeout_s)[1]
 
-    def stream(self, method: Method, first: Message, metadata: Metadata, *, parsed: bool) -> "GrpcStream":
+    def stream(
+        self, method: ServiceMethod, first: Message, metadata: Metadata, *, parsed: bool
+    ) -> "GrpcStream":
         """See ``Channel``."""
         kind = self._channel.stream_stream if method.takes_stream else self._channel.unary_stream
         begin = kind(
@@ -364,7 +380,12 @@ class GrpcChannel:
         self._channel.close()
 
     def _begin(
-        self, method: Method, request: Message, answer: type[Message], metadata: Metadata, timeout_s: float
+        self,
+        method: ServiceMethod,
+        request: Message,
+        answer: type[Message],
+        metadata: Metadata,
+        timeout_s: float,
     ) -> "tuple[_Grpc, Future[None]]":
         """Begin a call; the future is done when it has ended, and cannot be cancelled."""
         begin = self._channel.unary_unary(

@@ -147,7 +147,7 @@ class RemoteCore(ConsumerCore):
         """Register at a gateway, where the session is open."""
 
     def leave(self) -> None:
-        """Note that a stay is over."""
+        """Note that a generation is over."""
         self._known_lost.clear()
         self.state.lose_batches()
 
@@ -155,10 +155,10 @@ class RemoteCore(ConsumerCore):
         """Return whether something may be confirmed, or is being confirmed."""
         return self.fetching.ending > 0 or any(entry.out for entry in self.state.connected.values())
 
-    async def repair(self, stay: int) -> None:
+    async def repair(self, generation: int) -> None:
         """Do nothing else with a heartbeat."""
 
-    async def take_event(self, event: pb.SessionEvent, stay: int) -> None:
+    async def take_event(self, event: pb.SessionEvent, generation: int) -> None:
         """Follow what the gateway tells."""
         which = event.WhichOneof("event")
         if which == "partition_lost":
@@ -172,9 +172,9 @@ class RemoteCore(ConsumerCore):
             self.membership.hasten()
         elif which == "offset_corrected" and self._accepts_losses:
             partition = values.partition_from_proto(event.offset_corrected.partition)
-            await self._take_loss(wire.loss_from_proto(event.offset_corrected.loss, partition), stay)
+            await self._take_loss(wire.loss_from_proto(event.offset_corrected.loss, partition), generation)
 
-    async def _take_loss(self, loss: LossRecord, stay: int) -> None:
+    async def _take_loss(self, loss: LossRecord, generation: int) -> None:
         """Ask the policy about a loss that was passed over; what it raises, a fetch raises."""
         try:
             await self.tell_loss(loss)
@@ -183,8 +183,10 @@ class RemoteCore(ConsumerCore):
                 raise
             self.state.remove(loss.partition, error if isinstance(error, TubeMQError) else None)
             self.state.tell(error)
-            with contextlib.suppress(TubeMQError, AwayError):  # the stay is over, and so is what it held
-                await self._detach(loss.partition, stay)
+            with contextlib.suppress(
+                TubeMQError, AwayError
+            ):  # the generation is over, and so is what it held
+                await self._detach(loss.partition, generation)
 
     def _note_failure(self, error: TubeMQError) -> None:
         """Give the partition up that an error is about; the gateway has done so."""
@@ -215,10 +217,10 @@ class RemoteCore(ConsumerCore):
         for partition, offset in positions.items():
             self._hold(partition, offset)
 
-    async def _detach(self, partition: TopicPartition, stay: int) -> None:
+    async def _detach(self, partition: TopicPartition, generation: int) -> None:
         request = pb.DetachPartitionsRequest(partitions=[values.partition_to_proto(partition)])
         await self.membership.ask(
-            "DetachPartitions", request, pb.DetachPartitionsResponse, stay, more_s=_LONGER_S
+            "DetachPartitions", request, pb.DetachPartitionsResponse, generation, more_s=_LONGER_S
         )
 
     @property
@@ -333,7 +335,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
             await self._refresh_layout()
         async with self._locks[partition]:
             (attached,) = await self._at_any(
-                lambda stay: self._attach({partition: offset}, stay), f"connecting to {partition}"
+                lambda generation: self._attach({partition: offset}, generation), f"connecting to {partition}"
             )
             if attached.HasField("error"):
                 raise from_proto(attached.error)
@@ -348,7 +350,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
             await self._wait_for_batch(partition)
             during = f"disconnecting from {partition}"
             async with self._locks[partition]:
-                await self._at_any(lambda stay: self._detach(partition, stay), during)
+                await self._at_any(lambda generation: self._detach(partition, generation), during)
                 self.fetching.note_move(partition)
                 return self.state.remove(partition)
         finally:
@@ -396,10 +398,10 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
             asked = await self.questions.bounds(self._layout, [where.store_id])
             bounds = asked.complete()[where.store_id]
             target = bounds.earliest if target is Edge.EARLIEST else bounds.latest
-        stay = await self.membership.joined()
-        await self._detach(where, stay)
+        generation = await self.membership.joined()
+        await self._detach(where, generation)
         try:
-            (attached,) = await self._attach({where: target}, stay)
+            (attached,) = await self._attach({where: target}, generation)
             if attached.HasField("error"):
                 raise from_proto(attached.error)
         except (TubeMQError, AwayError):  # the next heartbeat attaches it where it stood
@@ -421,7 +423,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         self._registered_at = time.time()
         self._note_attached(offsets, answer.partitions)
 
-    async def repair(self, stay: int) -> None:
+    async def repair(self, generation: int) -> None:
         """Try again to take what could not be attached."""
         missing = self._not_attached.intersection(self.state.connected)
         if again := [partition for partition in missing if not self._locks[partition].locked()]:
@@ -429,7 +431,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
                 for partition in again:
                     await locks.enter_async_context(self._locks[partition])
                 offsets = self.committed(again)
-                self._note_attached(offsets, await self._attach(offsets, stay))
+                self._note_attached(offsets, await self._attach(offsets, generation))
 
     def _note_attached(
         self, partitions: Iterable[TopicPartition], answers: Iterable[pb.AttachPartitionsResponse.Attached]
@@ -446,11 +448,11 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
                     self.state.remove(partition, error)
 
     async def _attach(
-        self, offsets: Mapping[TopicPartition, int | None], stay: int
+        self, offsets: Mapping[TopicPartition, int | None], generation: int
     ) -> list[pb.AttachPartitionsResponse.Attached]:
         request = self._attach_request(offsets)
         answer = await self.membership.ask(
-            "AttachPartitions", request, pb.AttachPartitionsResponse, stay, more_s=_LONGER_S
+            "AttachPartitions", request, pb.AttachPartitionsResponse, generation, more_s=_LONGER_S
         )
         return list(answer.partitions)
 
@@ -468,7 +470,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         return request
 
     async def _at_any(self, ask: Callable[[int], Awaitable[Result]], during: str) -> Result:
-        """Return what a call returns in this stay, or in the next one when that is over."""
+        """Return what a call returns in this generation, or in the next one when that is over."""
         deadline = Deadline.after_ms(1000 * self._gateways.patience_s)
         while True:
             self.state.check_open()

@@ -8,7 +8,7 @@ a batch is       until
 ===============  ===========================================================================================
 *buffered*       a user takes it, a newer one of its partition comes, or the partition goes or is moved. It
                  waits there when its caller has left, and while its partition is not wanted, or not known yet
-*out*            its user's confirmation has an answer, the partition goes or is moved, or the stay is over
+*out*            its user's confirmation has an answer, the partition goes or is moved, or the generation ends
 ===============  ===========================================================================================
 
 - A partition has at most one batch buffered, and at most one out. A newer one takes the place of an older
@@ -17,8 +17,8 @@ a batch is       until
   confirmation: then it comes again.
 - A partition is *wanted* unless its user has paused it, or something *holds* it: a callback that is to be
   told of it, a move, a disconnection. Nothing of others is handed out.
-- Of a batch that cannot be confirmed any more it is known why: its stay was the last one that is over, its
-  partition was moved or has gone; all else is "confirmed before, or not in time".
+- Of a batch that cannot be confirmed any more it is known why: its generation was the last one that is over,
+  its partition was moved or has gone; all else is "confirmed before, or not in time".
 
 A *call* waits at the gateway for messages of any partition; a task carries it out to its end, also when its
 caller has left. What it brings is buffered for the one that has waited longest. So a fetch may be cancelled
@@ -104,7 +104,7 @@ class RemoteState(ConsumerLife):
         self._buffer: dict[TopicPartition, tuple[Batch, float]] = {}
         """In the order of handing out, with the times of the event loop until which they count."""
         self._lost: set[str] = set()
-        """What was out when the last stay was over."""
+        """What was out when the last generation was over."""
 
     # Partitions.
 
@@ -248,7 +248,7 @@ class RemoteState(ConsumerLife):
         self.changes.note()
 
     def lose_batches(self) -> None:
-        """Note that what is out cannot be confirmed any more, since its stay is over."""
+        """Note that what is out cannot be confirmed any more, since its generation is over."""
         self._buffer.clear()
         self._lost = {entry.out for entry in self.connected.values() if entry.out is not None}
         for entry in self.connected.values():
@@ -382,8 +382,8 @@ class RemoteFetching:
         membership = self._membership
         try:
             await membership.rested()
-            stay, number = await membership.joined_in_time(), next(self._numbers)
-            answer = await self._ask(stay)
+            generation, number = await membership.joined_in_time(), next(self._numbers)
+            answer = await self._ask(generation)
         except AwayError as error:
             logger.debug("%s waits: %s", self._state.client_id, error)
             return
@@ -393,25 +393,25 @@ class RemoteFetching:
         if answer.draining:
             membership.note_draining()
         if answer.batch:
-            self._take(answer, number, stay)
+            self._take(answer, number, generation)
         elif answer.reason != pb.FetchResponse.REASON_AT_ENDS:
             # It knows of other partitions than this consumer, which the next heartbeat will mend.
             await asyncio.sleep(MOVED_REST_MS / 1000)
 
-    async def _ask(self, stay: int) -> pb.FetchResponse:
+    async def _ask(self, generation: int) -> pb.FetchResponse:
         self._told = self._state.unwanted
         paused = map(values.partition_to_proto, sorted(self._told))
         request = pb.FetchRequest(wait_ms=round(1000 * _WAIT_S), paused=paused)
         self._state.asking += 1
         try:
-            return await self._membership.ask("Fetch", request, pb.FetchResponse, stay, more_s=_WAIT_S)
+            return await self._membership.ask("Fetch", request, pb.FetchResponse, generation, more_s=_WAIT_S)
         finally:
             self._state.asking -= 1
 
-    def _take(self, answer: pb.FetchResponse, number: int, stay: int) -> None:
+    def _take(self, answer: pb.FetchResponse, number: int, generation: int) -> None:
         partition = values.partition_from_proto(answer.partition)
         if number < self._moved.get(partition, 0):
-            rolling_back = self._commit(answer.batch, stay, consumed=False)
+            rolling_back = self._commit(answer.batch, generation, consumed=False)
             self._tasks.start(rolling_back, f"rolling {answer.batch} back")  # or else it comes again later
             return
         try:
@@ -447,7 +447,7 @@ class RemoteFetching:
         partition = self._state.begin_to_end(context)
         offset, latest = None, self._state.connected[partition].position.latest
         try:
-            answer = await self._commit(context, self._membership.stay, consumed=consumed)
+            answer = await self._commit(context, self._membership.generation, consumed=consumed)
             offset = answer.offset if answer.HasField("offset") else None
             latest = answer.latest if answer.HasField("latest") else latest
         except AwayError as error:
@@ -457,11 +457,11 @@ class RemoteFetching:
             self._state.end_batch(partition, context, offset, latest)
         return Confirmed(partition, context, offset, latest)
 
-    async def _commit(self, context: str, stay: int, *, consumed: bool) -> pb.CommitResponse:
+    async def _commit(self, context: str, generation: int, *, consumed: bool) -> pb.CommitResponse:
         request = pb.CommitRequest(batch=context, roll_back=not consumed)
         self.ending += 1
         try:
-            return await self._membership.ask("Commit", request, pb.CommitResponse, stay)
+            return await self._membership.ask("Commit", request, pb.CommitResponse, generation)
         finally:
             self.ending -= 1
             self._state.changes.note()

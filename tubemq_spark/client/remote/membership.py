@@ -5,20 +5,21 @@ state       meaning
 ==========  ================================================================================================
 *nowhere*   ``gateway`` is None. The next that needs a gateway makes the consumer join the current one
 *joining*   one task opens the session there and has the consumer join; all others wait for it
-*joined*    ``gateway`` is where. This is a *stay*, and has a number
+*joined*    ``gateway`` is where. This is a *generation*, and has a number
 *draining*  joined, but the gateway is about to stop: no messages are asked for. What is out may be confirmed
-            for ``rebalance_wait_ms``, then the stay is over
+            for ``rebalance_wait_ms``, then the generation is over
 ==========  ================================================================================================
 
 Invariants:
 
-- A stay is over when its gateway is lost, does not know the session any more, or is about to stop. Only
-  ``_end_stay`` ends one, and only ``join_at`` begins one.
-- A batch can be confirmed during its stay only: then the gateway takes back what was not, and it comes again.
-- Each stay has an epoch of its own, so that a gateway which lives on ends the one before. An answer that
-  comes when its stay is over counts as none.
+- A generation is over when its gateway is lost, does not know the session any more, or is about to stop. Only
+  ``_end_generation`` ends one, and only ``join_at`` begins one.
+- A batch can be confirmed during its generation only: then the gateway takes back what was not, and it comes
+  again.
+- Each generation has an epoch of its own, so that a gateway which lives on ends the one before. An answer
+  that comes when its generation is over counts as none.
 - During a rest nothing new is asked. ``attempts`` says how long it takes, and which gateway comes next.
-- Events of a stay are numbered. Each is taken once, in their order.
+- Events of a generation are numbered. Each is taken once, in their order.
 - Heartbeats keep the session while nothing else is asked, bring its events, and join when it is nowhere. They
   come quickly at first, after changes too, and then more and more rarely, but as often as the gateway's lease
   needs them.
@@ -59,12 +60,12 @@ class Member(Protocol):
         """Subscribe, or attach partitions, at a gateway where the session is open."""
 
     def leave(self) -> None:
-        """Note that a stay is over."""
+        """Note that a generation is over."""
 
-    async def take_event(self, event: pb.SessionEvent, stay: int) -> None:
+    async def take_event(self, event: pb.SessionEvent, generation: int) -> None:
         """Do what an event tells."""
 
-    async def repair(self, stay: int) -> None:
+    async def repair(self, generation: int) -> None:
         """Do what is due with each heartbeat."""
 
     def has_batches(self) -> bool:
@@ -77,8 +78,8 @@ class Membership:
     def __init__(self, gateways: Gateways, state: ConsumerLife, tasks: OwnedTasks, member: Member) -> None:
         self.gateways = gateways
         self.gateway: int | None = None
-        self.stay = 0
-        """How many stays there were."""
+        self.generation = 0
+        """How many generations there were."""
         self.is_draining = False
         self.has_closed = False
         """Whether it joins nowhere any more."""
@@ -120,12 +121,12 @@ class Membership:
                 await asyncio.sleep(self._rest_s())
 
     async def joined(self) -> int:
-        """Return the stay; join at the current gateway if the consumer is nowhere."""
+        """Return the generation; join at the current gateway if the consumer is nowhere."""
         if self.gateway is None:
             if self._joining is None or self._joining.done():
                 self._joining = self._tasks.start(self._join_current(), "joining a gateway")
             await asyncio.shield(self._joining)
-        return self.stay
+        return self.generation
 
     async def joined_in_time(self) -> int:
         """As ``joined``, for those that can wait: what TubeMQ refuses only for now counts as being away."""
@@ -153,17 +154,17 @@ class Membership:
                 raise
             self.gateways.begin_epoch()
             raise AwayError(error) from error
-        self.gateway, self.stay = gateway, self.stay + 1
+        self.gateway, self.generation = gateway, self.generation + 1
         for other in self._state.missed.keys() - {self.endpoint}:
             del self._state.missed[other]
         self._longest_s = use.heartbeat_s(_LONGEST_S)
         self._attempts, self._seen, self._leave_at = self.gateways.attempts(None, None), 0, None
 
     async def ask(
-        self, name: str, request: Message, answer: type[Answer], stay: int, *, more_s: float = 0.0
+        self, name: str, request: Message, answer: type[Answer], generation: int, *, more_s: float = 0.0
     ) -> Answer:
-        """Call the gateway of a stay, which may take so much longer than TubeMQ to answer."""
-        gateway = self._gateway_of(stay)
+        """Call the gateway of a generation, which may take so much longer than TubeMQ to answer."""
+        gateway = self._gateway_of(generation)
         timeout_s = self._state.config.rpc_timeout_ms / 1000 + more_s + _MARGIN_S
         try:
             result = await self.gateways.ask_at(gateway, name, request, answer, timeout_s)
@@ -171,19 +172,19 @@ class Membership:
             if error.busy:
                 self._rest(error.retry_after_s)
             else:
-                self._end_stay(stay, error)
+                self._end_generation(generation, error)
             raise
         except GatewayError as error:
             if error.condition != _UNKNOWN:
                 raise
             away = AwayError(error)
-            self._end_stay(stay, away)
+            self._end_generation(generation, away)
             raise away from error
-        self._gateway_of(stay)  # the next one may have joined without what this answer says
+        self._gateway_of(generation)  # the next one may have joined without what this answer says
         return result
 
-    def _gateway_of(self, stay: int) -> int:
-        if stay != self.stay or self.gateway is None:
+    def _gateway_of(self, generation: int) -> int:
+        if generation != self.generation or self.gateway is None:
             raise AwayError("its gateway was left")
         return self.gateway
 
@@ -193,9 +194,9 @@ class Membership:
             self.is_draining = True
             self.hasten()
 
-    def _end_stay(self, stay: int, error: AwayError) -> None:
-        """End a stay, unless it is over already."""
-        if self.stay != stay or self.gateway is None:
+    def _end_generation(self, generation: int, error: AwayError) -> None:
+        """End a generation, unless it is over already."""
+        if self.generation != generation or self.gateway is None:
             return
         gateway, self.gateway, self.is_draining = self.gateway, None, False
         if not self.has_closed:
@@ -251,18 +252,18 @@ class Membership:
         self._period_s = min(_LONGEST_S, 2 * self._period_s)
         endpoint = self.endpoint
         try:
-            stay = await self.joined()
+            generation = await self.joined()
             request = pb.HeartbeatRequest(seen=self._seen)
-            answer = await self.ask("Heartbeat", request, pb.HeartbeatResponse, stay)
+            answer = await self.ask("Heartbeat", request, pb.HeartbeatResponse, generation)
             self._state.note_answer(self.endpoint)
             for event in answer.events:
-                await self._take(event, stay)
+                await self._take(event, generation)
             if answer.draining:
                 self.note_draining()
             if self.is_draining:
-                self._leave_when_done(stay)
+                self._leave_when_done(generation)
             else:
-                await self._member.repair(stay)
+                await self._member.repair(generation)
         except AwayError as error:
             self._state.note_missed(endpoint, error)
         except TubeMQError as error:
@@ -270,17 +271,17 @@ class Membership:
             if self.gateway is None:
                 self._rest(None)
 
-    async def _take(self, event: pb.SessionEvent, stay: int) -> None:
-        if stay == self.stay and event.number > self._seen:
-            await self._member.take_event(event, stay)
-            if stay == self.stay:
+    async def _take(self, event: pb.SessionEvent, generation: int) -> None:
+        if generation == self.generation and event.number > self._seen:
+            await self._member.take_event(event, generation)
+            if generation == self.generation:
                 self._seen = event.number
 
-    def _leave_when_done(self, stay: int) -> None:
+    def _leave_when_done(self, generation: int) -> None:
         """Leave a gateway that is about to stop, if what is out was confirmed, or was not in time."""
         now = asyncio.get_running_loop().time()
         if self._leave_at is None:
             self._leave_at = now + self._state.config.consumer.rebalance_wait_ms / 1000
         if now >= self._leave_at or not self._member.has_batches():
-            self._end_stay(stay, AwayError("it is about to stop"))
+            self._end_generation(generation, AwayError("it is about to stop"))
         self._period_s = _SHORTEST_S

@@ -22,7 +22,7 @@ from tubemq_spark.client.producer.partitioner import Place, PublishedTopic
 from tubemq_spark.client.producer.pipeline import Obstacle, Pipeline, Question, SharedQuestions
 from tubemq_spark.client.producer.statistics import BrokerCounts, ProducerStatistics
 from tubemq_spark.client.remote.gateways import Gateways
-from tubemq_spark.client.remote.publish_window import Parcel, PublishWindow
+from tubemq_spark.client.remote.publish_window import Piece, PublishWindow
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ProduceError, RemoteProtocolError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import TopicPartition
@@ -79,7 +79,7 @@ class GatewayPipeline(Pipeline):
         self._room_lock = asyncio.Lock()
         """Callers of ``accept`` stand in line for it."""
         self._changed = asyncio.Event()
-        """Set when a parcel has ended, and at the end."""
+        """Set when a piece has ended, and at the end."""
         self._receipts: list[Receipt] = []
         self._counts: dict[int, BrokerCounts] = {}
         self._room_wait_s = 0.0
@@ -244,7 +244,7 @@ class GatewayPipeline(Pipeline):
                     now = loop.time()
                     self._room_wait_s += now - began
                     due_at = now + self.config.delivery_timeout_ms / 1000 - batch.waited_s
-                    self._window.add(Parcel(part, batch, first + start, now, due_at))
+                    self._window.add(Piece(part, batch, first + start, now, due_at))
                 start += len(part)
         self.refuse_if_ended()
 
@@ -266,33 +266,33 @@ class GatewayPipeline(Pipeline):
 
     # What becomes of it.
 
-    def _answered(self, parcel: Parcel, answer: pb.PublishStreamResponse) -> None:
+    def _answered(self, piece: Piece, answer: pb.PublishStreamResponse) -> None:
         self._changed.set()
         try:
-            self._count(answer, parcel)
-            if (outcomes := parcel.outgoing.outcomes) is None:
+            self._count(answer, piece)
+            if (outcomes := piece.outgoing.outcomes) is None:
                 if answer.failures:
                     # A message that was accepted: no row of the caller's batch is to blame.
                     self._break_off_and_tell(from_proto(answer.failures[0].error))
                 return
-            for stored in _stored(answer.outcomes, parcel):
+            for stored in _stored(answer.outcomes, piece):
                 outcomes.stored(*stored)
             for failure in answer.failures:
                 error = from_proto(failure.error)
                 for row in np.frombuffer(failure.rows, INT32).tolist():
-                    outcomes.failed(parcel.rows[row], error)
+                    outcomes.failed(piece.rows[row], error)
         except (MalformedMessageError, IndexError) as error:
             raise RemoteProtocolError("TUBEMQ_GATEWAY_ANSWER", what=str(error)) from error
 
-    def _failed(self, parcel: Parcel, cause: str) -> None:
+    def _failed(self, piece: Piece, cause: str) -> None:
         self._changed.set()
-        if (outcomes := parcel.outgoing.outcomes) is not None:
-            for row in parcel.rows:
-                outcomes.failed(row, self._error_of(parcel, row, cause))
+        if (outcomes := piece.outgoing.outcomes) is not None:
+            for row in piece.rows:
+                outcomes.failed(row, self._error_of(piece, row, cause))
             return
         during = f"sending as {self.log.sender}"
-        if parcel.unanswered:
-            unanswered = len(parcel.messages)
+        if piece.unanswered:
+            unanswered = len(piece.messages)
             self._break_off_and_tell(
                 ProduceError("TUBEMQ_GATEWAY_LOST", during=during, cause=cause, unanswered=unanswered)
             )
@@ -302,24 +302,24 @@ class GatewayPipeline(Pipeline):
                 TubeMQConnectionError("TUBEMQ_GATEWAY_AWAY", during=during, tried=tried, cause=cause)
             )
 
-    def _error_of(self, parcel: Parcel, row: int, cause: str) -> ProduceError:
-        batch = parcel.outgoing
+    def _error_of(self, piece: Piece, row: int, cause: str) -> ProduceError:
+        batch = piece.outgoing
         named = batch.partition(row)
         topic = batch.topic(row)
         return ProduceError(
-            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if parcel.unanswered else "TUBEMQ_SEND_FAILED",
+            "TUBEMQ_SEND_FAILED.AMBIGUOUS" if piece.unanswered else "TUBEMQ_SEND_FAILED",
             partition=f"topic '{topic}'" if named is None else TopicPartition(topic, *named),
             message=batch.describe(row, self.log.sender),
-            attempts=parcel.attempts,
-            unanswered=parcel.unanswered,
+            attempts=piece.attempts,
+            unanswered=piece.unanswered,
             cause=cause,
             hint=_IS_A_GATEWAY_THERE,
         )
 
-    def _count(self, answer: pb.PublishStreamResponse, parcel: Parcel) -> None:
-        """Count what is stored of a parcel."""
-        latency_s = asyncio.get_running_loop().time() - parcel.sent_at
-        receipts = _receipts(answer, parcel)
+    def _count(self, answer: pb.PublishStreamResponse, piece: Piece) -> None:
+        """Count what is stored of a piece."""
+        latency_s = asyncio.get_running_loop().time() - piece.sent_at
+        receipts = _receipts(answer, piece)
         self._receipts = merged([*self._receipts, *receipts])
         for receipt in receipts:
             counts = self._counts.setdefault(receipt.partition.broker_id, BrokerCounts())
@@ -342,9 +342,9 @@ class GatewayPipeline(Pipeline):
             unacknowledged = self.unacknowledged
             error = ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=unacknowledged)
         self._error = error
-        for parcel in self._window.close():
-            for row in parcel.rows:
-                parcel.outgoing.tell_abandoned(row, self.log.sender, cause)
+        for piece in self._window.close():
+            for row in piece.rows:
+                piece.outgoing.tell_abandoned(row, self.log.sender, cause)
         self._changed.set()
 
     # Questions.
@@ -371,16 +371,16 @@ class GatewayPipeline(Pipeline):
         return await self._gateways.calling("CheckTopic", request, pb.CheckTopicResponse, during)
 
 
-def _receipts(answer: pb.PublishStreamResponse, parcel: Parcel) -> list[Receipt]:
-    """Return what is stored of a parcel; one that was sent more than once counts as that."""
+def _receipts(answer: pb.PublishStreamResponse, piece: Piece) -> list[Receipt]:
+    """Return what is stored of a piece; one that was sent more than once counts as that."""
     receipts = values.receipts_from_proto(answer.receipts)
-    if parcel.attempts < 2:
+    if piece.attempts < 2:
         return receipts
     return [
         dataclasses.replace(
             receipt,
             retried=receipt.count,
-            unanswered=receipt.unanswered + receipt.count * parcel.unanswered,
+            unanswered=receipt.unanswered + receipt.count * piece.unanswered,
         )
         for receipt in receipts
     ]
@@ -389,9 +389,9 @@ def _receipts(answer: pb.PublishStreamResponse, parcel: Parcel) -> list[Receipt]
 _Stored = tuple[Sequence[int], Sequence[TopicPartition], Int64s, Details, int, int]
 
 
-def _stored(message: pb.PublishStreamResponse.Outcomes, parcel: Parcel) -> Iterator[_Stored]:
+def _stored(message: pb.PublishStreamResponse.Outcomes, piece: Piece) -> Iterator[_Stored]:
     """Yield the messages that are stored, those together that were sent equally often."""
-    count = len(parcel.messages)
+    count = len(piece.messages)
     partitions = [values.partition_from_proto(partition) for partition in message.partitions]
     places = codes(message.partition_codes, count, len(partitions), "partition_codes")
     offsets = unpack(message.offsets, INT64, count, "offsets")
@@ -404,12 +404,12 @@ def _stored(message: pb.PublishStreamResponse.Outcomes, parcel: Parcel) -> Itera
     for history in np.unique(histories[stored], axis=0):
         rows = np.flatnonzero(stored & (histories == history).all(axis=1))
         yield (
-            (rows + parcel.first).tolist(),
+            (rows + piece.first).tolist(),
             [partitions[code] for code in places[rows].tolist()],
             offsets[rows].astype(np.int64),
             Details(np.maximum(ids[rows], 0), np.maximum(times[rows], 0)),
-            int(history[0]) + parcel.attempts - 1,
-            int(history[1]) + parcel.unanswered,
+            int(history[0]) + piece.attempts - 1,
+            int(history[1]) + piece.unanswered,
         )
 
 

@@ -1,22 +1,22 @@
 """Batches on their way to TubeMQ through gateways: sent ahead of their answers, and again when one is lost.
 
-**States of a parcel**, which is a part of a batch. It is *unsent* until it was given to a stream; *on its
+**States of a piece**, which is a part of a batch. It is *unsent* until it was given to a stream; *on its
 way* there until the gateway has answered it; then it has *ended*, and ``on_answer`` or ``on_failure`` was
 told, once.
 
-**States of a stream.** *Opening*: its gateway has not taken it, and parcels wait; when one of them is late,
-the gateway counts as away. *Open*: it takes parcels. *Left*: its gateway is about to stop; it takes no more,
+**States of a stream.** *Opening*: its gateway has not taken it, and pieces wait; when one of them is late,
+the gateway counts as away. *Open*: it takes pieces. *Left*: its gateway is about to stop; it takes no more,
 and is given up when all on it are answered. There is one at a time, and none as long as nothing was to be
 sent.
 
-**What happens to parcels on their way when their stream ends.**
+**What happens to pieces on their way when their stream ends.**
 
 - The gateway was about to stop (``TUBEMQ_GATEWAY_DRAINING``): it answered all that it took, so these were not
   taken. They are unsent again.
 - For any other reason they may be stored. With ``retry_ambiguous`` they are unsent again, and count as sent
   once more without an answer; without, they fail.
 
-**Invariants.** Parcels are sent in the order of ``add``, also when they are sent again. None lives for longer
+**Invariants.** Pieces are sent in the order of ``add``, also when they are sent again. None lives for longer
 than its deadline, or ``_GRACE_S`` longer when a gateway has it, which keeps the same deadline itself. A
 gateway that is busy is asked again; one that is away is left for the next.
 
@@ -45,7 +45,7 @@ _LOST_SESSIONS: Final = frozenset({"TUBEMQ_SESSION_UNKNOWN"})
 """What ends a stream and not the work: the gateway has forgotten who sends."""
 
 
-class Parcel:
+class Piece:
     """Messages of a batch that follow one another, until they have ended."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ _Arrival = pb.PublishStreamResponse | Exception | None
 """An answer, the first of which says that the stream is open; or why nothing more comes."""
 
 
-class _Stream:
+class _GatewayStream:
     """A publish stream at one gateway."""
 
     def __init__(
@@ -95,7 +95,7 @@ class _Stream:
         gateways: Gateways,
         gateway: int,
         begin: pb.PublishStreamRequest.Begin,
-        on_arrival: "Callable[[_Stream, _Arrival], object]",
+        on_arrival: "Callable[[_GatewayStream, _Arrival], object]",
         tasks: OwnedTasks,
     ) -> None:
         """Begin to open it, in a task."""
@@ -103,8 +103,8 @@ class _Stream:
         self.is_open = False
         """Whether the gateway has taken it."""
         self.left = False
-        """Whether it takes no more parcels."""
-        self.parcels: dict[int, Parcel] = {}
+        """Whether it takes no more pieces."""
+        self.pieces: dict[int, Piece] = {}
         """Those without an answer, by their numbers."""
         self._gateways = gateways
         self._begin = pb.PublishStreamRequest(begin=begin)
@@ -113,14 +113,14 @@ class _Stream:
         self._stream: Stream | None = None
         self._task = tasks.start(self._run(), f"answers of {gateways.name(gateway)}")
 
-    def push(self, parcel: Parcel) -> None:
-        """Send a parcel."""
+    def push(self, piece: Piece) -> None:
+        """Send a piece."""
         self._numbers += 1
-        parcel.number = number = self._numbers
-        parcel.attempts += 1
-        self.parcels[number] = parcel
-        message = sends.to_proto(parcel.messages)
-        if parcel.size <= PART_BYTES:
+        piece.number = number = self._numbers
+        piece.attempts += 1
+        self.pieces[number] = piece
+        message = sends.to_proto(piece.messages)
+        if piece.size <= PART_BYTES:
             self._write(pb.PublishStreamRequest(batch=message, number=number))
             return
         data = message.SerializeToString()
@@ -168,7 +168,7 @@ class _Stream:
 
 
 class PublishWindow:
-    """The parcels of one producer; belongs to the loop in which the first one is added."""
+    """The pieces of one producer; belongs to the loop in which the first one is added."""
 
     def __init__(
         self,
@@ -177,8 +177,8 @@ class PublishWindow:
         tasks: OwnedTasks,
         *,
         per_message: bool,
-        on_answer: Callable[[Parcel, pb.PublishStreamResponse], object],
-        on_failure: Callable[[Parcel, str], object],
+        on_answer: Callable[[Piece, pb.PublishStreamResponse], object],
+        on_failure: Callable[[Piece, str], object],
         on_error: Callable[[Exception], object],
     ) -> None:
         """Call no gateway; nothing is sent after ``on_error``. Its tasks are among ``tasks``."""
@@ -189,8 +189,8 @@ class PublishWindow:
         self._on_answer = on_answer
         self._on_failure = on_failure
         self._on_error = on_error
-        self._unsent: collections.deque[Parcel] = collections.deque()
-        self._stream: _Stream | None = None
+        self._unsent: collections.deque[Piece] = collections.deque()
+        self._stream: _GatewayStream | None = None
         self._attempts: Attempts | None = None
         """What came to nothing since a stream was opened last."""
         self._pause: asyncio.TimerHandle | None = None
@@ -198,33 +198,33 @@ class PublishWindow:
         self._timer: asyncio.TimerHandle | None = None
         """Runs at the first deadline, or before."""
         self._trouble = ""
-        """What delays the parcels."""
+        """What delays the pieces."""
         self.messages = 0
         """How many messages have not ended."""
         self.bytes = 0
         """The length of their bodies."""
 
-    def add(self, parcel: Parcel) -> None:
-        """Send a parcel as soon as there is a stream for it."""
-        self._unsent.append(parcel)
-        self.messages += len(parcel.messages)
-        self.bytes += parcel.size
-        if parcel.due_at <= asyncio.get_running_loop().time():
+    def add(self, piece: Piece) -> None:
+        """Send a piece as soon as there is a stream for it."""
+        self._unsent.append(piece)
+        self.messages += len(piece.messages)
+        self.bytes += piece.size
+        if piece.due_at <= asyncio.get_running_loop().time():
             self._fail_late()  # it has waited for room for as long as it may take
         else:
-            self._fail_at(parcel.due_at)
+            self._fail_at(piece.due_at)
             self._send()
 
     def give_up(self, batch: OutgoingBatch) -> None:
-        """Fail the parcels of a batch."""
-        for parcel in self._parcels():
-            if parcel.outgoing is batch:
-                parcel.due_at = float("-inf")
+        """Fail the pieces of a batch."""
+        for piece in self._pieces():
+            if piece.outgoing is batch:
+                piece.due_at = float("-inf")
         self._fail_late()
 
-    def close(self) -> list[Parcel]:
+    def close(self) -> list[Piece]:
         """End the stream at once, and return what has not ended; it may be stored or not."""
-        left = self._parcels()
+        left = self._pieces()
         stream = self._stream
         self.abandon()
         for timer in (self._pause, self._timer):
@@ -239,27 +239,29 @@ class PublishWindow:
         self._stream = None
         self._unsent.clear()
 
-    def _parcels(self) -> list[Parcel]:
-        return [*(self._stream.parcels.values() if self._stream is not None else ()), *self._unsent]
+    def _pieces(self) -> list[Piece]:
+        return [*(self._stream.pieces.values() if self._stream is not None else ()), *self._unsent]
 
     def _send(self) -> None:
-        """Do what can be done now: give unsent parcels to the stream, leave it, open one."""
+        """Do what can be done now: give unsent pieces to the stream, leave it, open one."""
         try:
             stream = self._stream
-            if stream is not None and stream.left and not stream.parcels:
+            if stream is not None and stream.left and not stream.pieces:
                 self._stream = None
                 self._gateways.leave(stream.gateway)
                 stream.finish()
             if self._stream is None and self._unsent and self._pause is None:
                 gateway = self._gateways.current_index
-                self._stream = _Stream(self._gateways, gateway, self._begin, self._receive, self._tasks)
+                self._stream = _GatewayStream(
+                    self._gateways, gateway, self._begin, self._receive, self._tasks
+                )
             if self._stream is not None and self._stream.is_open and not self._stream.left:
                 while self._unsent:
                     self._stream.push(self._unsent.popleft())
         except Exception as error:  # noqa: BLE001 (every message waits for it)
             self._on_error(error)
 
-    def _receive(self, stream: _Stream, arrival: _Arrival) -> None:
+    def _receive(self, stream: _GatewayStream, arrival: _Arrival) -> None:
         if stream is not self._stream:
             return
         try:
@@ -271,35 +273,35 @@ class PublishWindow:
             self._on_error(error)
         self._send()
 
-    def _take(self, stream: _Stream, answer: pb.PublishStreamResponse) -> None:
+    def _take(self, stream: _GatewayStream, answer: pb.PublishStreamResponse) -> None:
         if not stream.is_open:
             stream.is_open = True
             self._attempts = None
         if answer.draining and self._gateways.several:
             stream.left = True
-        parcel = stream.parcels.pop(answer.number, None)
-        if parcel is not None:
-            self._end(parcel)
-            self._on_answer(parcel, answer)
+        piece = stream.pieces.pop(answer.number, None)
+        if piece is not None:
+            self._end(piece)
+            self._on_answer(piece, answer)
 
-    def _lose(self, stream: _Stream, error: Exception | None) -> None:
+    def _lose(self, stream: _GatewayStream, error: Exception | None) -> None:
         """Go on without a stream that has ended, or raise why there is no going on."""
         self._stream = None
-        parcels = list(stream.parcels.values())
-        self._unsent.extendleft(reversed(parcels))
+        pieces = list(stream.pieces.values())
+        self._unsent.extendleft(reversed(pieces))
         is_forgotten = stream.is_open and isinstance(error, TubeMQError) and error.condition in _LOST_SESSIONS
         if error is not None and not isinstance(error, AwayError) and not is_forgotten:
             raise error
         if not isinstance(error, AwayError):
             error = AwayError(error if isinstance(error, TubeMQError) else "it ended the stream")
         may_be_stored = error.failure is None or error.failure.condition != "TUBEMQ_GATEWAY_DRAINING"
-        for parcel in parcels:
-            parcel.unanswered += may_be_stored
-            parcel.attempts -= not may_be_stored
-            parcel.number = 0
+        for piece in pieces:
+            piece.unanswered += may_be_stored
+            piece.attempts -= not may_be_stored
+            piece.number = 0
         self._rest(stream.gateway, error)
         if may_be_stored and not self._gateways.config.retry_ambiguous:
-            self._fail(parcels, self._trouble)
+            self._fail(pieces, self._trouble)
         self._fail_late()
 
     def _rest(self, gateway: int, error: AwayError) -> None:
@@ -317,25 +319,25 @@ class PublishWindow:
         self._send()
 
     def _fail_at(self, when: float) -> None:
-        """Look for parcels that are late at a time, unless that is done before."""
+        """Look for pieces that are late at a time, unless that is done before."""
         if self._timer is None or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_at(when, self._fail_late)
 
     def _fail_late(self) -> None:
-        """Fail the parcels whose time is over."""
+        """Fail the pieces whose time is over."""
         now = asyncio.get_running_loop().time()
-        late = [parcel for parcel in self._unsent if parcel.due_at <= now]
+        late = [piece for piece in self._unsent if piece.due_at <= now]
         is_late = bool(late)
         self._fail(late, self._trouble or "no gateway took it in time")
         if (stream := self._stream) is not None:
-            late = [parcel for parcel in stream.parcels.values() if parcel.due_at + _GRACE_S <= now]
+            late = [piece for piece in stream.pieces.values() if piece.due_at + _GRACE_S <= now]
             self._fail(late, f"the gateway {self._gateways.name(stream.gateway)} did not answer in time")
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = [parcel.due_at + (_GRACE_S if parcel.number else 0.0) for parcel in self._parcels()]
+        due = [piece.due_at + (_GRACE_S if piece.number else 0.0) for piece in self._pieces()]
         if due:
             self._fail_at(min(due))
         if is_late and stream is not None and not stream.is_open:
@@ -343,17 +345,17 @@ class PublishWindow:
             self._receive(stream, AwayError("it did not take a stream in time"))
         self._send()
 
-    def _fail(self, parcels: list[Parcel], cause: str) -> None:
-        for parcel in parcels:
-            if parcel.number and self._stream is not None:
-                del self._stream.parcels[parcel.number]
-                parcel.unanswered += 1
+    def _fail(self, pieces: list[Piece], cause: str) -> None:
+        for piece in pieces:
+            if piece.number and self._stream is not None:
+                del self._stream.pieces[piece.number]
+                piece.unanswered += 1
             else:
-                self._unsent.remove(parcel)
-            self._end(parcel)
-        for parcel in parcels:
-            self._on_failure(parcel, cause)
+                self._unsent.remove(piece)
+            self._end(piece)
+        for piece in pieces:
+            self._on_failure(piece, cause)
 
-    def _end(self, parcel: Parcel) -> None:
-        self.messages -= len(parcel.messages)
-        self.bytes -= parcel.size
+    def _end(self, piece: Piece) -> None:
+        self.messages -= len(piece.messages)
+        self.bytes -= piece.size

@@ -35,7 +35,7 @@ from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
-class Status(enum.IntEnum):
+class GrpcStatus(enum.IntEnum):
     """The status codes of gRPC that a gateway gives (https://grpc.io/docs/guides/status-codes)."""
 
     CANCELLED = 1
@@ -55,98 +55,98 @@ class Status(enum.IntEnum):
     UNAUTHENTICATED = 16
 
 
-_OF_CODES: Final[Mapping[int, Status]] = {
-    ErrCode.NOT_READY: Status.UNAVAILABLE,
-    ErrCode.MOVED: Status.UNAVAILABLE,
-    ErrCode.BAD_REQUEST: Status.INVALID_ARGUMENT,
-    ErrCode.UNAUTHORIZED: Status.ABORTED,  # a commit for a partition not held, and no failed login
-    ErrCode.CONNECT_RETURN_NULL: Status.UNAVAILABLE,
-    ErrCode.FORBIDDEN: Status.PERMISSION_DENIED,  # a broker's word for unknown topics, too
-    ErrCode.NOT_FOUND: Status.NOT_FOUND,  # nothing to read now; an unknown topic is 403 or 431
-    ErrCode.PARTITION_OCCUPIED: Status.ABORTED,
-    ErrCode.HB_NO_NODE: Status.FAILED_PRECONDITION,
-    ErrCode.DUPLICATE_PARTITION: Status.ABORTED,
-    ErrCode.CERTIFICATE_FAILURE: Status.UNAUTHENTICATED,  # TubeMQ's failed login
-    ErrCode.SERVER_RECEIVE_OVERFLOW: Status.RESOURCE_EXHAUSTED,
-    ErrCode.CLIENT_SHUTDOWN: Status.CANCELLED,
-    ErrCode.CLIENT_HIGH_FREQUENCY_REQUEST: Status.RESOURCE_EXHAUSTED,
-    ErrCode.PARTITION_UNSUBSCRIBABLE: Status.FAILED_PRECONDITION,
-    ErrCode.PARTITION_UNPUBLISHABLE: Status.FAILED_PRECONDITION,
-    ErrCode.CLIENT_INCONSISTENT_CONSUMETYPE: Status.FAILED_PRECONDITION,
-    ErrCode.CLIENT_INCONSISTENT_TOPICSET: Status.FAILED_PRECONDITION,
-    ErrCode.CLIENT_INCONSISTENT_FILTERSET: Status.FAILED_PRECONDITION,
-    ErrCode.CLIENT_INCONSISTENT_SESSIONKEY: Status.FAILED_PRECONDITION,
-    ErrCode.CLIENT_INCONSISTENT_SELECTBIG: Status.FAILED_PRECONDITION,
-    ErrCode.CLIENT_INCONSISTENT_SOURCECOUNT: Status.FAILED_PRECONDITION,
-    ErrCode.CLIENT_DUPLICATE_INDEXID: Status.FAILED_PRECONDITION,
-    ErrCode.TOPIC_NOT_DEPLOYED: Status.NOT_FOUND,
-    ErrCode.PARAMETER_MSG_NULL: Status.INVALID_ARGUMENT,
-    ErrCode.PARAMETER_MSG_TOPIC_BLANK: Status.INVALID_ARGUMENT,
-    ErrCode.PARAMETER_MSG_BODY_EMPTY: Status.INVALID_ARGUMENT,
-    ErrCode.PARAMETER_MSG_TOPIC_UNPUBLISHED: Status.NOT_FOUND,
-    ErrCode.PARAMETER_MSG_TOPIC_NO_PARTITION: Status.FAILED_PRECONDITION,
-    ErrCode.PARAMETER_MSG_OVER_MAX_LENGTH: Status.INVALID_ARGUMENT,
-    ErrCode.CONSUME_GROUP_FORBIDDEN: Status.PERMISSION_DENIED,
-    ErrCode.SERVER_CONSUME_SPEED_LIMIT: Status.RESOURCE_EXHAUSTED,
-    ErrCode.CONSUME_CONTENT_FORBIDDEN: Status.PERMISSION_DENIED,
-    ErrCode.INTERNAL_SERVER_ERROR: Status.INTERNAL,
-    ErrCode.SERVICE_UNAVAILABLE: Status.UNAVAILABLE,
-    ErrCode.INTERNAL_SERVER_ERROR_MSGSET_NULL: Status.INTERNAL,
+_OF_CODES: Final[Mapping[int, GrpcStatus]] = {
+    ErrCode.NOT_READY: GrpcStatus.UNAVAILABLE,
+    ErrCode.MOVED: GrpcStatus.UNAVAILABLE,
+    ErrCode.BAD_REQUEST: GrpcStatus.INVALID_ARGUMENT,
+    ErrCode.UNAUTHORIZED: GrpcStatus.ABORTED,  # a commit for a partition not held, and no failed login
+    ErrCode.CONNECT_RETURN_NULL: GrpcStatus.UNAVAILABLE,
+    ErrCode.FORBIDDEN: GrpcStatus.PERMISSION_DENIED,  # a broker's word for unknown topics, too
+    ErrCode.NOT_FOUND: GrpcStatus.NOT_FOUND,  # nothing to read now; an unknown topic is 403 or 431
+    ErrCode.PARTITION_OCCUPIED: GrpcStatus.ABORTED,
+    ErrCode.HB_NO_NODE: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.DUPLICATE_PARTITION: GrpcStatus.ABORTED,
+    ErrCode.CERTIFICATE_FAILURE: GrpcStatus.UNAUTHENTICATED,  # TubeMQ's failed login
+    ErrCode.SERVER_RECEIVE_OVERFLOW: GrpcStatus.RESOURCE_EXHAUSTED,
+    ErrCode.CLIENT_SHUTDOWN: GrpcStatus.CANCELLED,
+    ErrCode.CLIENT_HIGH_FREQUENCY_REQUEST: GrpcStatus.RESOURCE_EXHAUSTED,
+    ErrCode.PARTITION_UNSUBSCRIBABLE: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.PARTITION_UNPUBLISHABLE: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.CLIENT_INCONSISTENT_CONSUMETYPE: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.CLIENT_INCONSISTENT_TOPICSET: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.CLIENT_INCONSISTENT_FILTERSET: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.CLIENT_INCONSISTENT_SESSIONKEY: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.CLIENT_INCONSISTENT_SELECTBIG: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.CLIENT_INCONSISTENT_SOURCECOUNT: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.CLIENT_DUPLICATE_INDEXID: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.TOPIC_NOT_DEPLOYED: GrpcStatus.NOT_FOUND,
+    ErrCode.PARAMETER_MSG_NULL: GrpcStatus.INVALID_ARGUMENT,
+    ErrCode.PARAMETER_MSG_TOPIC_BLANK: GrpcStatus.INVALID_ARGUMENT,
+    ErrCode.PARAMETER_MSG_BODY_EMPTY: GrpcStatus.INVALID_ARGUMENT,
+    ErrCode.PARAMETER_MSG_TOPIC_UNPUBLISHED: GrpcStatus.NOT_FOUND,
+    ErrCode.PARAMETER_MSG_TOPIC_NO_PARTITION: GrpcStatus.FAILED_PRECONDITION,
+    ErrCode.PARAMETER_MSG_OVER_MAX_LENGTH: GrpcStatus.INVALID_ARGUMENT,
+    ErrCode.CONSUME_GROUP_FORBIDDEN: GrpcStatus.PERMISSION_DENIED,
+    ErrCode.SERVER_CONSUME_SPEED_LIMIT: GrpcStatus.RESOURCE_EXHAUSTED,
+    ErrCode.CONSUME_CONTENT_FORBIDDEN: GrpcStatus.PERMISSION_DENIED,
+    ErrCode.INTERNAL_SERVER_ERROR: GrpcStatus.INTERNAL,
+    ErrCode.SERVICE_UNAVAILABLE: GrpcStatus.UNAVAILABLE,
+    ErrCode.INTERNAL_SERVER_ERROR_MSGSET_NULL: GrpcStatus.INTERNAL,
 }
 """Of TubeMQ's result codes; others are UNKNOWN."""
 
-_OF_CONDITIONS: Final[Mapping[str, Status]] = {
-    "TUBEMQ_LEASES_TAKEN": Status.ABORTED,
-    "TUBEMQ_MESSAGE_TOO_LONG": Status.INVALID_ARGUMENT,
-    "TUBEMQ_TOPIC_NAME": Status.INVALID_ARGUMENT,
-    "TUBEMQ_TOPIC_UNKNOWN": Status.NOT_FOUND,
-    "TUBEMQ_TOPIC_UNPUBLISHABLE": Status.FAILED_PRECONDITION,
-    "TUBEMQ_PARTITION_UNKNOWN": Status.NOT_FOUND,
-    "TUBEMQ_PARTITION_AWAY": Status.FAILED_PRECONDITION,
-    "TUBEMQ_PARTITION_NOT_LISTED": Status.NOT_FOUND,
-    "TUBEMQ_SEND_FAILED": Status.DEADLINE_EXCEEDED,
-    "TUBEMQ_SEND_FAILED.AMBIGUOUS": Status.DEADLINE_EXCEEDED,  # TubeError.outcome is UNKNOWN
-    "TUBEMQ_PRODUCER_BROKEN": Status.ABORTED,
-    "TUBEMQ_MESSAGE_ABANDONED": Status.ABORTED,
-    "TUBEMQ_SESSION_UNKNOWN": Status.FAILED_PRECONDITION,  # the client opens it there, and calls again
-    "TUBEMQ_GATEWAY_PLAINTEXT": Status.FAILED_PRECONDITION,
-    "TUBEMQ_SESSION_TAKEN": Status.ALREADY_EXISTS,
-    "TUBEMQ_SESSION_FENCED": Status.ABORTED,  # the gateway has seen a larger SessionRef.epoch
-    "TUBEMQ_GROUP_NOT_FOUND": Status.NOT_FOUND,  # ListMembers: neither members nor positions
-    "TUBEMQ_GATEWAY_DEADLINE": Status.DEADLINE_EXCEEDED,
-    "TUBEMQ_GATEWAY_BUSY": Status.RESOURCE_EXHAUSTED,
-    "TUBEMQ_GATEWAY_DRAINING": Status.UNAVAILABLE,  # open the session at another gateway
-    "TUBEMQ_GATEWAY_LOGIN": Status.UNAUTHENTICATED,
-    "TUBEMQ_GATEWAY_FORBIDDEN": Status.PERMISSION_DENIED,
-    "TUBEMQ_GATEWAY_CREATES_NONE": Status.FAILED_PRECONDITION,  # CreateTopic: the operator's decision
-    "TUBEMQ_GATEWAY_REQUEST": Status.INVALID_ARGUMENT,
-    "TUBEMQ_GATEWAY_FAILED": Status.INTERNAL,
+_OF_CONDITIONS: Final[Mapping[str, GrpcStatus]] = {
+    "TUBEMQ_LEASES_TAKEN": GrpcStatus.ABORTED,
+    "TUBEMQ_MESSAGE_TOO_LONG": GrpcStatus.INVALID_ARGUMENT,
+    "TUBEMQ_TOPIC_NAME": GrpcStatus.INVALID_ARGUMENT,
+    "TUBEMQ_TOPIC_UNKNOWN": GrpcStatus.NOT_FOUND,
+    "TUBEMQ_TOPIC_UNPUBLISHABLE": GrpcStatus.FAILED_PRECONDITION,
+    "TUBEMQ_PARTITION_UNKNOWN": GrpcStatus.NOT_FOUND,
+    "TUBEMQ_PARTITION_AWAY": GrpcStatus.FAILED_PRECONDITION,
+    "TUBEMQ_PARTITION_NOT_LISTED": GrpcStatus.NOT_FOUND,
+    "TUBEMQ_SEND_FAILED": GrpcStatus.DEADLINE_EXCEEDED,
+    "TUBEMQ_SEND_FAILED.AMBIGUOUS": GrpcStatus.DEADLINE_EXCEEDED,  # TubeError.outcome is UNKNOWN
+    "TUBEMQ_PRODUCER_BROKEN": GrpcStatus.ABORTED,
+    "TUBEMQ_MESSAGE_ABANDONED": GrpcStatus.ABORTED,
+    "TUBEMQ_SESSION_UNKNOWN": GrpcStatus.FAILED_PRECONDITION,  # the client opens it there, and calls again
+    "TUBEMQ_GATEWAY_PLAINTEXT": GrpcStatus.FAILED_PRECONDITION,
+    "TUBEMQ_SESSION_TAKEN": GrpcStatus.ALREADY_EXISTS,
+    "TUBEMQ_SESSION_FENCED": GrpcStatus.ABORTED,  # the gateway has seen a larger SessionRef.epoch
+    "TUBEMQ_GROUP_NOT_FOUND": GrpcStatus.NOT_FOUND,  # ListMembers: neither members nor positions
+    "TUBEMQ_GATEWAY_DEADLINE": GrpcStatus.DEADLINE_EXCEEDED,
+    "TUBEMQ_GATEWAY_BUSY": GrpcStatus.RESOURCE_EXHAUSTED,
+    "TUBEMQ_GATEWAY_DRAINING": GrpcStatus.UNAVAILABLE,  # open the session at another gateway
+    "TUBEMQ_GATEWAY_LOGIN": GrpcStatus.UNAUTHENTICATED,
+    "TUBEMQ_GATEWAY_FORBIDDEN": GrpcStatus.PERMISSION_DENIED,
+    "TUBEMQ_GATEWAY_CREATES_NONE": GrpcStatus.FAILED_PRECONDITION,  # CreateTopic: the operator's decision
+    "TUBEMQ_GATEWAY_REQUEST": GrpcStatus.INVALID_ARGUMENT,
+    "TUBEMQ_GATEWAY_FAILED": GrpcStatus.INTERNAL,
 }
 
-_OF_KINDS: Final[tuple[tuple[type[TubeMQError], Status], ...]] = (
-    (OptionError, Status.INVALID_ARGUMENT),
-    (OffsetFormatError, Status.INVALID_ARGUMENT),
-    (LocalProtocolError, Status.INVALID_ARGUMENT),
-    (DataLossError, Status.DATA_LOSS),  # Fetch, where accept_losses is not set
-    (TubeMQTimeoutError, Status.DEADLINE_EXCEEDED),
-    (TubeMQConnectionError, Status.UNAVAILABLE),
-    (RemoteProtocolError, Status.INTERNAL),
-    (ProduceError, Status.UNAVAILABLE),
-    (GatewayError, Status.INTERNAL),
+_OF_KINDS: Final[tuple[tuple[type[TubeMQError], GrpcStatus], ...]] = (
+    (OptionError, GrpcStatus.INVALID_ARGUMENT),
+    (OffsetFormatError, GrpcStatus.INVALID_ARGUMENT),
+    (LocalProtocolError, GrpcStatus.INVALID_ARGUMENT),
+    (DataLossError, GrpcStatus.DATA_LOSS),  # Fetch, where accept_losses is not set
+    (TubeMQTimeoutError, GrpcStatus.DEADLINE_EXCEEDED),
+    (TubeMQConnectionError, GrpcStatus.UNAVAILABLE),
+    (RemoteProtocolError, GrpcStatus.INTERNAL),
+    (ProduceError, GrpcStatus.UNAVAILABLE),
+    (GatewayError, GrpcStatus.INTERNAL),
 )
 """Of what has no status by its condition; an error is of the first kind that fits."""
 
 
-def status_of(error: TubeMQError) -> Status:
+def status_of(error: TubeMQError) -> GrpcStatus:
     """Return the status of an error; an unexpected one is UNKNOWN."""
     if (by_condition := _OF_CONDITIONS.get(error.condition)) is not None:
         return by_condition
     if isinstance(error, RpcError | ConsumeError | AdminError):
-        return _OF_CODES.get(error.code, Status.UNKNOWN)
+        return _OF_CODES.get(error.code, GrpcStatus.UNKNOWN)
     for kind, status in _OF_KINDS:
         if isinstance(error, kind):
             return status
-    return Status.UNKNOWN
+    return GrpcStatus.UNKNOWN
 
 
 ERROR_TRAILER: Final = "tubemq-error-bin"
@@ -187,7 +187,7 @@ def to_proto(error: TubeMQError) -> pb.TubeError:
     return proto
 
 
-def status_with_trailers(error: TubeMQError) -> tuple[Status, str, tuple[tuple[str, bytes], ...]]:
+def status_with_trailers(error: TubeMQError) -> tuple[GrpcStatus, str, tuple[tuple[str, bytes], ...]]:
     """Return how a call ends because of an error: its status, the status text, and its trailers."""
     status, message = status_of(error), to_proto(error)
     text = _shown(str(error))
@@ -254,7 +254,7 @@ def _fitting(message: pb.TubeError, most: int) -> pb.TubeError:
     return message
 
 
-def _details(status: Status, text: str, message: pb.TubeError) -> pb.RpcStatus:
+def _details(status: GrpcStatus, text: str, message: pb.TubeError) -> pb.RpcStatus:
     """Return an error as a ``google.rpc.Status``, whose code and text are those of the call."""
     info = pb.RpcErrorInfo(reason=message.condition, domain=DOMAIN)
     longest = _INFO_BYTES

@@ -35,7 +35,7 @@ SESSION_KEY: Final = "tubemq-session-bin"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Method:
+class ServiceMethod:
     """One method of the service."""
 
     name: str
@@ -50,8 +50,8 @@ class Method:
         return f"/{SERVICE}/{self.name}"
 
 
-METHODS: Final[dict[str, Method]] = {
-    method.name: Method(
+METHODS: Final[dict[str, ServiceMethod]] = {
+    method.name: ServiceMethod(
         method.name,
         GetMessageClass(method.input_type),
         GetMessageClass(method.output_type),
