@@ -13,7 +13,7 @@ from testkit.message_sender import single
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.cluster.transport_cluster import TransportCluster
-from tubemq_spark.embedded.fault_rules import Rule
+from tubemq_spark.embedded.faults import Rule
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import Method

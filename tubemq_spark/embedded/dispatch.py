@@ -66,16 +66,12 @@ def required(name: str, value: str | bytes, max_characters: int) -> str:
     text = trimmed(name, value)
     if not text:
         raise RefusedError(ErrCode.BAD_REQUEST, f"Request miss necessary {name} data!")
-    if _java_length(text) > max_characters:
+    # The length of a text in Java, which counts characters beyond the first 65536 as two.
+    if len(text.encode("utf-16-le")) // 2 > max_characters:
         raise RefusedError(
             ErrCode.BAD_REQUEST, f"{name}'s length over max value, allowed max length is {max_characters}"
         )
     return text
-
-
-def _java_length(text: str) -> int:
-    """Return the length of a text in Java, which counts characters beyond the first 65536 as two."""
-    return len(text.encode("utf-16-le")) // 2
 
 
 MAX_NAME_CHARACTERS: Final = 1024

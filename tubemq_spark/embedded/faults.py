@@ -1,19 +1,224 @@
-"""Faults on demand, for tests of clients and of jobs that read and write TubeMQ."""
+"""Faults on demand, for tests of clients and of jobs: what each does, to which requests, and how often."""
 
+import functools
+import logging
+import threading
 from collections.abc import Callable
-from typing import Final, Unpack
+from types import TracebackType
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
 from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPartition
 from tubemq_spark.embedded.broker.state import BrokerState
-from tubemq_spark.embedded.fault_rules import Action, Held, InterceptorOf, Pause, Rule, RuleBook, Script
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.nodes import BrokerNodes, Ending
+from tubemq_spark.errors import RemoteProtocolError
 from tubemq_spark.model import INDEX_ENTRY_BYTES
-from tubemq_spark.net.listener import Answer, Reply
+from tubemq_spark.net.listener import Answer, Interceptor, Reply
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import UNDEFINED, Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.messages import MESSAGES
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE_S: Final = 10.0
+
+
+class Script(TypedDict, total=False):
+    """Which requests of a method a rule applies to; without any of these, all."""
+
+    times: int
+    """At most this many."""
+    skip: int
+    """Not the first ones: 1 means from the second one on."""
+    broker: int
+    """Only those to this broker."""
+    only: Callable[[Any], bool]
+    """Only those for whose request message this function returns true; others are not counted."""
+
+
+class Rule:
+    """Something that happens to requests until ``cancel`` or the end of a ``with`` block.
+
+    Safe to use from any thread.
+    """
+
+    def __init__(self, method: Method, act: "Action", script: Script) -> None:
+        """Apply to requests of a method; ``Faults`` creates and adds rules."""
+        self.method = method
+        self.reply = act
+        """Applies the rule to a request; its last argument lets the server carry the request out."""
+        self._broker = script.get("broker")
+        self._only = script.get("only")
+        self._skip = script.get("skip", 0)
+        self._times = script.get("times")
+        self._changed = threading.Condition()
+        self._seen = 0
+        self._hits = 0
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    def __str__(self) -> str:
+        where = "" if self._broker is None else f" at broker {self._broker}"
+        return f"{self.method.name}{where}, applied to {self.hits} requests"
+
+    @property
+    def hits(self) -> int:
+        """How many requests it has been applied to."""
+        with self._changed:
+            return self._hits
+
+    @property
+    def ended(self) -> bool:
+        """Whether it applies to no more requests."""
+        with self._changed:
+            return self._ended or (self._times is not None and self._hits >= self._times)
+
+    def wait_for_hits(self, count: int = 1, timeout_s: float = _PATIENCE_S) -> bool:
+        """Wait until it has been applied to this many requests; return False if that takes too long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._hits >= count, timeout_s)
+
+    def cancel(self) -> None:
+        """Apply to no more requests, and release those that it holds."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def pause(self, is_down: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Pause a request for a time (None: for ever), until the rule ends or its server stops.
+
+        Returns:
+            Whether the server runs; ``is_down`` is called again at each ``wake``.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or is_down(), timeout_s)
+            return not is_down()
+
+    def wake(self) -> None:
+        """Make waiting requests check again whether their server runs."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def claims(self, server: int, request: rpc.Request) -> bool:
+        """Return whether the rule applies to a request to a server, and count the request."""
+        if request.method != self.method or self._broker not in (None, server):
+            return False
+        if not self._passes_only(request):
+            return False
+        with self._changed:
+            if self.ended:
+                return False
+            self._seen += 1
+            if self._seen <= self._skip:
+                return False
+            self._hits += 1
+            self._changed.notify_all()
+            return True
+
+    def _passes_only(self, request: rpc.Request) -> bool:
+        if self._only is None:
+            return True
+        try:
+            return self._only(rpc.parse_message(MESSAGES[self.method].request, request.body))
+        except RemoteProtocolError:
+            return False
+        except Exception:
+            logger.exception("the function 'only' of a fault failed for a %s", self.method.name)
+            return False
+
+
+Pause = Callable[[float | None], bool]
+"""Lets a request wait for some seconds, None for ever; False if its server stopped in the meantime."""
+Action = Callable[[Pause, rpc.Request, Callable[[], Answer]], Reply]
+
+
+class Held(Rule):
+    """Requests that wait until they are released, at the latest at the end of the ``with`` block."""
+
+    def release(self) -> None:
+        """Release the requests, and hold no more."""
+        self.cancel()
+
+
+MASTER: Final = 0
+"""The number of the master; brokers have their ids."""
+InterceptorOf = Callable[[int], Interceptor]
+"""Returns the function that intercepts the requests to a server."""
+
+
+_Rule = TypeVar("_Rule", bound=Rule)
+
+
+class RuleBook:
+    """All rules. The first one that applies to a request decides, so rules can follow each other."""
+
+    def __init__(self, intercept: Callable[[InterceptorOf | None], None]) -> None:
+        """Start without rules; ``intercept`` puts functions between requests and servers, or removes them."""
+        self._intercept = intercept
+        self._lock = threading.Lock()
+        self._rules: tuple[Rule, ...] = ()
+        self._made: list[Rule] = []
+        """Includes rules that apply no more: they may still hold requests."""
+        self._down: set[int] = set()
+
+    def add(self, rule: _Rule) -> _Rule:
+        """Add a rule after the others, and return it."""
+        with self._lock:
+            self._made.append(rule)
+            self._keep((*self._rules, rule))
+        return rule
+
+    def in_force(self) -> tuple[Rule, ...]:
+        """Return the rules that apply to requests."""
+        return tuple(rule for rule in self._rules if not rule.ended)
+
+    def clear(self) -> None:
+        """End all rules."""
+        with self._lock:
+            for rule in self._made:
+                rule.cancel()
+            self._made.clear()
+            self._keep(())
+
+    def release_requests_to(self, server: int) -> None:
+        """Hold no request to a server that stops, because it waits for its connections to end."""
+        with self._lock:
+            self._down.add(server)
+            for rule in self._made:
+                rule.wake()
+
+    def allow_holding(self, server: int) -> None:
+        """Allow rules to hold requests to a server that starts."""
+        self._down.discard(server)
+
+    def _keep(self, rules: tuple[Rule, ...]) -> None:
+        self._rules = tuple(rule for rule in rules if not rule.ended)
+        # Without rules, requests go straight to their handlers.
+        self._intercept(self._interceptor if self._rules else None)
+
+    def _interceptor(self, server: int) -> Interceptor:
+        return functools.partial(self._reply, server)
+
+    def _reply(self, server: int, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+        for rule in self._rules:
+            if rule.claims(server, request):
+                return rule.reply(functools.partial(self._pause, rule, server), request, handle)
+        if any(rule.ended for rule in self._rules):
+            with self._lock:
+                self._keep(self._rules)
+        return Reply(handle())
+
+    def _pause(self, rule: Rule, server: int, timeout_s: float | None) -> bool:
+        return rule.pause(lambda: server in self._down, timeout_s)
+
 
 __all__ = ["ErrCode", "Faults", "Held", "Method", "Rule", "Script"]
 
@@ -60,34 +265,25 @@ class Faults:
     ) -> Rule:
         """Answer with a result code."""
 
-        def act(_pause: Pause, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
-            if carried_out:
-                handle()
+        def reply(request: rpc.Request) -> Reply:
             return Reply(refusal(Method(request.method), int(code), text))
 
-        return self._add(Rule(method, act, script))
+        return self._rules.add(Rule(method, _instead(reply, carried_out=carried_out), script))
 
     def delay(
         self, method: Method, delay_ms: int, *, carried_out: bool = False, **script: Unpack[Script]
     ) -> Rule:
         """Delay requests."""
-        return self._add(Rule(method, _waiting(delay_ms / 1000, carried_out=carried_out), script))
+        return self._rules.add(Rule(method, _waiting(delay_ms / 1000, carried_out=carried_out), script))
 
     def hold(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Held:
         """Hold requests until they are released, or the server ends."""
-        rule = Held(method, _waiting(None, carried_out=carried_out), script)
-        self._rules.add(rule)
-        return rule
+        return self._rules.add(Held(method, _waiting(None, carried_out=carried_out), script))
 
     def drop_connection(self, method: Method, *, carried_out: bool = False, **script: Unpack[Script]) -> Rule:
         """Close the connection of a request without an answer."""
-
-        def act(_pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
-            if carried_out:
-                handle()
-            return Reply(None, hang_up=True)
-
-        return self._add(Rule(method, act, script))
+        act = _instead(lambda _request: Reply(None, hang_up=True), carried_out=carried_out)
+        return self._rules.add(Rule(method, act, script))
 
     def truncate(self, method: Method, keep_bytes: int | None = None, **script: Unpack[Script]) -> Rule:
         """Send only the beginning of the answer's frame, by default half of it, and close the connection."""
@@ -95,10 +291,9 @@ class Faults:
         def cut(frame: bytes) -> bytes:
             return frame[: len(frame) // 2 if keep_bytes is None else keep_bytes]
 
-        def act(_pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
-            return Reply(handle(), cut, hang_up=True)
-
-        return self._add(Rule(method, act, script))
+        return self._rules.add(
+            Rule(method, lambda _pause, _request, handle: Reply(handle(), cut, hang_up=True), script)
+        )
 
     def corrupt(self, method: Method, at: int | bytes = 0, **script: Unpack[Script]) -> Rule:
         """Invert all bits of one byte of the answer's frame.
@@ -112,17 +307,16 @@ class Faults:
         """
 
         def damage(frame: bytes) -> bytes:
-            place = _last_of(at, frame) if isinstance(at, bytes) else at
-            if place is None or not -len(frame) <= place < len(frame):
+            place = (
+                at if isinstance(at, int) else frame.index(at) + len(at) - 1 if at in frame else len(frame)
+            )
+            if not -len(frame) <= place < len(frame):
                 return frame
             damaged = bytearray(frame)
             damaged[place] ^= 0xFF
             return bytes(damaged)
 
-        def act(_pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
-            return Reply(handle(), damage)
-
-        return self._add(Rule(method, act, script))
+        return self._rules.add(Rule(method, lambda _pause, _request, handle: Reply(handle(), damage), script))
 
     def clear(self) -> None:
         """End all rules, release the requests that they hold, activate the master, and start all brokers."""
@@ -285,10 +479,6 @@ class Faults:
         self._rules.release_requests_to(broker_id)
         node.stop(ending)
 
-    def _add(self, rule: Rule) -> Rule:
-        self._rules.add(rule)
-        return rule
-
 
 def _change_lease(state: BrokerState, partition: GroupPartition, holder: str | None) -> None:
     position = state.offsets.find_or_add(partition, 0)
@@ -317,6 +507,17 @@ def refusal(method: Method, code: int, text: str) -> bytes:
     return rpc.serialize_message(response)
 
 
+def _instead(reply: Callable[[rpc.Request], Reply], *, carried_out: bool) -> Action:
+    """Return what answers in another way than the server does; ``carried_out``: after it has."""
+
+    def act(_pause: Pause, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+        if carried_out:
+            handle()
+        return reply(request)
+
+    return act
+
+
 def _waiting(seconds: float | None, *, carried_out: bool) -> Action:
     def act(pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         answer = handle() if carried_out else None
@@ -325,8 +526,3 @@ def _waiting(seconds: float | None, *, carried_out: bool) -> Action:
         return Reply(handle() if answer is None else answer)
 
     return act
-
-
-def _last_of(part: bytes, frame: bytes) -> int | None:
-    start = frame.find(part)
-    return None if start < 0 else start + len(part) - 1

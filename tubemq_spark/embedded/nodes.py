@@ -18,14 +18,13 @@ from tubemq_spark.embedded.admin.http import BROKER_FRAME, AdminServer
 from tubemq_spark.embedded.authentication import Authentication, VisitTokens
 from tubemq_spark.embedded.broker.broker import Broker
 from tubemq_spark.embedded.broker.groups import LeaseTable, OffsetTable
-from tubemq_spark.embedded.broker.state import BrokerState, Service
-from tubemq_spark.embedded.broker.stores import StoreSet
+from tubemq_spark.embedded.broker.state import BrokerState, Service, StoreSet
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import BrokerConfig, Controls
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.files import make_directory
 from tubemq_spark.embedded.log.records import Traffic
-from tubemq_spark.embedded.master.brokers import BrokerEntry, Presence
+from tubemq_spark.embedded.master.state import BrokerEntry, Presence
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.listener import Interceptor

@@ -21,14 +21,12 @@ from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import ClusterSetting, Controls
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
-from tubemq_spark.embedded.fault_rules import MASTER, InterceptorOf
-from tubemq_spark.embedded.faults import Faults
+from tubemq_spark.embedded.faults import MASTER, Faults, InterceptorOf
 from tubemq_spark.embedded.files import DirectoryLock, make_directory
 from tubemq_spark.embedded.log.records import Traffic
-from tubemq_spark.embedded.master.brokers import Brokers
 from tubemq_spark.embedded.master.groups import Members
 from tubemq_spark.embedded.master.master import Master
-from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.master.state import Brokers, MasterState
 from tubemq_spark.embedded.nodes import (
     BrokerCondition,
     BrokerLocation,
@@ -124,7 +122,13 @@ class EmbeddedTubeMQ:
                 data = Path(closing.enter_context(tempfile.TemporaryDirectory(prefix="tubemq-")))
             self.data = data = Path(data)
             closing.enter_context(_locked(data))
-            cluster = _cluster_state(data, settings)
+            # What all servers share.
+            cluster = ClusterState(
+                settings,
+                Controls(data / "controls.json", ClusterSetting(query_priority=settings.query_priority)),
+                VisitTokens(settings.visit_token_period_ms),
+                Authentication(settings),
+            )
             first = BrokerLocation(_FIRST, data, host, self._advertised, broker_port, broker_web_port)
             self._nodes = nodes = BrokerNodes(first, cluster)
             closing.callback(nodes.close)
@@ -353,17 +357,6 @@ def _require_guarded(host: str, settings: EmbeddedSettings) -> None:
         raise OptionError("TUBEMQ_HOST_ELSEWHERE", host=host, cause=error) from error
     if not address.is_loopback and settings.admin_token == DEFAULT_ADMIN_TOKEN:
         raise OptionError("TUBEMQ_OPEN_TO_ALL", host=host)
-
-
-def _cluster_state(data: Path, settings: EmbeddedSettings) -> ClusterState:
-    """Open what all servers share."""
-    setting = ClusterSetting(query_priority=settings.query_priority)
-    return ClusterState(
-        settings,
-        Controls(data / "controls.json", setting),
-        VisitTokens(settings.visit_token_period_ms),
-        Authentication(settings),
-    )
 
 
 def _master_calls(state: MasterState, token: str, set_topic: SetTopic) -> Mapping[str, Call]:

@@ -25,10 +25,9 @@ from tubemq_spark.embedded.admin.parameters import (
     outcome_of,
     success,
 )
-from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec, shown
+from tubemq_spark.embedded.config.catalog import SYSTEM_USER, shown
 from tubemq_spark.embedded.config.controls import BrokerRecord, ManageStatus
-from tubemq_spark.embedded.master.brokers import BrokerEntry
-from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.master.state import BrokerEntry, MasterState
 
 _FROM_IP: Final = 0
 """As an id: take the broker with the address."""
@@ -86,11 +85,10 @@ class BrokerSetup:
                     what = f"the embedded TubeMQ has no broker {broker_id}; the broker ids are: {ids}"
                     raise ItemError(ItemCode.ILLEGAL_VALUE, what)
                 cluster = self._state.controls.cluster
-                record = BrokerRecord(
-                    status,
-                    _valid(dataclasses.replace(cluster.properties, **fields)),
-                    **{"tls_port": cluster.broker_tls_port, **numbers},
-                )
+                defaults = dataclasses.replace(cluster.properties, **fields)
+                if (problem := defaults.problem()) is not None:
+                    raise ItemError(ItemCode.ILLEGAL_VALUE, problem)
+                record = BrokerRecord(status, defaults, **{"tls_port": cluster.broker_tls_port, **numbers})
                 _replace(broker, record, who, as_new=True)
 
             shown_id = broker_id if broker is None else broker.id
@@ -195,12 +193,6 @@ def _manage_status(parameters: Parameters) -> ManageStatus | None:
 
 def _broker_ids(parameters: Parameters) -> list[Key]:
     return [{"brokerId": broker_id, "brokerIp": ""} for broker_id in parameters.required_numbers("brokerId")]
-
-
-def _valid(defaults: TopicSpec) -> TopicSpec:
-    if (problem := defaults.problem()) is not None:
-        raise ItemError(ItemCode.ILLEGAL_VALUE, problem)
-    return defaults
 
 
 def _setup(broker: BrokerEntry) -> dict[str, Any]:

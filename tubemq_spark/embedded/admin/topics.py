@@ -20,8 +20,7 @@ from tubemq_spark.embedded.admin.parameters import (
     success,
 )
 from tubemq_spark.embedded.config.catalog import TopicSpec, TopicStatus, dates, shown
-from tubemq_spark.embedded.master.brokers import BrokerEntry
-from tubemq_spark.embedded.master.state import MasterState
+from tubemq_spark.embedded.master.state import BrokerEntry, MasterState
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.constants import UNDEFINED
 

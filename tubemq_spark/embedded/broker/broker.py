@@ -13,8 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from tubemq_spark.embedded.broker.consume import ConsumerHandlers
-from tubemq_spark.embedded.broker.state import BrokerState, told
-from tubemq_spark.embedded.broker.stores import StoreKey
+from tubemq_spark.embedded.broker.state import BrokerState, StoreKey, told
 from tubemq_spark.embedded.dispatch import (
     MAX_NAME_CHARACTERS,
     Dispatcher,

@@ -209,7 +209,9 @@ def read_batch(
         entries = entries[: -(-len(entries) // 2)]
     if not len(entries):
         return None
-    matching = _matching(entries, partition_id, limits.key_codes)
+    matching: Bools = entries["partition"] == partition_id
+    if limits.key_codes:
+        matching &= np.isin(entries["key"], sorted(limits.key_codes))
     # int64 sums: sizes are 32 bits wide.
     sizes = np.cumsum(np.where(matching, entries["size"], 0), dtype=np.int64)
     count = min(int(np.searchsorted(sizes, limits.max_bytes)) + 1, len(entries))
@@ -223,10 +225,3 @@ def read_batch(
         expired = entries[chosen]["position"] < data.start
         damaged = tuple(offsets[~block.sound & ~expired].tolist())
     return Batch(records, start + count * _ENTRY_BYTES, int(last["position"]) + int(last["size"]), damaged)
-
-
-def _matching(entries: Entries, partition_id: int, key_codes: frozenset[int]) -> Bools:
-    matching: Bools = entries["partition"] == partition_id
-    if key_codes:
-        matching &= np.isin(entries["key"], sorted(key_codes))
-    return matching

@@ -18,8 +18,7 @@ Invariants:
 
 import collections
 import dataclasses
-import itertools
-from collections.abc import Collection, Iterable, Mapping, Set as AbstractSet
+from collections.abc import Collection, Mapping, Set as AbstractSet
 from typing import Final
 
 from tubemq_spark.model import TopicPartition
@@ -176,11 +175,10 @@ class GroupEvents:
         while share.queue and not share.handed:
             event = share.queue[0]
             if not event.disconnects:
-                if self._anyone_disconnects():
+                if any(other.queue and other.queue[0].disconnects for other in self._shares.values()):
                     return None
-                event = dataclasses.replace(
-                    event, partitions=event.partitions - self._claimed_by_others(member)
-                )
+                claims = (other.claimed for name, other in self._shares.items() if name != member)
+                event = dataclasses.replace(event, partitions=event.partitions.difference(*claims))
                 if not event.partitions:
                     share.queue.popleft()
                     continue
@@ -219,16 +217,6 @@ class GroupEvents:
         for member, partitions in targets.items():
             share = self._shares[member]
             share.queue.extend(_events_for(rebalance_id, share.claimed - partitions, partitions - share.held))
-
-    def _anyone_disconnects(self) -> bool:
-        return any(share.queue and share.queue[0].disconnects for share in self._shares.values())
-
-    def _claimed_by_others(self, member: str) -> Partitions:
-        return _union(share.claimed for name, share in self._shares.items() if name != member)
-
-
-def _union(parts: Iterable[Partitions]) -> Partitions:
-    return frozenset(itertools.chain.from_iterable(parts))
 
 
 def _events_for(rebalance_id: int, give: Partitions, take: Partitions) -> list[RebalanceEvent]:

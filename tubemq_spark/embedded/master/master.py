@@ -62,7 +62,12 @@ class BalanceRounds:
 
     def _balance(self, group: Group) -> None:
         partitions = self._partitions(group)
-        named = group.named_partitions() if _is_starting(group) else {}
+        starting = (
+            group.terms.kind is ConsumeType.BOUND
+            and group.not_allocated
+            and group.bound_rounds < _BOUND_ROUNDS
+        )
+        named = group.named_partitions() if starting else {}
         if named:
             self._start(group, named, partitions)
         elif self._has_resources(group):
@@ -100,12 +105,6 @@ class BalanceRounds:
             if broker.subscribes(spec)
             for number in partition_ids(spec.stores, spec.partitions)
         )
-
-
-def _is_starting(group: Group) -> bool:
-    """Whether a group is a bound group that has not started yet."""
-    bound = group.terms.kind is ConsumeType.BOUND
-    return bound and group.not_allocated and group.bound_rounds < _BOUND_ROUNDS
 
 
 class Master(RpcServer):

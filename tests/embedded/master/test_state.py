@@ -2,7 +2,7 @@
 
 import pytest
 
-from tubemq_spark.embedded.master.brokers import Presence
+from tubemq_spark.embedded.master.state import Presence
 
 TIMEOUT_MS, STARTUP_MS = 30_000, 35_000
 
