@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request
+from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request, ok
 from tubemq_spark.embedded.broker.groups import GroupPartition
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.log.store import Store
@@ -43,7 +43,7 @@ class BrokerCalls:
             partitions = 0 if spec is None else spec.partitions
             items = [item for number, store in stores.items() for item in _bounds(store, number, partitions)]
             data.append({"topicName": topic, "offsetInfo": items, "itemCount": len(items)})
-        return _success(dataSet=data, dataCount=len(data))
+        return ok("Success!", dataSet=data, dataCount=len(data))
 
     def query_group_offset(self, parameters: Parameters) -> dict[str, Any]:
         """Return a store's bounds and, if asked for, a group's offset, which is thereby recorded."""
@@ -53,10 +53,7 @@ class BrokerCalls:
         store = self._store(partition)
         position, bounds = self._state.offsets.find(partition), store.bounds
         answer = {
-            "result": True,
-            "errCode": 0,
-            "errMsg": "OK!",
-            "tmpOffset": 0 if position is None else position.in_flight,
+            **ok("OK!", tmpOffset=0 if position is None else position.in_flight),
             "minOffset": bounds.earliest,
             "maxOffset": bounds.latest,
             "minDataOffset": bounds.data_earliest,
@@ -81,7 +78,7 @@ class BrokerCalls:
         for group, names in sorted(subscribed.items()):
             info = self._group_info(group, sorted(names & set(topics) if topics else names))
             data.append({"groupName": group, "subInfo": info, "topicCount": len(info)})
-        return _success(dataSet=data, totalCnt=len(data))
+        return ok("Success!", dataSet=data, totalCnt=len(data))
 
     def query_registered(self, parameters: Parameters) -> dict[str, Any]:
         """Return which consumer holds which partition."""
@@ -102,7 +99,7 @@ class BrokerCalls:
                 1,
             )
         ]
-        return _success(dataSet=data, totalCnt=len(data))
+        return ok("Success!", dataSet=data, totalCnt=len(data))
 
     def _open_stores(self, parameters: Parameters) -> dict[str, dict[int, Store]]:
         """Return the open stores of the topics in the call, or of all topics, by topic and number."""
@@ -162,7 +159,3 @@ def _bounds(store: Store, number: int, partitions: int) -> list[dict[str, int]]:
         }
         for index in range(partitions)
     ]
-
-
-def _success(**fields: object) -> dict[str, Any]:
-    return {"result": True, "errCode": 0, "errMsg": "Success!", **fields}

@@ -32,6 +32,7 @@ from tubemq_spark.embedded.admin.parameters import (
     Values,
     author_of,
     bad_request,
+    ok,
     success,
 )
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, TopicSpec, shown
@@ -80,10 +81,7 @@ class ClusterCalls:
             "statusInfo": {"nodeStatus": "Master", "joinTime": str(self._started_ms)},
         }
         return {
-            "result": True,
-            "errCode": 0,
-            "errMsg": "Ok",
-            "groupName": "embedded",
+            **ok("Ok", groupName="embedded"),
             "isPrimaryNodeActive": False,
             "data": [node],
             "count": 1,

@@ -10,6 +10,7 @@ from tubemq_spark.embedded.admin.parameters import (
     Parameters,
     author_of,
     bad_request,
+    ok,
     success,
 )
 from tubemq_spark.embedded.master.balancing import DEFAULT_BROKERS_PER_CLIENT
@@ -69,7 +70,7 @@ class GroupCalls:
             for group in groups:
                 group.from_max_id = max(self._now_ms(), group.from_max_id + 1)
         logger.info("%s lets %s continue with the latest messages", who.user, ", ".join(names))
-        return {"result": True, "errCode": 0, "errMsg": "OK", "data": []}
+        return ok("OK", data=[])
 
     def _groups(self) -> list[Group]:
         return [group for _, group in sorted(self._state.members.groups.items())]
@@ -78,10 +79,7 @@ class GroupCalls:
         group = group or Group(name, GroupTerms(frozenset(), {}, UNDEFINED, ConsumeType.NORMAL))
         members = [self._member(group, consumer) for _, consumer in sorted(group.members.items())]
         return {
-            "result": True,
-            "errCode": 0,
-            "errMsg": "OK",
-            "count": len(members),
+            **ok("OK", count=len(members)),
             "topicSet": sorted(group.terms.topics),
             "consumeGroup": name,
             "re-rebalance": {},

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request
+from tubemq_spark.embedded.admin.parameters import Call, GuardedCall, Parameters, bad_request, ok, success
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.http_server import Answer, HttpRequest, HttpServer, RefusedRequestError
@@ -58,20 +58,8 @@ MASTER_FRAME: Final = Frame(
     prefix="Bad request from client, ",
     no_method="Please take with method parameter!",
     unsupported="unsupported method!",
-    list_calls=lambda calls: {
-        "result": True,
-        "errCode": 0,
-        "errMsg": "OK",
-        "data": calls,
-        "count": len(calls),
-    },
-    version={
-        "result": True,
-        "errCode": 0,
-        "errMsg": "OK",
-        "data": [{"version": SERVER_VERSION}],
-        "count": 1,
-    },
+    list_calls=success,
+    version=success([{"version": SERVER_VERSION}]),
     wraps=True,
 )
 """The master's (Webapi)."""
@@ -80,14 +68,8 @@ BROKER_FRAME: Final = Frame(
     prefix="",
     no_method="Please take with method parameter! ",
     unsupported="Unsupported method {method}",
-    list_calls=lambda calls: {
-        "result": True,
-        "errCode": 0,
-        "errMsg": "Success!",
-        "dataSet": calls,
-        "totalCnt": len(calls),
-    },
-    version={"result": True, "errCode": 0, "errMsg": "Ok", "data": [{"version": SERVER_VERSION}]},
+    list_calls=lambda calls: ok("Success!", dataSet=calls, totalCnt=len(calls)),
+    version=ok("Ok", data=[{"version": SERVER_VERSION}]),
     wraps=False,
 )
 """A broker's (AbstractWebHandler, BrokerAdminServlet)."""

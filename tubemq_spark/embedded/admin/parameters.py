@@ -341,4 +341,9 @@ class Changes:
 
 def success(data: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a whole answer; as in TubeMQ, it is a success even if all items failed."""
-    return {"result": True, "errCode": 0, "errMsg": "OK", "data": data, "count": len(data)}
+    return ok("OK", data=data, count=len(data))
+
+
+def ok(text: str, **fields: object) -> dict[str, Any]:
+    """Return an answer to a call that succeeded, by one of TubeMQ's texts for that."""
+    return {"result": True, "errCode": 0, "errMsg": text, **fields}
