@@ -1,8 +1,8 @@
 """Rows a second of batch read, stream read, batch sink and stream sink, at 100 B and 1 KiB a message.
 
-    make bench                              # on the embedded server
-    make bench ARGS="--server real"         # on the Java TubeMQ (needs Maven)
-    make bench ARGS="--server embedded real --rows 1000000"
+    make bench-throughput                            # on the embedded server
+    make bench-throughput ARGS="--server real"       # on the Java TubeMQ (needs Maven)
+    make bench-throughput ARGS="--server embedded real --rows 1000000"
 
 Every figure is the best of ``--repeat`` runs on a warm Spark session with two cores; JSON is the last line.
 """

@@ -41,7 +41,9 @@ def rows_of(folder):
     return [int(page) for page in pages.to_pylist()]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None, reason="needs PyIceberg: make ecosystem")
+@pytest.mark.skipif(
+    importlib.util.find_spec("pyiceberg") is None, reason="needs PyIceberg, as .ci/nightly has it"
+)
 def test_kills_lose_and_repeat_nothing(server, tmp_path, record_property):
     topic = server.fresh_topic("3x1")
     count = 60_000

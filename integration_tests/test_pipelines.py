@@ -26,7 +26,8 @@ pytestmark = [
     pytest.mark.ecosystem,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(
-        importlib.util.find_spec("grpc_status") is None, reason="needs pyspark[pipelines]: make ecosystem"
+        importlib.util.find_spec("grpc_status") is None,
+        reason="needs pyspark[pipelines], as .ci/nightly has it",
     ),
 ]
 

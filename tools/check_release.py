@@ -83,7 +83,7 @@ def faults_of_the_proto(tag: str | None, root: Path = _ROOT) -> list[str]:
     current = root / "tubemq_spark" / "protocol" / "gateway" / "proto" / _PROTO
     if tag is None or released.read_bytes() == current.read_bytes():
         return []
-    return ["tools/released_proto has not the .proto of this release: make released-proto"]
+    return ["tools/released_proto has not the .proto of this release: copy it there"]
 
 
 def _distributions(folder: Path) -> dict[str, Message]:
