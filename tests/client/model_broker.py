@@ -4,14 +4,7 @@ import collections
 import threading
 from collections.abc import Callable
 
-from testkit.broker_model import (
-    BROKER_ID,
-    TOKEN,
-    BrokerModel,
-    Entry,
-    Limits,
-    Store,
-)
+from testkit.broker_model import BROKER_ID, TOKEN, BrokerModel, Entry, Limits, Store
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.model import StoreId
 from tubemq_spark.protocol.constants import Method

@@ -99,10 +99,7 @@ def use(master, tls, client=None):
     """Do what begins with the masters, and what begins with the brokers' connections."""
     config = ClientConfig((Endpoint.parse(master),), "etl", tls=tls, delivery_timeout_ms=PATIENT_MS)
     errors = []
-    for act in (
-        lambda client: client.layout("demo"),
-        lambda client: client.producer().send("demo", b"x"),
-    ):
+    for act in (lambda client: client.layout("demo"), lambda client: client.producer().send("demo", b"x")):
         with (
             TubeMQClient(config) as client,
             pytest.raises((TlsError, OptionError, TubeMQConnectionError)) as caught,

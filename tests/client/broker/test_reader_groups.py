@@ -26,11 +26,7 @@ from tubemq_spark.client.broker import lease
 from tubemq_spark.client.broker.lease import ReaderGroupHolder
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.topic_reader import read_in_thread
-from tubemq_spark.errors import (
-    DataLossError,
-    RpcError,
-    TubeMQTimeoutError,
-)
+from tubemq_spark.errors import DataLossError, RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Route
 from tubemq_spark.net import loop
 from tubemq_spark.net.connections import Connections

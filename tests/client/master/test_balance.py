@@ -4,15 +4,7 @@ import pytest
 
 from testkit.connections import opened_connections
 from testkit.sessions import opened
-from tests.client.scripted_master import (
-    FIRST,
-    SECOND,
-    ScriptedMaster,
-    balance,
-    config_for,
-    meta,
-    partition,
-)
+from tests.client.scripted_master import FIRST, SECOND, ScriptedMaster, balance, config_for, meta, partition
 from tubemq_spark.errors import RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run

@@ -143,11 +143,7 @@ def test_brokers_that_are_not_there_or_silent_do_not_hold_up_the_others():
     with ModelBroker({}) as gone:
         pass
     stores = {store_id(0): store_of(3)}
-    with (
-        ModelBroker(stores) as broker,
-        ModelBroker(stores) as silent,
-        opened_connections() as connections,
-    ):
+    with ModelBroker(stores) as broker, ModelBroker(stores) as silent, opened_connections() as connections:
         silent.fault_of_method[Method.PARTITION_REGISTER] = [model.swallow_answer]
         places = {
             store_id(0, 1): broker.endpoint,

@@ -8,16 +8,7 @@ from hypothesis import given, settings, strategies as st
 from testkit.examples import examples
 from tests.client import model_broker as model
 from tests.client.model_broker import Entry, Limits, ModelBroker, Store
-from tests.client.ranges import (
-    ROW,
-    SMALL,
-    STORE,
-    batches,
-    broker_of,
-    partition,
-    read,
-    values_of,
-)
+from tests.client.ranges import ROW, SMALL, STORE, batches, broker_of, partition, read, values_of
 from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
 

@@ -6,16 +6,7 @@ import pytest
 
 from tests.client import model_broker as model
 from tests.client.model_broker import Entry, Limits
-from tests.client.ranges import (
-    ROW,
-    SMALL,
-    STORE,
-    batches,
-    broker_of,
-    partition,
-    read,
-    values,
-)
+from tests.client.ranges import ROW, SMALL, STORE, batches, broker_of, partition, read, values
 from tubemq_spark.errors import DataLossError, TubeMQConnectionError, TubeMQTimeoutError
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder
 from tubemq_spark.protocol.constants import Method
@@ -67,10 +58,7 @@ def test_records_that_expire_while_the_end_is_looked_for_are_a_loss():
     with broker_of(30, partitions=3, flushed=30, limits=Limits(halving=False)) as broker:
         broker.fault_of_method[Method.PARTITION_REGISTER] = [model.nothing, model.nothing, expire(20)]
 
-        assert lossy(broker, 28, 14 * ROW, number=1) == (
-            [],
-            [loss(Loss.EXPIRED, 28, 20 * ROW, number=1)],
-        )
+        assert lossy(broker, 28, 14 * ROW, number=1) == ([], [loss(Loss.EXPIRED, 28, 20 * ROW, number=1)])
 
 
 def test_a_range_beyond_the_logs_end_is_a_loss():

@@ -27,12 +27,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader import range_reader
 from tubemq_spark.client.reader.range_reader import Patience, read_range
 from tubemq_spark.client.reader.topic_reader import read_in_thread
-from tubemq_spark.errors import (
-    LocalProtocolError,
-    OffsetFormatError,
-    RpcError,
-    TubeMQTimeoutError,
-)
+from tubemq_spark.errors import LocalProtocolError, OffsetFormatError, RpcError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import Pace

@@ -27,12 +27,7 @@ def one_by_one(batch, *, exact):
         yield Record(message.value, message.attributes, message.message_id, batch.partition, offset)
 
 
-@given(
-    answers(st.lists(sound_messages(), max_size=12)),
-    st.booleans(),
-    st.booleans(),
-    st.data(),
-)
+@given(answers(st.lists(sound_messages(), max_size=12)), st.booleans(), st.booleans(), st.data())
 def test_records_of_any_rows(body, dense, exact, data):
     _, columns, _ = decode_fetch(body)
     kept = data.draw(st.lists(st.booleans(), min_size=len(columns), max_size=len(columns)))
