@@ -1,7 +1,11 @@
-"""What a reader asks, what its batches tell, and what happens when nothing moves."""
+"""What a reader asks, what its batches tell, and what happens when nothing moves.
+
+A reader that stands still tries again for a while, and tells so once.
+"""
 
 import asyncio
 import itertools
+import logging
 import pickle
 import time
 
@@ -21,14 +25,19 @@ from tests.client.ranges import (
     values,
     values_of,
 )
-from tests.client.reader.test_patience import Time
 from tubemq_spark.client.broker import cursor
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader import range_reader
 from tubemq_spark.client.reader.range_reader import Patience, read_range
 from tubemq_spark.client.reader.topic_reader import read_in_thread
-from tubemq_spark.errors import LocalProtocolError, OffsetFormatError, RpcError, TubeMQTimeoutError
-from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route
+from tubemq_spark.errors import (
+    LocalProtocolError,
+    OffsetFormatError,
+    RpcError,
+    TubeMQConnectionError,
+    TubeMQTimeoutError,
+)
+from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.retry import Pace
 from tubemq_spark.offsets.loss import fail_on_loss
@@ -274,3 +283,89 @@ def test_a_lease_lost_while_the_caller_worked_is_taken_again():
             broker.time_out_leases()
 
         assert found == values(0, 12)
+
+
+ASKED = OffsetRange(TopicPartition("demo", 3, 0), 0, 280)
+AWAY = TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="refused")
+
+
+class Time:
+    """Passes only while somebody waits."""
+
+    def __init__(self):
+        self.now = 1_000.0
+        self.sleeps = []
+
+    def clock(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock():
+    return Time()
+
+
+@pytest.fixture
+def patience(clock):
+    return Patience(ASKED, 600_000, clock.clock)
+
+
+@pytest.fixture
+def warnings(caplog):
+    caplog.set_level(logging.INFO)
+    return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
+def stand_still(patience, clock, seconds):
+    until = clock.now + seconds
+    while clock.now < until:
+        clock.now += patience.next_pause_s(AWAY, 112)
+
+
+def test_an_outage_is_told_once_and_its_end_with_how_long_it_took(patience, clock, warnings):
+    stand_still(patience, clock, 75)
+    patience.progress()
+    patience.progress()
+
+    (away, back) = warnings()
+    assert away[0] == back[0] == "WARNING"
+    assert "demo/3:0 has stopped at offset 112" in away[1]
+    assert "tubemq.fetchTimeoutMs" in away[1]
+    assert "broker:8123" in away[1]
+    assert "demo/3:0 resumed after 7" in back[1]
+
+
+def test_a_short_interruption_is_not_told(patience, clock, warnings):
+    for _ in range(5):
+        stand_still(patience, clock, 2)
+        patience.progress()
+
+    assert warnings() == []
+
+
+def test_the_second_outage_is_told_again(patience, clock, warnings):
+    for _ in range(2):
+        stand_still(patience, clock, 10)
+        patience.progress()
+
+    assert len(warnings()) == 4
+
+
+def test_without_progress_the_time_is_up(patience, clock):
+    began = clock.now
+    with pytest.raises(TubeMQTimeoutError, match="600000 ms") as caught:
+        stand_still(patience, clock, 700)
+
+    assert caught.value.condition == "TUBEMQ_NO_PROGRESS"
+    assert caught.value.__cause__ is AWAY
+    assert 600 <= clock.now - began < 602
+
+
+def test_progress_gives_all_the_time_again(patience, clock):
+    for _ in range(3):
+        stand_still(patience, clock, 500)
+        patience.progress()

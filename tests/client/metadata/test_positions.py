@@ -1,16 +1,30 @@
+"""Where logs begin and end, where groups stand, and where records can be read."""
+
+import contextlib
+import dataclasses
+import socket
 import threading
 
 import pytest
 
 from testkit.connections import opened_connections
 from tests.client import model_broker as model
-from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
+from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store, swallow, swallow_answer
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.metadata.positions import store_bounds
-from tubemq_spark.errors import RemoteProtocolError, RpcError
-from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId
+from tubemq_spark.client.metadata.positions import first_readable, group_positions, move_group, store_bounds
+from tubemq_spark.errors import RemoteProtocolError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
+from tubemq_spark.model import (
+    Endpoint,
+    OffsetBounds,
+    Route,
+    StoreBounds,
+    StoreId,
+    TopicPartition,
+    TopicsLayout,
+)
 from tubemq_spark.net import loop
+from tubemq_spark.net.retry import Sleep
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.pb import broker_pb2
 
@@ -199,3 +213,143 @@ def test_a_lost_answer_leaves_no_lease_behind():
         broker.fault_of_method[Method.PARTITION_REGISTER] = [model.swallow_answer]
         assert ask(broker, stores, rpc_timeout_ms=30).failures[store_id(0)].condition == "TUBEMQ_TIMEOUT"
         assert broker.leases() == []
+
+
+ROW = 28
+PARTITION = TopicPartition("demo", BROKER_ID, 0)
+
+
+@pytest.fixture
+def broker():
+    store = Store()
+    store.append(0, [b"x"] * 10)
+    with ModelBroker({StoreId("demo", BROKER_ID, 0): store}) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def connected(broker):
+    """Yield what both functions take first."""
+    settings = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=500)
+    layout = TopicsLayout({PARTITION: broker.endpoint}, TOKEN)
+    with opened_connections() as connections:
+        yield settings, connections, layout
+
+
+def test_an_old_token_is_renewed_for_a_group(broker):
+    broker.valid_tokens = {TOKEN + 1}
+    with connected(broker) as where:
+        assert loop.run(move_group(*where, {PARTITION: 3 * ROW})) == {}
+        assert loop.run(group_positions(*where)) == {PARTITION: 3 * ROW}
+
+
+def test_a_consumer_of_the_group_keeps_its_position(broker):
+    broker.holdings["etl", "demo", 0].owner = "somebody else"
+    with connected(broker) as where:
+        with pytest.raises(RpcError, match="410"):
+            loop.run(group_positions(*where))
+        assert loop.run(move_group(*where, {PARTITION: 3 * ROW}))[PARTITION].code == 410
+
+
+def test_a_broker_that_is_away_moves_no_group_and_keeps_no_other_from_it(broker):
+    away = TopicPartition("demo", BROKER_ID + 1, 0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed = Endpoint("127.0.0.1", taken.getsockname()[1])
+    with connected(broker) as (settings, connections, layout):
+        wider = TopicsLayout({**layout.partitions, away: closed}, TOKEN)
+        failures = loop.run(move_group(settings, connections, wider, {PARTITION: 3 * ROW, away: 3 * ROW}))
+        assert list(failures) == [away]
+        assert isinstance(failures[away], TubeMQConnectionError)
+        assert loop.run(group_positions(settings, connections, layout)) == {PARTITION: 3 * ROW}
+        with pytest.raises(TubeMQConnectionError):
+            loop.run(group_positions(settings, connections, wider))
+
+
+def test_a_question_that_is_given_up_leaves_no_call_in_flight(broker):
+    """Also none that was not awaited: a connection with calls in flight is never closed for being idle."""
+    broker.partitions = 2
+    broker.fault_of_method[Method.PARTITION_REGISTER] = [swallow] * 4
+    with connected(broker) as (settings, connections, layout):
+        patient = dataclasses.replace(settings, rpc_timeout_ms=600_000)
+        both = TopicsLayout(
+            {**layout.partitions, TopicPartition("demo", BROKER_ID, 1): broker.endpoint}, TOKEN
+        )
+
+        def give_up():
+            if len(broker.requests) == 2:
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            loop.run(group_positions(patient, connections, both), Sleep(check=give_up))
+        (connection,) = connections.shared()
+        assert not connection.in_use
+
+
+def test_a_lease_that_may_have_been_given_is_given_up(broker):
+    """The broker registers, and its answer does not come."""
+    broker.fault_of_method[Method.PARTITION_REGISTER] = [swallow_answer]
+    with connected(broker) as where:
+        failures = loop.run(move_group(*where, {PARTITION: 3 * ROW}))
+        assert isinstance(failures[PARTITION], TubeMQTimeoutError)
+        assert broker.leases() == []
+
+
+STORE = StoreId("demo", BROKER_ID, 0)
+SMALL = Limits(file_entries=4, memory_entries=4)
+
+
+def broker_that_cannot_read(*numbers, count=12, first=0, partitions=1, **limits):
+    store = Store(first=first, flushed=count)
+    store.append(0, [f"value {number}".encode() for number in range(count)])
+    for number in numbers:
+        store.entries[number] = dataclasses.replace(store.entries[number], readable=False)
+    return ModelBroker({STORE: store}, limits=dataclasses.replace(SMALL, **limits))
+
+
+def find(broker, earliest=0, latest=12 * ROW, **settings):
+    config = ClientConfig((Endpoint("127.0.0.1", 1),), "etl", **{"rpc_timeout_ms": 2_000, **settings})
+    partition = TopicPartition("demo", BROKER_ID, 0)
+    with opened_connections() as connections:
+        held, route = OffsetBounds(earliest, latest), Route(broker.endpoint, TOKEN)
+        return loop.run(first_readable(config, connections, partition, route, held))
+
+
+def test_a_whole_log_begins_where_its_index_does():
+    with broker_that_cannot_read() as broker:
+        assert find(broker) == 0
+        assert broker.leases() == []
+
+
+def test_an_empty_log_is_not_read():
+    with broker_that_cannot_read(count=0) as broker:
+        assert find(broker, latest=0) == 0
+        assert broker.holdings == {}
+
+
+@pytest.mark.parametrize("gone", range(1, 12))
+def test_entries_at_the_beginning_whose_data_is_gone_are_passed_over(gone):
+    with broker_that_cannot_read(*range(gone)) as broker:
+        assert find(broker) == gone * ROW
+
+
+def test_a_log_of_which_nothing_can_be_read_begins_at_its_end():
+    with broker_that_cannot_read(*range(12)) as broker:
+        assert find(broker) == 12 * ROW
+
+
+def test_the_index_may_have_expired_as_well():
+    with broker_that_cannot_read(5, 6, first=5) as broker:
+        assert find(broker, earliest=5 * ROW) == 7 * ROW
+
+
+@pytest.mark.parametrize("gone", [(0, 2), (0, 1, 3), (1,), (2, 3)])
+def test_no_record_between_gaps_is_passed_over(gone):
+    """What else is missing is told when it is read."""
+    with broker_that_cannot_read(*gone) as broker:
+        readable = min(set(range(12)) - set(gone))
+        assert find(broker) <= readable * ROW
+
+
+def test_a_broker_that_refuses_is_an_error():
+    with ModelBroker({}) as broker, pytest.raises(RpcError):
+        find(broker)
