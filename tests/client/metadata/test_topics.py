@@ -23,9 +23,8 @@ from tubemq_spark.client.metadata import topics as layout_module
 from tubemq_spark.client.metadata.topics import (
     configured_partitions,
     find_partition,
+    place_of,
     refuse_unknown_topic,
-    what_is_gone,
-    where_it_is,
 )
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -121,23 +120,15 @@ NO_MASTER = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="no
 
 
 @pytest.mark.parametrize(
-    ("answer", "loss"),
+    ("answer", "place"),
     [
-        (HOME, None),
+        (HOME, HOME),
         (NO_MASTER, None),
-        (Loss.TOPIC_REMOVED, Loss.TOPIC_REMOVED),
-        (Loss.PARTITION_REMOVED, Loss.PARTITION_REMOVED),
+        *((loss, loss) for loss in (Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED)),
     ],
 )
-def test_a_partition_is_gone_when_a_master_says_so(answer, loss):
-    assert run(what_is_gone(scripted(answer), partition_numbered())) is loss
-
-
-@pytest.mark.parametrize(
-    ("answer", "endpoint"), [(HOME, HOME), (Loss.PARTITION_REMOVED, None), (NO_MASTER, None)]
-)
-def test_a_partition_is_where_a_master_says(answer, endpoint):
-    assert run(where_it_is(scripted(answer), partition_numbered())) == endpoint
+def test_a_partition_is_where_a_master_says_or_gone_when_it_says_so(answer, place):
+    assert run(place_of(scripted(answer), partition_numbered())) == place
 
 
 def master_without(*removed):

@@ -6,6 +6,7 @@ it, which a commit adds. A fetch names no offset: only registering sets the posi
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -76,7 +77,6 @@ class Fetched:
         self.header = header
         self.messages = messages
         self.refusal = refusal
-        self._decoded: tuple[MessageColumns, NDArray[np.int64]] | None = None
 
     @property
     def count(self) -> int:
@@ -85,18 +85,17 @@ class Fetched:
 
     @property
     def columns(self) -> MessageColumns:
-        """The sound messages."""
-        return self._decode()[0]
+        """The sound messages; a ``RemoteProtocolError`` is raised when a message does not parse."""
+        return self._decoded[0]
 
     @property
     def corrupt(self) -> NDArray[np.int64]:
-        """The ordinals of the damaged messages."""
-        return self._decode()[1]
+        """The ordinals of the damaged messages; see ``columns``."""
+        return self._decoded[1]
 
-    def _decode(self) -> tuple[MessageColumns, NDArray[np.int64]]:
-        if self._decoded is None:
-            self._decoded = self.messages.decode()
-        return self._decoded
+    @functools.cached_property
+    def _decoded(self) -> tuple[MessageColumns, NDArray[np.int64]]:
+        return self.messages.decode()
 
 
 class BrokerSession:

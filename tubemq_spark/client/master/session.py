@@ -364,14 +364,21 @@ class MasterSession(abc.ABC):
                     logger.warning("heartbeat of %s failed", self.client_id, exc_info=True)
 
     async def _send_heartbeat(self) -> None:
+        clock = asyncio.get_running_loop().time
         try:
             await self._ask_registered(self._heartbeat)
         except TubeMQError as error:
             self._misses += 1
-            self._warn_of_first_miss(error)
+            if self._missed_since is None:  # only the first of several is told
+                self._missed_since = clock()
+                logger.warning("%s missed a heartbeat: %s", self.client_id, error)
             return
         self._misses = 0
-        self._warn_of_return()
+        if self._missed_since is not None:
+            logger.warning(
+                "%s reaches its masters again after %.1f s", self.client_id, clock() - self._missed_since
+            )
+            self._missed_since = None
         try:
             await self._after_heartbeat()
         except TubeMQError as error:
@@ -382,18 +389,6 @@ class MasterSession(abc.ABC):
         usual_ms, consumer = self._config.heartbeat_period_ms, self._config.consumer
         many = self._holds_partitions and misses >= consumer.misses_before_pause
         return max(usual_ms, consumer.pause_after_misses_ms) if many else usual_ms
-
-    def _warn_of_first_miss(self, error: TubeMQError) -> None:
-        """Warn of the first of several heartbeats that fail."""
-        if self._missed_since is None:
-            self._missed_since = asyncio.get_running_loop().time()
-            logger.warning("%s missed a heartbeat: %s", self.client_id, error)
-
-    def _warn_of_return(self) -> None:
-        if self._missed_since is not None:
-            missed_s = asyncio.get_running_loop().time() - self._missed_since
-            self._missed_since = None
-            logger.warning("%s reaches its masters again after %.1f s", self.client_id, missed_s)
 
     async def _ask(self, ask: Callable[[], Awaitable[Result]]) -> Result:
         """Ask for a caller who waits for the answer: with retries, and registering again when needed."""

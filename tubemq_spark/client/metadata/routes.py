@@ -19,8 +19,9 @@ import dataclasses
 import heapq
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.errors import OptionError, RemoteProtocolError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Clock, monotonic
@@ -36,13 +37,6 @@ _NO_MASTER: Final = (TubeMQConnectionError, OptionError, RemoteProtocolError)
 """Errors that say that no master answers, or that something else does."""
 
 
-class AsksForLayouts(Protocol):
-    """What asks a master."""
-
-    async def layout(self, topics: Iterable[str], *, missing_ok: bool = False) -> TopicsLayout:
-        """See ``Transport``."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _TopicRoute:
     """What a master said of one topic."""
@@ -56,7 +50,7 @@ class Routes:
     """Where the partitions are that one kind of session may read."""
 
     def __init__(
-        self, transport: AsksForLayouts, refresh_s: float, expiry_s: float, clock: Clock = monotonic
+        self, transport: Questions, refresh_s: float, expiry_s: float, clock: Clock = monotonic
     ) -> None:
         self._transport = transport
         self._refresh_s = refresh_s

@@ -223,19 +223,8 @@ def tells_of_removal(error: TubeMQError) -> bool:
     return wrong_partition or error.code == ErrCode.FORBIDDEN
 
 
-async def what_is_gone(locate: Locate, partition: TopicPartition) -> Loss | None:
-    """Return what has been removed, or None when the partition exists or the master does not say."""
-    place = await _locate_if_possible(locate, partition)
-    return place if isinstance(place, Loss) else None
-
-
-async def where_it_is(locate: Locate, partition: TopicPartition) -> Endpoint | None:
-    """Return a partition's broker, or None when the master does not say."""
-    place = await _locate_if_possible(locate, partition)
-    return place if isinstance(place, Endpoint) else None
-
-
-async def _locate_if_possible(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:
+async def place_of(locate: Locate, partition: TopicPartition) -> Endpoint | Loss | None:
+    """Return a partition's broker, or what has been removed, or None when the master does not say."""
     try:
         return await locate(partition)
     except TubeMQError as error:

@@ -42,12 +42,18 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.topics import (
     Locate,
     find_partition,
+    place_of,
     tells_of_removal,
-    what_is_gone,
-    where_it_is,
 )
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, TubeMQError, TubeMQTimeoutError
-from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange, RangeRequest, require_aligned, rows_between
+from tubemq_spark.model import (
+    INDEX_ENTRY_BYTES,
+    Endpoint,
+    OffsetRange,
+    RangeRequest,
+    require_aligned,
+    rows_between,
+)
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.deadline import Clock, Deadline, monotonic
 from tubemq_spark.net.retry import Backoff
@@ -252,8 +258,8 @@ class _RangeReader:
         """Prepare another attempt, or raise."""
         self._placed = False
         if tells_of_removal(error):
-            gone = await what_is_gone(self._locate, self._partition)
-            if gone is not None:
+            gone = await place_of(self._locate, self._partition)
+            if isinstance(gone, Loss):
                 self._report(gone, self._position, self._end, self._rows_between(self._position, self._end))
                 self._end = self._position
                 return
@@ -265,8 +271,8 @@ class _RangeReader:
 
     async def _follow(self) -> None:
         """Go to the partition's broker if it has come back under another address."""
-        endpoint = await where_it_is(self._locate, self._partition)
-        if endpoint is not None and endpoint != self._holder.endpoint:
+        endpoint = await place_of(self._locate, self._partition)
+        if isinstance(endpoint, Endpoint) and endpoint != self._holder.endpoint:
             logger.info("%s is now at %s, no longer at %s", self._partition, endpoint, self._holder.endpoint)
             self._holder.endpoint = endpoint
 

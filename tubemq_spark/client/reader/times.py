@@ -137,24 +137,25 @@ class TimeOffsets:
         }
 
     async def begin(self, ms: int, name: str) -> dict[TopicPartition, int | None]:
-        """Return where the messages of a time or later begin; None where there are none."""
+        """Return where the messages of a time or later begin; None where there are none.
 
-        async def place(partition: TopicPartition) -> int | None:
-            search = self._searches[partition]
-            offset = await search_in_loop(search.first_of(ms // _A_MINUTE_MS), self._peek)
-            _require_times(search, partition, name)
-            return offset
-
-        return await each_of(place, self._searches, _MOST_SEARCHES)
+        The argument's name is for the error about messages that carry no time.
+        """
+        return await self._search(lambda times: times.first_of(ms // _A_MINUTE_MS), name)
 
     async def end(self, ms: int, name: str) -> dict[TopicPartition, int]:
         """Return where the messages before a time end; see ``begin``."""
+        # Of a minute that has begun before the time, all messages may be earlier.
+        return await self._search(lambda times: times.end_of(-(-ms // _A_MINUTE_MS)), name)
 
-        async def place(partition: TopicPartition) -> int:
-            search = self._searches[partition]
-            # Of a minute that has begun before the time, all messages may be earlier.
-            offset = await search_in_loop(search.end_of(-(-ms // _A_MINUTE_MS)), self._peek)
-            _require_times(search, partition, name)
+    async def _search(
+        self, begin: Callable[[Times], Search[Value]], name: str
+    ) -> dict[TopicPartition, Value]:
+        async def place(partition: TopicPartition) -> Value:
+            times = self._searches[partition]
+            offset = await search_in_loop(begin(times), self._peek)
+            if times.has_records and not times.has_times:
+                raise OptionError("TUBEMQ_NO_MESSAGE_TIME", option=name, partition=partition)
             return offset
 
         return await each_of(place, self._searches, _MOST_SEARCHES)
@@ -165,11 +166,6 @@ class TimeOffsets:
             async for item in items:
                 if not isinstance(item, LossRecord):
                     yield item
-
-
-def _require_times(search: Times, partition: TopicPartition, name: str) -> None:
-    if search.has_records and not search.has_times:
-        raise OptionError("TUBEMQ_NO_MESSAGE_TIME", option=name, partition=partition)
 
 
 async def offsets_of_time(

@@ -39,18 +39,8 @@ _LOOK_BACK: Final = 4
 """How many times as far is looked back, when most of a store's last messages are of other partitions."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Rows:
-    """The messages of a batch from some row on."""
-
-    batch: FetchedBatch
-    skip: int = 0
-
-    def __len__(self) -> int:
-        return len(self.batch.columns) - self.skip
-
-
-Fetches: TypeAlias = AsyncGenerator[_Rows | LossRecord, None]
+Fetches: TypeAlias = AsyncGenerator[tuple[FetchedBatch, int] | LossRecord, None]
+"""Batches, each with how many of its first messages are left out, and losses."""
 
 
 async def read_topics(questions: Questions, selection: Selection) -> Items:
@@ -138,7 +128,7 @@ async def _spans(
 async def _rows(questions: Questions, request: RangeRequest) -> Fetches:
     async with contextlib.aclosing(questions.read_range(request)) as items:
         async for item in items:
-            yield item if isinstance(item, LossRecord) else _Rows(item)
+            yield item if isinstance(item, LossRecord) else (item, 0)
 
 
 async def _last_rows(questions: Questions, request: RangeRequest, earliest: int, count: int) -> Fetches:
@@ -164,7 +154,7 @@ async def _last_rows(questions: Questions, request: RangeRequest, earliest: int,
         yield loss
     skip = max(0, total - count)
     for batch in kept:
-        yield _Rows(batch, skip)
+        yield batch, skip
         skip = 0
 
 
@@ -178,9 +168,12 @@ async def _records(
             if isinstance(item, LossRecord):
                 yield 0, item
                 continue
-            count = len(item) if remaining is None else min(remaining, len(item))
-            records = records_of(item.batch, exact_offsets=request.own_store, time_zone=time_zone)
-            yield count, itertools.islice(records, item.skip, item.skip + count)
+            batch, skip = item
+            count = len(batch.columns) - skip
+            if remaining is not None:
+                count = min(remaining, count)
+            records = records_of(batch, exact_offsets=request.own_store, time_zone=time_zone)
+            yield count, itertools.islice(records, skip, skip + count)
             remaining = None if remaining is None else remaining - count
             if remaining == 0:
                 return

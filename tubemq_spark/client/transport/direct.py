@@ -4,6 +4,7 @@ Each of Spark's Python processes begins with importing this, and most of them on
 consumers and the administration API need, more than all the rest, is imported where it is used.
 """
 
+import copy
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
@@ -86,26 +87,23 @@ class DirectTransport(Transport):
 
     def with_config(self, config: ClientConfig, web: Sequence[Endpoint] = ()) -> Self:
         """See ``Transport``."""
-        servers = (lambda: web) if web else self._web
-        return self._changed(config, self._connections, servers)
+        changed = copy.copy(self)
+        changed.config = config
+        if web:
+            changed._web = lambda: web  # noqa: SLF001 (its own class)
+        return changed
 
     def with_connections(self, connections: Connections) -> Self:
         """See ``Transport``."""
-        return self._changed(self.config, connections, self._web)
+        changed = copy.copy(self)
+        changed._connections = connections  # noqa: SLF001 (its own class)
+        return changed
 
     def with_threads(self, run_in_thread: RunInThread) -> Self:
         """Return this transport for a caller with threads of its own for what blocks."""
-        return self._changed(self.config, self._connections, self._web, run_in_thread)
-
-    def _changed(
-        self,
-        config: ClientConfig,
-        connections: Connections,
-        web: Callable[[], Sequence[Endpoint]],
-        run_in_thread: RunInThread | None = None,
-    ) -> Self:
-        how = run_in_thread or self._run_in_thread
-        return type(self)(config, connections, web, suggests=self._suggests, run_in_thread=how)
+        changed = copy.copy(self)
+        changed._run_in_thread = run_in_thread  # noqa: SLF001 (its own class)
+        return changed
 
     def close(self) -> None:
         """Do nothing: the connections belong to others."""
