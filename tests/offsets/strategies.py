@@ -86,9 +86,7 @@ def bounds(draw: st.DrawFn) -> OffsetBounds:
 
 
 @st.composite
-def positions_in_logs(
-    draw: st.DrawFn,
-) -> tuple[dict[TopicPartition, int], dict[StoreId, OffsetBounds]]:
+def positions_in_logs(draw: st.DrawFn) -> tuple[dict[TopicPartition, int], dict[StoreId, OffsetBounds]]:
     """Make partitions that stand anywhere in what their stores hold."""
     known = sorted(draw(st.sets(partitions, max_size=8)))
     logs = {store: draw(bounds()) for store in sorted({partition.store_id for partition in known})}

@@ -97,10 +97,7 @@ def test_equal_positions_give_equal_text(position):
             ' { "demo" : {"1:0":-2, "1:10000":-1} } ',
             Specific({"demo": {ZERO: Edge.EARLIEST, ONE: Edge.LATEST}}),
         ),
-        (
-            '{"orders":"earliest","demo":{"1:0":0}}',
-            Specific({"demo": {ZERO: 0}, "orders": Edge.EARLIEST}),
-        ),
+        ('{"orders":"earliest","demo":{"1:0":0}}', Specific({"demo": {ZERO: 0}, "orders": Edge.EARLIEST})),
         ('{"demo":" Latest "}', Specific({"demo": Edge.LATEST})),
         ('{"v":1,"topics":{"demo":{"1:0":280}}}', Specific({"demo": {ZERO: 280}})),
         ('{"from":{"demo":{"1:0":0}},"topics":{"demo":{"1:0":280}},"v":1}', Specific({"demo": {ZERO: 280}})),

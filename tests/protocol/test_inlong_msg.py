@@ -80,12 +80,7 @@ def test_version_4_comes_apart(messages, text, own, numbers, compress):
         binary(messages, text, own=own, numbers=numbers, seconds=1_700_000_000, compress=compress)
     )
     named = {"groupId": "-3", "streamId": "7"} if numbers else {}
-    common = {
-        **parse_attributes(text),
-        **named,
-        "dt": "1700000000000",
-        "cnt": str(len(messages)),
-    }
+    common = {**parse_attributes(text), **named, "dt": "1700000000000", "cnt": str(len(messages))}
 
     assert rows(body) == [
         (message, {**(parse_attributes(other.decode()) if own else {}), **common})

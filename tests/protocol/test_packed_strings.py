@@ -246,10 +246,7 @@ PARSERS = {
 }
 
 
-@in_one_test(
-    ("parse", "text"),
-    [(parse, text) for parse, texts in PARSERS.items() for text in texts],
-)
+@in_one_test(("parse", "text"), [(parse, text) for parse, texts in PARSERS.items() for text in texts])
 def test_malformed_strings_are_refused(parse, text):
     with pytest.raises(RemoteProtocolError) as caught:
         parse(text)

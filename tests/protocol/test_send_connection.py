@@ -5,13 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from testkit.examples import examples
 from testkit.wire import encode_response

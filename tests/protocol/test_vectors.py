@@ -9,22 +9,10 @@ from tubemq_spark.protocol.constants import CHUNK_BYTES, FRAME_TOKEN, MAX_CHUNKS
 from tubemq_spark.protocol.framing import Frame, FrameDecoder, encode_frame
 
 each_vector = in_one_test("vector", VECTORS)
-each_request = in_one_test(
-    "vector",
-    [vector for vector in VECTORS if vector["kind"] == "request"],
-)
-each_response = in_one_test(
-    "vector",
-    [vector for vector in VECTORS if vector["kind"] == "response"],
-)
-each_exception = in_one_test(
-    "vector",
-    [vector for vector in VECTORS if vector["kind"] == "exception"],
-)
-with_message = in_one_test(
-    "vector",
-    [vector for vector in VECTORS if "messageHex" in vector],
-)
+each_request = in_one_test("vector", [vector for vector in VECTORS if vector["kind"] == "request"])
+each_response = in_one_test("vector", [vector for vector in VECTORS if vector["kind"] == "response"])
+each_exception = in_one_test("vector", [vector for vector in VECTORS if vector["kind"] == "exception"])
+with_message = in_one_test("vector", [vector for vector in VECTORS if "messageHex" in vector])
 
 
 def decode(vector) -> Frame:

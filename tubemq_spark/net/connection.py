@@ -205,13 +205,7 @@ class Connection(ByteConnection):
         return Traffic(self._requests, frames, now - self._opened_at, now - self._heard_at)
 
     def start(
-        self,
-        service: ServiceType,
-        method: Method,
-        request: ProtobufMessage,
-        *,
-        timeout_ms: int,
-        during: str,
+        self, service: ServiceType, method: Method, request: ProtobufMessage, *, timeout_ms: int, during: str
     ) -> Call:
         """Send a request and return at once."""
         body = rpc.serialize_message(request)

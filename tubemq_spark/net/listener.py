@@ -334,10 +334,7 @@ class Listener(Acceptor):
         return False
 
     def _answer_all(
-        self,
-        connected: socket.socket,
-        connection: RpcConnection,
-        requests: Sequence[rpc.Request],
+        self, connected: socket.socket, connection: RpcConnection, requests: Sequence[rpc.Request]
     ) -> None:
         """Answer one read in few packets, and hold a slice: a request of 50 bytes may ask for megabytes."""
         queued = 0

@@ -141,11 +141,7 @@ class Backoff:
     The randomness keeps tasks that failed together from retrying together.
     """
 
-    def __init__(
-        self,
-        pace: Pace = USUAL,
-        random: Callable[[], float] = random.random,
-    ) -> None:
+    def __init__(self, pace: Pace = USUAL, random: Callable[[], float] = random.random) -> None:
         """Take ``random`` as a function to [0, 1)."""
         self._pace = pace
         self._failures = 0

@@ -39,10 +39,7 @@ _SERVER: Final = _Names(
 )
 
 
-_MINIMUM: Final = {
-    TlsVersion.V1_2: ssl.TLSVersion.TLSv1_2,
-    TlsVersion.V1_3: ssl.TLSVersion.TLSv1_3,
-}
+_MINIMUM: Final = {TlsVersion.V1_2: ssl.TLSVersion.TLSv1_2, TlsVersion.V1_3: ssl.TLSVersion.TLSv1_3}
 
 
 def client_context(config: TlsConfig) -> ssl.SSLContext:

@@ -62,10 +62,7 @@ def batch_ranges(
     for backward in ranges:
         if backward.end < backward.start:
             raise OptionError(
-                "TUBEMQ_START_AFTER_END",
-                partition=backward.partition,
-                start=backward.start,
-                end=backward.end,
+                "TUBEMQ_START_AFTER_END", partition=backward.partition, start=backward.start, end=backward.end
             )
     return [range_ for range_ in ranges if range_.start < range_.end]
 

@@ -144,12 +144,5 @@ class FetchedBatch:
 
 _NO_OFFSETS: Final = np.zeros(0, np.int64)
 _NO_MESSAGES: Final = MessageColumns(
-    b"",
-    _NO_OFFSETS,
-    _NO_OFFSETS,
-    _NO_OFFSETS,
-    _NO_OFFSETS,
-    _NO_OFFSETS,
-    _NO_OFFSETS,
-    np.zeros(0, np.bool_),
+    b"", _NO_OFFSETS, _NO_OFFSETS, _NO_OFFSETS, _NO_OFFSETS, _NO_OFFSETS, _NO_OFFSETS, np.zeros(0, np.bool_)
 )

@@ -180,9 +180,7 @@ def _decode(frame: framing.Frame) -> broker_pb2.SendMessageResponseB2P | Refusal
     return _outcome(rpc.parse_message(broker_pb2.SendMessageResponseB2P, answer.body))
 
 
-def _outcome(
-    message: broker_pb2.SendMessageResponseB2P,
-) -> broker_pb2.SendMessageResponseB2P | Refusal:
+def _outcome(message: broker_pb2.SendMessageResponseB2P) -> broker_pb2.SendMessageResponseB2P | Refusal:
     # Java's producers decide by errCode (2) and not by `success` (1).
     if message.errCode != _SUCCESS:
         return Refusal(message.errCode, message.errMsg)

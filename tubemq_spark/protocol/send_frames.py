@@ -114,12 +114,7 @@ def encode_place(client_id: str, topic: str, partition_id: int) -> bytes:
 
 
 def encode_sends(
-    payloads: Payloads,
-    backs: BytesColumn,
-    timeout_ms: int,
-    first_serial_no: int,
-    rows: Rows,
-    places: Places,
+    payloads: Payloads, backs: BytesColumn, timeout_ms: int, first_serial_no: int, rows: Rows, places: Places
 ) -> bytes:
     """Return the frames that send rows of a batch to one place each, under consecutive serial numbers.
 
