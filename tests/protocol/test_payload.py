@@ -9,6 +9,7 @@ from tests import strategies as own
 from tests.cases import in_one_test
 from tests.protocol.vectors import DOCUMENT
 from tubemq_spark.errors import OptionError, RemoteProtocolError
+from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
 from tubemq_spark.protocol import payload
 
 values = st.binary(min_size=1, max_size=50)
@@ -29,8 +30,8 @@ def test_recorded_payloads(entry):
     assert payload.checksum(data) == entry["crc31"]
 
     own_pairs = dict(pairs or {})
-    message_type = own_pairs.pop(payload.MSG_TYPE_KEY, None)
-    message_time = own_pairs.pop(payload.MSG_TIME_KEY, None)
+    message_type = own_pairs.pop(MSG_TYPE_KEY, None)
+    message_time = own_pairs.pop(MSG_TIME_KEY, None)
     encoded = payload.encode_payload(value, own_pairs, message_type, message_time)
     assert encoded == payload.Payload(data, entry["flag"])
 
@@ -64,9 +65,9 @@ def test_payloads_round_trip(value, pairs, message_type, message_time):
 
     expected = dict(pairs or {})
     if message_type is not None:
-        expected[payload.MSG_TYPE_KEY] = message_type
+        expected[MSG_TYPE_KEY] = message_type
     if message_time is not None:
-        expected[payload.MSG_TIME_KEY] = message_time
+        expected[MSG_TIME_KEY] = message_time
     assert decoded == payload.DecodedPayload(value, expected or None)
     assert encoded.flag == (1 if expected else 0)
 

@@ -16,28 +16,6 @@ from typing import Final, NamedTuple
 from tubemq_spark.errors import OptionError, RemoteProtocolError
 from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
 
-__all__ = [
-    "FLAG_ATTRIBUTES",
-    "GROUP_NAME_KEY",
-    "MSG_TIME_KEY",
-    "MSG_TYPE_KEY",
-    "RESERVED_NAMES",
-    "DecodedPayload",
-    "Payload",
-    "attribute_text",
-    "check_attribute",
-    "checksum",
-    "decode_payload",
-    "empty_value",
-    "encode_payload",
-    "encode_prefix",
-    "is_message_time",
-    "java_hash",
-    "parse_attributes",
-    "sent_address",
-    "with_pair",
-]
-
 FLAG_ATTRIBUTES: Final = 1
 """Bit of ``flag``: the payload starts with attributes. The other bits mean nothing."""
 

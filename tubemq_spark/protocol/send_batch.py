@@ -100,7 +100,7 @@ class MessageHeader(NamedTuple):
     """Whether another producer may have written these: see ``payload.encode_prefix``."""
 
 
-class Message(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """One message of a batch; a producer's ``send`` takes the same arguments."""
 
     topic: str
@@ -176,14 +176,14 @@ class SendBatch:
             None if self.uids is None else self.uids.part(start, stop),
         )
 
-    def message(self, row: int) -> Message:
+    def message(self, row: int) -> OutgoingMessage:
         """Return one message; an object per row is for tests and for odd rows."""
         value = self.values.value(row)
         attributes, message_type, message_time, _ = self.headers.value(row)
         uid = None if self.uids is None else self.uids.value(row)
         if uid is not None:
             attributes = {**(attributes or {}), MESSAGE_UID_KEY: uid.decode(errors="surrogateescape")}
-        return Message(
+        return OutgoingMessage(
             self.topics.value(row),
             value if value is not None else b"",
             attributes,

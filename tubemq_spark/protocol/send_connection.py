@@ -271,7 +271,7 @@ class Flight(Generic[Owner]):
         return [position for position in range(start, end) if not self.ended[position]]
 
 
-class Stored(NamedTuple, Generic[Owner]):
+class StoredMessages(NamedTuple, Generic[Owner]):
     """Messages of one run that the broker has stored; others of the run may be told of separately."""
 
     run: Owner
@@ -335,7 +335,7 @@ class SendConnection(Generic[Owner]):
         self._in_flight += count
         return wire
 
-    def receive_data(self, data: bytes) -> tuple[list[Stored[Owner]], list[NotStored[Owner]]]:
+    def receive_data(self, data: bytes) -> tuple[list[StoredMessages[Owner]], list[NotStored[Owner]]]:
         """Take bytes from the broker and return what they say about messages in flight."""
         serial_nos, offsets, failures, details = self._reader.receive_data(data)
         stored = []
@@ -345,7 +345,7 @@ class SendConnection(Generic[Owner]):
             for flight, positions in self._end(number, end - start):
                 shift = start + flight.first - number
                 more = details and Details(*(_picked(column, positions, shift) for column in details))
-                stored.append(Stored(flight.run, positions, _picked(offsets, positions, shift), more))
+                stored.append(StoredMessages(flight.run, positions, _picked(offsets, positions, shift), more))
         if not failures:
             return stored, []
         not_stored = []

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tubemq_spark.model import INDEX_ENTRY_BYTES, MESSAGE_UID_KEY, TopicPartition
+from tubemq_spark.model import INDEX_ENTRY_BYTES, MESSAGE_UID_KEY, MSG_TIME_KEY, MSG_TYPE_KEY, TopicPartition
 from tubemq_spark.offsets.message_time import minutes_of
 from tubemq_spark.protocol import payload
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, Int64s
@@ -145,7 +145,7 @@ class _AttributeParser:
         parsed = self._parsed.get(text)
         if parsed is None:
             pairs = payload.parse_attributes(text.decode(errors="replace"))
-            parsed = _Attributes(pairs, self._microseconds(pairs.get(payload.MSG_TIME_KEY)))
+            parsed = _Attributes(pairs, self._microseconds(pairs.get(MSG_TIME_KEY)))
             if len(text) <= _LONGEST_REMEMBERED:
                 _remember(self._parsed, text, parsed)
         return parsed
@@ -312,7 +312,7 @@ _OF_PARTITIONS: Final[dict[str, Callable[[TopicPartition], object]]] = {
 """The columns that have one value for each partition."""
 _OF_ATTRIBUTES: Final[dict[str, Callable[[_Attributes], object]]] = {
     "timestamp": lambda attributes: attributes.time_us,
-    "messageType": lambda attributes: attributes.pairs.get(payload.MSG_TYPE_KEY),
+    "messageType": lambda attributes: attributes.pairs.get(MSG_TYPE_KEY),
     "attributes": lambda attributes: list(attributes.pairs.items()),
     MESSAGE_UID_KEY: lambda attributes: attributes.pairs.get(MESSAGE_UID_KEY),
 }

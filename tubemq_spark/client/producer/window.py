@@ -66,7 +66,7 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.net.send_stream import SendStream, SendStreams
-from tubemq_spark.protocol.send_connection import Stored
+from tubemq_spark.protocol.send_connection import StoredMessages
 
 _MESSAGES_PER_RUN: Final = 128
 """Messages accepted together: what brokers do in between changes which broker the next ones go to."""
@@ -552,7 +552,7 @@ class SendWindow:
         if stored:
             self._stored_again(link)
 
-    def _acknowledge(self, link: BrokerLink, stored: Stored[Run]) -> None:
+    def _acknowledge(self, link: BrokerLink, stored: StoredMessages[Run]) -> None:
         run, positions, offsets, details = stored
         size = run.size_of(positions)
         link.release(len(positions), size)
