@@ -196,17 +196,6 @@ class Connections:
         while len(self._kept) > _MOST_KEPT or self._kept[0][0] < now - IDLE_LIMIT_S:
             self._kept.popleft()[2].close(f"it was idle for {IDLE_LIMIT_S:.0f} s")
 
-    def hang_up(self) -> list[Connection]:
-        """Close all connections, and open no others; return those that were open."""
-        self.closed = True
-        for shared in self._shared.values():
-            if shared.attempt is not None:
-                shared.attempt.cancel()
-        leaving = [*self.shared(), *self.close_kept(), *self._private]
-        for connection in leaving:
-            connection.close()
-        return leaving
-
     def close_kept(self) -> list[Connection]:
         """Close the private connections without a user, and return them."""
         kept = [connection for _, _, connection in self._kept]
@@ -226,8 +215,13 @@ class Connections:
         """Close all connections, and wait until their sockets are; no others are opened."""
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=_CLOSE_S)
+        self.closed = True
         attempts = [shared.attempt for shared in self._shared.values() if shared.attempt is not None]
-        leaving = self.hang_up()
+        for attempt in attempts:
+            attempt.cancel()
+        leaving = [*self.shared(), *self.close_kept(), *self._private]
+        for connection in leaving:
+            connection.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*attempts, return_exceptions=True)

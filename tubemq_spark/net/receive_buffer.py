@@ -22,7 +22,6 @@ class ReceiveBuffer:
     """Bytes of frames that a peer sends one after the other."""
 
     def __init__(self) -> None:
-        """Begin with nothing, at the beginning of a frame."""
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._filled = 0
         self._awaited = _HEAD.size

@@ -64,13 +64,13 @@ class SendStream:
     """One connection of a sender; ``SendStreams.connect`` makes it."""
 
     def __init__(self, endpoint: Endpoint, owner: StreamOwner) -> None:
-        """Begin without a connection."""
         self.endpoint = endpoint
         self.closed = False
         """Whether it was lost or closed."""
-        self._owner = owner
+        self.owner = owner
+        self.attempt: asyncio.Task[None]
+        """The task that connects."""
         self._connection: _StreamConnection | None = None
-        self._attempt: asyncio.Task[None]
 
     @property
     def connecting(self) -> bool:
@@ -112,7 +112,7 @@ class SendStream:
             return
         self.closed = True
         if self._connection is None:
-            self._attempt.cancel()
+            self.attempt.cancel()
         else:
             self._connection.close()
 
@@ -122,10 +122,6 @@ class SendStream:
         self.close()
         return TubeMQConnectionError(condition, endpoint=self.endpoint, cause=cause, during=_DURING)
 
-    def begin(self, attempt: "asyncio.Task[None]") -> None:
-        """Note which task connects."""
-        self._attempt = attempt
-
     def stand_on(self, connection: "_StreamConnection") -> None:
         """Use a connection that was made."""
         self._connection = connection
@@ -134,21 +130,16 @@ class SendStream:
         else:
             self.report_writable()
 
-    def report_received(self, data: bytes) -> None:
-        """Tell the owner what the peer sent."""
-        if not self.closed:
-            self._owner.stream_received(self, data)
-
     def report_writable(self) -> None:
         """Tell the owner that it may write, if that is so."""
         if self.writable:
-            self._owner.stream_writable(self)
+            self.owner.stream_writable(self)
 
     def report_lost(self, error: TubeMQConnectionError | OptionError) -> None:
         """Tell the owner that there is no connection."""
         if not self.closed:
             self.closed = True
-            self._owner.stream_lost(self, error)
+            self.owner.stream_lost(self, error)
 
     def report_end_of(self, connection: "_StreamConnection") -> None:
         """Tell the owner that the connection is lost, if this one is used by now."""
@@ -171,16 +162,18 @@ class SendStreams:
     def connect(self, endpoint: Endpoint, owner: StreamOwner) -> SendStream:
         """Begin to connect, and return at once."""
         stream = SendStream(endpoint, owner)
-        attempt = asyncio.get_running_loop().create_task(self._connect(stream))
-        stream.begin(attempt)
-        self._attempts[attempt] = stream
-        attempt.add_done_callback(self._attempts.pop)
+        stream.attempt = asyncio.create_task(self._connect(stream))
+        self._attempts[stream.attempt] = stream
+        stream.attempt.add_done_callback(self._attempts.pop)
         return stream
 
     async def close(self) -> None:
         """Close all streams, and wait until their sockets are closed."""
         attempts = list(self._attempts)
-        self._close_streams()
+        for stream in self._attempts.values():
+            stream.close()
+        for connection in list(self._connections):
+            connection.stream.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*attempts, return_exceptions=True)
@@ -195,12 +188,6 @@ class SendStreams:
             connection.stream.closed = True
             connection.abandon()
         self._connections.clear()
-
-    def _close_streams(self) -> None:
-        for stream in self._attempts.values():
-            stream.close()
-        for connection in list(self._connections):
-            connection.stream.close()
 
     async def _connect(self, stream: SendStream) -> None:
         ends_at = asyncio.get_running_loop().time() + self._connect_timeout_ms / 1000
@@ -318,7 +305,8 @@ class _StreamConnection(ByteConnection):
         return self._received
 
     def _take(self, count: int) -> None:
-        self.stream.report_received(bytes(self._received[:count]))
+        if not self.stream.closed:
+            self.stream.owner.stream_received(self.stream, bytes(self._received[:count]))
 
     def _lose(self, cause: Cause) -> None:
         if not self._transport.is_closing():

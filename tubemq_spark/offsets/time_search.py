@@ -116,7 +116,6 @@ class PartitionTimes(Generic[Question, Answer]):
         spread: int = SPREAD,
         most_fetches: int = MOST_FETCHES,
     ) -> None:
-        """Begin with nothing."""
         self._bounds = bounds
         self._look = look
         self._spread = spread

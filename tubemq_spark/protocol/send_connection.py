@@ -295,7 +295,6 @@ class SendConnection(Generic[Owner]):
     """Numbers requests, remembers what is in flight and finds what an answer is about."""
 
     def __init__(self, timeout_ms: int, next_serial_no: int = 1, *, detailed: bool = False) -> None:
-        """Begin a connection."""
         self._timeout_ms = timeout_ms
         self._reader = SendAnswerReader(detailed=detailed)
         self._next = next_serial_no

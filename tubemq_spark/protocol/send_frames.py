@@ -68,7 +68,6 @@ class SendCredentials:
     """What proves to brokers who sends; a new token needs a new one."""
 
     def __init__(self, sent_addr: int, visit_token: int = UNDEFINED, user_token: str = "") -> None:
-        """Remember what all messages carry."""
         self._sent_addr = sent_addr
         self._credentials = common_pb2.AuthorizedInfo(visitAuthorizedToken=visit_token)
         if user_token:
