@@ -98,6 +98,14 @@ async def over(server, **how):
         await connection.ended.wait()
 
 
+@contextlib.asynccontextmanager
+async def served(handler, **how):
+    """Yield a server with a handler, and a connection to it."""
+    with RpcServer(handler) as server:
+        async with over(server, **how) as connection:
+            yield server, connection
+
+
 @in_a_loop
 async def test_a_call_brings_the_answer():
     with RpcServer(echo) as server:
@@ -136,9 +144,8 @@ async def test_the_request_travels_whole():
         held.put(exchange.request)
         echo(exchange)
 
-    with RpcServer(note) as server:
-        async with over(server) as connection:
-            await call(connection, timeout_ms=12_345)
+    async with served(note) as (_, connection):
+        await call(connection, timeout_ms=12_345)
     request = held.get()
     assert (request.service, request.method, request.timeout_ms) == (1, 3, 12_345)
     assert request.body == REQUEST.SerializeToString()
@@ -150,9 +157,8 @@ async def test_big_requests_and_answers_at_once_do_not_mix():
         name = f"{number}-" + "x" * (number * 40_000)
         return await call(connection, request=master_pb2.CloseRequestP2M(clientId=name)) == ok(name)
 
-    with RpcServer(echo) as server:
-        async with over(server) as connection:
-            answers = await asyncio.gather(*[same(connection, number) for number in range(16)])
+    async with served(echo) as (_, connection):
+        answers = await asyncio.gather(*[same(connection, number) for number in range(16)])
     assert answers == [True] * 16
 
 
@@ -166,19 +172,17 @@ async def test_answers_may_come_in_any_order():
             for number, held in reversed(list(enumerate(waiting))):
                 held.answer(ok(str(number)))
 
-    with RpcServer(backwards) as server:
-        async with over(server) as connection:
-            calls = [start(connection) for _ in range(3)]
-            assert [(await answer(pending)).errMsg for pending in calls] == ["0", "1", "2"]
+    async with served(backwards) as (_, connection):
+        calls = [start(connection) for _ in range(3)]
+        assert [(await answer(pending)).errMsg for pending in calls] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("size", [10, 20_000, 700_000, 5_000_000])
 @in_a_loop
 async def test_answers_of_any_size_come_whole(size):
-    with RpcServer(lambda exchange: exchange.answer(ok("x" * size))) as server:
-        async with over(server) as connection:
-            for _ in range(3):
-                assert await call(connection) == ok("x" * size)
+    async with served(lambda exchange: exchange.answer(ok("x" * size))) as (_, connection):
+        for _ in range(3):
+            assert await call(connection) == ok("x" * size)
 
 
 @pytest.mark.parametrize("sizes", [[8192, 100], [100, 8192], [8192, 0, 8192], [8192] * 30 + [5_000]])
@@ -190,20 +194,18 @@ async def test_an_answer_in_unusual_chunks_comes_without_waiting_for_the_time_ou
     def in_unusual_chunks(exchange):
         exchange.send_bytes(in_chunks(exchange.request.serial_no, stream, sizes))
 
-    with RpcServer(in_unusual_chunks) as server:
-        async with over(server) as connection:
-            for _ in range(2):
-                assert await call(connection) == ok("x" * 300_000)
+    async with served(in_unusual_chunks) as (_, connection):
+        for _ in range(2):
+            assert await call(connection) == ok("x" * 300_000)
 
 
 @in_a_loop
 async def test_an_answer_that_came_in_time_is_good_however_late_it_is_asked_for():
-    with RpcServer(echo) as server:
-        async with over(server) as connection:
-            pending = start(connection, timeout_ms=1_000)
-            await until(lambda: pending.done)
-            pending._ends_at = 0.0
-            assert await answer(pending) == ok("me")
+    async with served(echo) as (_, connection):
+        pending = start(connection, timeout_ms=1_000)
+        await until(lambda: pending.done)
+        pending._ends_at = 0.0
+        assert await answer(pending) == ok("me")
 
 
 @in_a_loop
@@ -215,13 +217,12 @@ async def test_a_request_without_answer_times_out_and_the_connection_stays():
         if len(requests) > 1:
             echo(exchange)
 
-    with RpcServer(only_second) as server:
-        async with over(server) as connection:
-            with pytest.raises(TubeMQTimeoutError, match="within 50 ms while closing") as caught:
-                await call(connection, timeout_ms=50)
-            assert caught.value.parameters["endpoint"] == str(server.endpoint)
-            assert await call(connection) == ok("me")
-            assert len(server.accepted) == 1
+    async with served(only_second) as (server, connection):
+        with pytest.raises(TubeMQTimeoutError, match="within 50 ms while closing") as caught:
+            await call(connection, timeout_ms=50)
+        assert caught.value.parameters["endpoint"] == str(server.endpoint)
+        assert await call(connection) == ok("me")
+        assert len(server.accepted) == 1
 
 
 @in_a_loop
@@ -231,14 +232,13 @@ async def test_a_half_frame_and_then_silence_is_a_time_out():
     def begin(exchange):
         exchange.send_bytes(in_chunks(exchange.request.serial_no, half, [])[:-1])
 
-    with RpcServer(begin) as server:
-        async with over(server) as connection:
-            with pytest.raises(TubeMQTimeoutError):
-                await call(connection, timeout_ms=300)
-            assert connection.in_use
-            server.drop_connections()
-            await connection.ended.wait()
-            assert connection.lost_because == "the peer closed it"
+    async with served(begin) as (server, connection):
+        with pytest.raises(TubeMQTimeoutError):
+            await call(connection, timeout_ms=300)
+        assert connection.in_use
+        server.drop_connections()
+        await connection.ended.wait()
+        assert connection.lost_because == "the peer closed it"
 
 
 @in_a_loop
@@ -251,26 +251,24 @@ async def test_a_late_answer_is_dropped():
             held[0].answer(ok("late"))
             held[1].answer(ok("in time"))
 
-    with RpcServer(late) as server:
-        async with over(server) as connection:
-            with pytest.raises(TubeMQTimeoutError):
-                await call(connection, timeout_ms=30)
-            assert await call(connection) == ok("in time")
+    async with served(late) as (_, connection):
+        with pytest.raises(TubeMQTimeoutError):
+            await call(connection, timeout_ms=30)
+        assert await call(connection) == ok("in time")
 
 
 @pytest.mark.parametrize(("most", "why"), [(1, "a call was not"), (2, "2 calls in a row were not")])
 @in_a_loop
 async def test_a_connection_that_only_swallows_requests_is_given_up(most, why):
-    with RpcServer(silent) as server:
-        async with over(server, silent_timeouts=most) as connection:
-            last = start(connection)
-            for _ in range(most):
-                assert not connection.closed
-                with pytest.raises(TubeMQTimeoutError):
-                    await call(connection, timeout_ms=20)
-            assert connection.closed
-            with pytest.raises(TubeMQConnectionError, match=f"{why} answered"):
-                await answer(last)
+    async with served(silent, silent_timeouts=most) as (_, connection):
+        last = start(connection)
+        for _ in range(most):
+            assert not connection.closed
+            with pytest.raises(TubeMQTimeoutError):
+                await call(connection, timeout_ms=20)
+        assert connection.closed
+        with pytest.raises(TubeMQConnectionError, match=f"{why} answered"):
+            await answer(last)
 
 
 @in_a_loop
@@ -282,75 +280,70 @@ async def test_bytes_between_two_timeouts_show_that_the_peer_lives():
         if len(requests) % 2 == 0:
             echo(exchange)
 
-    with RpcServer(every_other) as server:
-        async with over(server) as connection:
-            for _ in range(3):
-                with pytest.raises(TubeMQTimeoutError):
-                    await call(connection, timeout_ms=20)
-                await call(connection)
-            assert not connection.closed
+    async with served(every_other) as (_, connection):
+        for _ in range(3):
+            with pytest.raises(TubeMQTimeoutError):
+                await call(connection, timeout_ms=20)
+            await call(connection)
+        assert not connection.closed
 
 
 @in_a_loop
 async def test_a_forgotten_call_leaves_nothing_behind():
     held = queue.Queue()
-    with RpcServer(held.put) as server:
-        async with over(server) as connection:
-            pending = start(connection)
-            pending.forget()
-            (await taken(held)).answer(ok())
-            second = start(connection)
-            (await taken(held)).answer(ok("second"))
-            assert await answer(second) == ok("second")
-            assert not pending.done
-            assert not connection.in_use
+    async with served(held.put) as (_, connection):
+        pending = start(connection)
+        pending.forget()
+        (await taken(held)).answer(ok())
+        second = start(connection)
+        (await taken(held)).answer(ok("second"))
+        assert await answer(second) == ok("second")
+        assert not pending.done
+        assert not connection.in_use
 
 
 @in_a_loop
 async def test_a_task_that_is_cancelled_forgets_its_call():
     held = queue.Queue()
-    with RpcServer(held.put) as server:
-        async with over(server) as connection:
-            task = asyncio.create_task(call(connection))
-            exchange = await taken(held)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert not connection.in_use
-            exchange.answer(ok("late"))
-            second = start(connection)
-            (await taken(held)).answer(ok("second"))
-            assert await answer(second) == ok("second")
+    async with served(held.put) as (_, connection):
+        task = asyncio.create_task(call(connection))
+        exchange = await taken(held)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not connection.in_use
+        exchange.answer(ok("late"))
+        second = start(connection)
+        (await taken(held)).answer(ok("second"))
+        assert await answer(second) == ok("second")
 
 
 @in_a_loop
 async def test_a_lost_connection_fails_all_calls_under_way():
     held = queue.Queue()
-    with RpcServer(held.put) as server:
-        async with over(server) as connection:
-            calls = [start(connection) for _ in range(3)]
-            for _ in calls:
-                await taken(held)
-            server.drop_connections()
-            for pending in calls:
-                with pytest.raises(TubeMQConnectionError, match="was lost while closing") as caught:
-                    await answer(pending)
-                assert caught.value.retriable
-            assert connection.closed
-            with pytest.raises(TubeMQConnectionError, match="was lost while closing"):
-                start(connection)
+    async with served(held.put) as (server, connection):
+        calls = [start(connection) for _ in range(3)]
+        for _ in calls:
+            await taken(held)
+        server.drop_connections()
+        for pending in calls:
+            with pytest.raises(TubeMQConnectionError, match="was lost while closing") as caught:
+                await answer(pending)
+            assert caught.value.retriable
+        assert connection.closed
+        with pytest.raises(TubeMQConnectionError, match="was lost while closing"):
+            start(connection)
 
 
 @in_a_loop
 async def test_closing_fails_all_calls_under_way():
-    with RpcServer(silent) as server:
-        async with over(server) as connection:
-            pending = start(connection)
-            connection.close()
-            connection.close()
-            assert pending.done
-            with pytest.raises(TubeMQConnectionError, match="it was closed"):
-                await answer(pending)
+    async with served(silent) as (_, connection):
+        pending = start(connection)
+        connection.close()
+        connection.close()
+        assert pending.done
+        with pytest.raises(TubeMQConnectionError, match="it was closed"):
+            await answer(pending)
 
 
 @in_a_loop
@@ -379,33 +372,30 @@ async def test_a_peer_that_takes_no_bytes_is_given_up_and_holds_up_no_end():
 )
 @in_a_loop
 async def test_a_peer_that_breaks_the_protocol_is_hung_up_on(garbage):
-    with RpcServer(lambda exchange: exchange.send_bytes(garbage)) as server:
-        async with over(server) as connection:
-            with pytest.raises(TubeMQConnectionError, match="broke the protocol"):
-                await call(connection)
-            assert connection.closed
+    async with served(lambda exchange: exchange.send_bytes(garbage)) as (_, connection):
+        with pytest.raises(TubeMQConnectionError, match="broke the protocol"):
+            await call(connection)
+        assert connection.closed
 
 
 @pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<!DOCTYPE html><html></html>"])
 @in_a_loop
 async def test_an_http_server_is_recognised(words):
-    with RpcServer(lambda exchange: exchange.send_bytes(words)) as server:
-        async with over(server) as connection:
-            with pytest.raises(TubeMQConnectionError, match="answered in HTTP") as caught:
-                await call(connection)
-            assert isinstance(caught.value.__cause__, HttpAnswerError)
-            assert "; try again." in str(caught.value)
-            assert ".;" not in str(caught.value)
+    async with served(lambda exchange: exchange.send_bytes(words)) as (_, connection):
+        with pytest.raises(TubeMQConnectionError, match="answered in HTTP") as caught:
+            await call(connection)
+        assert isinstance(caught.value.__cause__, HttpAnswerError)
+        assert "; try again." in str(caught.value)
+        assert ".;" not in str(caught.value)
 
 
 @in_a_loop
 async def test_an_answer_of_another_kind_fails_that_call_only():
     other = master_pb2.HeartRequestC2MV2(clientId="x", groupName="y")
-    with RpcServer(lambda exchange: exchange.answer(other)) as server:
-        async with over(server) as connection:
-            with pytest.raises(RemoteProtocolError, match="CloseResponseM2P"):
-                await call(connection)
-            assert not connection.closed
+    async with served(lambda exchange: exchange.answer(other)) as (_, connection):
+        with pytest.raises(RemoteProtocolError, match="CloseResponseM2P"):
+            await call(connection)
+        assert not connection.closed
 
 
 @pytest.mark.parametrize(
@@ -420,10 +410,9 @@ async def test_an_answer_of_another_kind_fails_that_call_only():
 )
 @in_a_loop
 async def test_an_exception_of_the_peer_is_an_error_of_ours(exception, status, retriable):
-    with RpcServer(lambda exchange: exchange.fail(exception, "it says no", status)) as server:
-        async with over(server) as connection:
-            with pytest.raises(RpcError, match="it says no") as caught:
-                await call(connection)
+    async with served(lambda exchange: exchange.fail(exception, "it says no", status)) as (_, connection):
+        with pytest.raises(RpcError, match="it says no") as caught:
+            await call(connection)
     assert caught.value.condition == "TUBEMQ_REMOTE_EXCEPTION"
     assert caught.value.parameters["exception"] == exception.rpartition(".")[2]
     assert caught.value.retriable is retriable
@@ -432,24 +421,22 @@ async def test_an_exception_of_the_peer_is_an_error_of_ours(exception, status, r
 
 @in_a_loop
 async def test_an_exception_without_text_has_one_anyway():
-    with RpcServer(lambda exchange: exchange.fail("any.Exception", "")) as server:
-        async with over(server) as connection:
-            with pytest.raises(RpcError, match="no text"):
-                await call(connection)
+    async with served(lambda exchange: exchange.fail("any.Exception", "")) as (_, connection):
+        with pytest.raises(RpcError, match="no text"):
+            await call(connection)
 
 
 @in_a_loop
 async def test_a_request_that_cannot_be_sent_is_a_bug_and_harms_no_other():
-    with RpcServer(echo) as server:
-        async with over(server) as connection:
-            for wrong in (
-                {"request": master_pb2.CloseRequestP2M()},
-                {"timeout_ms": 0},
-                {"request": master_pb2.CloseRequestP2M(clientId="x" * (28 << 20))},
-            ):
-                with pytest.raises(LocalProtocolError):
-                    await call(connection, **wrong)
-            assert await call(connection) == ok("me")
+    async with served(echo) as (_, connection):
+        for wrong in (
+            {"request": master_pb2.CloseRequestP2M()},
+            {"timeout_ms": 0},
+            {"request": master_pb2.CloseRequestP2M(clientId="x" * (28 << 20))},
+        ):
+            with pytest.raises(LocalProtocolError):
+                await call(connection, **wrong)
+        assert await call(connection) == ok("me")
 
 
 @in_a_loop
@@ -517,28 +504,26 @@ async def test_a_resolver_that_hangs_is_not_waited_for_longer_than_it_takes_to_c
 
 @in_a_loop
 async def test_small_requests_do_not_wait_for_more():
-    with RpcServer(echo) as server:
-        async with over(server) as connection:
-            connected = connection._transport.get_extra_info("socket")
-            assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    async with served(echo) as (_, connection):
+        connected = connection._transport.get_extra_info("socket")
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @forks
 @in_a_loop
 async def test_a_child_drops_the_socket_and_the_peer_hears_nothing():
-    with RpcServer(echo) as server:
-        async with over(server) as connection:
-            await call(connection)
+    async with served(echo) as (server, connection):
+        await call(connection)
 
-            def check():
-                connection.abandon()
-                assert connection.closed
-                with pytest.raises(TubeMQConnectionError, match="the parent process"):
-                    asyncio.run(call(connection))
+        def check():
+            connection.abandon()
+            assert connection.closed
+            with pytest.raises(TubeMQConnectionError, match="the parent process"):
+                asyncio.run(call(connection))
 
-            in_child(check)
-            assert await call(connection) == ok("me")
-            assert len(server.accepted) == 1
+        in_child(check)
+        assert await call(connection) == ok("me")
+        assert len(server.accepted) == 1
 
 
 def listener(tls=None):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import random
 import socket
 import ssl
@@ -13,11 +12,11 @@ import pytest
 from testkit.certificates import Authority
 from testkit.children import forks, in_child
 from tests.net.test_connection import HERE, in_a_loop, speaking
-from tubemq_spark.errors import OptionError, TlsError, TubeMQConnectionError
+from tubemq_spark.errors import OptionError, TlsError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
 from tubemq_spark.net.send_stream import SendStreams
-from tubemq_spark.net.tls import ServerTls, TlsConfig
+from tubemq_spark.net.tls import TlsConfig
 
 
 class Owner:
@@ -261,11 +260,6 @@ async def test_a_socket_that_cannot_be_made_is_a_failed_connection(monkeypatch):
     assert "Too many open files" in str(error)
 
 
-def resolve_to(monkeypatch, *places):
-    answers = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", lambda *_, **__: answers)
-
-
 def unknown(*_, **__):
     raise socket.gaierror(-2, "Name or service not known")
 
@@ -279,29 +273,6 @@ async def test_a_name_without_address_is_reported(monkeypatch, look_up, said):
     monkeypatch.setattr(addresses.socket, "getaddrinfo", look_up)
     async with connecting(Endpoint("nowhere.test", 8123)) as (_, owner):
         assert f"Cannot connect to nowhere.test:8123: {said};" in str(await owner.error())
-
-
-@in_a_loop
-async def test_a_resolver_that_does_not_answer_holds_up_no_other_peer(monkeypatch):
-    release = threading.Event()
-    resolve = socket.getaddrinfo
-
-    def hang(host, *more, **named):
-        if host.endswith(".test"):
-            release.wait(60)
-        return resolve(HERE, *more, **named)
-
-    monkeypatch.setattr(addresses.socket, "getaddrinfo", hang)
-    async with connecting(Endpoint("unanswered.test", 8123)) as (waiting, none):
-        async with connected() as (stream, _, peer):
-            stream.write(b"question")
-            assert peer.recv(100) == b"question"
-        assert waiting.connecting
-        error = waiting.fail("enough")
-        assert error.condition == "TUBEMQ_CONNECT_FAILED"
-        assert waiting.closed
-    release.set()
-    assert not none.errors
 
 
 @in_a_loop
@@ -427,17 +398,6 @@ async def test_bytes_that_come_with_the_end_of_the_handshake_are_reported(client
             await owner.until(lambda: owner.received == b"hello")
 
 
-@in_a_loop
-async def test_the_next_address_of_a_name_is_tried(client_tls, server_tls, monkeypatch):
-    with socket.create_server((HERE, 0)) as server:
-        gone = server.getsockname()
-    named = dataclasses.replace(client_tls, server_name=HERE)
-    with secured(server_tls, echo) as endpoint:
-        resolve_to(monkeypatch, gone, (endpoint.host, endpoint.port))
-        async with connecting(Endpoint("broker.test", 8123), tls=named) as (stream, owner):
-            await owner.until(lambda: stream.writable)
-
-
 @pytest.mark.parametrize("end", [lambda peer: None, ssl.SSLSocket.unwrap], ids=["closes", "says goodbye"])
 @in_a_loop
 async def test_a_connection_over_tls_that_the_peer_ends_is_reported_once(client_tls, server_tls, end):
@@ -491,42 +451,6 @@ async def test_a_certificate_that_is_not_trusted_and_the_server_is_told(server_t
     assert isinstance(error, TlsError)
     assert error.condition == "TUBEMQ_TLS_CERTIFICATE"
     assert "unknown ca" in str(refused)
-
-
-@in_a_loop
-async def test_a_server_that_wants_a_certificate(authority, client_tls, pair):
-    mutual = ServerTls(str(pair.cert), str(pair.key), client_ca_file=str(authority.cert))
-    with secured(mutual, echo) as endpoint:
-        async with connecting(endpoint, tls=client_tls) as (_, owner):
-            error = await owner.error()
-    assert isinstance(error, TlsError)
-    assert "it answers 'certificate required'" in str(error)
-
-
-@in_a_loop
-async def test_a_server_that_speaks_something_else(client_tls):
-    with speaking(lambda peer: peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as endpoint:
-        async with connecting(endpoint, tls=client_tls) as (_, owner):
-            assert (await owner.error()).condition == "TUBEMQ_TLS_NOT_SPOKEN"
-
-
-@in_a_loop
-async def test_a_server_that_leaves_during_the_handshake(client_tls):
-    with speaking(lambda peer: peer.recv(1 << 16)) as endpoint:
-        async with connecting(endpoint, tls=client_tls) as (_, owner):
-            error = await owner.error()
-    assert error.condition == "TUBEMQ_CONNECT_FAILED"
-    assert error.retriable
-
-
-@in_a_loop
-async def test_a_server_that_says_nothing_is_given_up(client_tls):
-    with socket.create_server((HERE, 0)) as silent:
-        async with connecting(Endpoint(*silent.getsockname()), 100, client_tls) as (_, owner):
-            error = await owner.error()
-    assert isinstance(error, TubeMQConnectionError)
-    assert "no connection within 100 ms" in str(error)
-    assert error.retriable
 
 
 @in_a_loop

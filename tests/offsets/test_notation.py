@@ -1,27 +1,16 @@
 import json
 
 import pytest
-from hypothesis import given
 
 from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tubemq_spark.errors import OffsetFormatError
 from tubemq_spark.model import MAX_OFFSET
-from tubemq_spark.offsets.notation import FORMAT_VERSION, OffsetReader, write_offsets
+from tubemq_spark.offsets.notation import OffsetReader, write_offsets
 
 
 def reader(text=""):
     return OffsetReader("The test", text, "look here")
-
-
-@given(own.offset_maps)
-def test_written_offsets_are_read(offsets):
-    assert reader().offsets(write_offsets(offsets)) == offsets
-
-
-@given(own.offset_maps)
-def test_equal_offsets_give_equal_text(offsets):
-    assert json.dumps(write_offsets(own.reordered(offsets))) == json.dumps(write_offsets(offsets))
 
 
 def test_partitions_are_ordered_by_number():
@@ -100,24 +89,6 @@ def test_topics_and_partitions_must_be_objects(data):
         reader().offsets(data)
     with pytest.raises(OffsetFormatError, match=r"the value of topic 'demo' is .*, not an object"):
         reader().offsets({"demo": data})
-
-
-def test_fields_are_checked_by_name():
-    reader().fields({"v": 1, "topics": {}}, ("v", "topics"), ("from",))
-    reader().fields({"v": 1, "topics": {}, "from": {}}, ("v", "topics"), ("from",))
-    with pytest.raises(OffsetFormatError, match="the field 'topics' is missing"):
-        reader().fields({"v": 1}, ("v", "topics"))
-    with pytest.raises(OffsetFormatError, match="the field 'from' is not known"):
-        reader().fields({"v": 1, "from": {}}, ("v",))
-
-
-def test_a_newer_version_is_refused_with_both_versions():
-    reader().check_version({"v": FORMAT_VERSION})
-    with pytest.raises(OffsetFormatError) as caught:
-        reader().check_version({"v": 7})
-    assert caught.value.condition == "TUBEMQ_OFFSETS_VERSION"
-    assert "version 7" in str(caught.value)
-    assert f"up to version {FORMAT_VERSION}" in str(caught.value)
 
 
 @pytest.mark.parametrize("version", [0, -1, "1", 1.0, True, None])

@@ -39,17 +39,6 @@ def test_a_call_and_its_answer():
     assert client.in_flight == server.in_flight == frozenset()
 
 
-def test_a_call_and_its_failure():
-    client, server = pair()
-    serial_no = ask(client)
-    (request,) = deliver(client, server)
-
-    server.send_failure(request, Status.ERROR, "a.b.StandbyException", "not master now")
-
-    (failure,) = deliver(server, client)
-    assert failure == rpc.Failure(serial_no, Status.ERROR, "a.b.StandbyException", "not master now")
-
-
 def test_answers_come_in_any_order():
     client, server = pair()
     serials = [ask(client, bytes([number])) for number in range(5)]
@@ -95,12 +84,6 @@ def test_the_second_answer_is_dropped():
     second = encode_frame(serial_no, encode_response(rpc.Response(serial_no, 17, b"second")))
 
     assert client.receive_data(answer + second) == [rpc.Response(serial_no, 17, b"first")]
-
-
-def test_forgetting_an_unknown_request_does_nothing():
-    client = RpcConnection(Role.CLIENT)
-    client.forget_request(5)
-    assert client.in_flight == frozenset()
 
 
 def test_an_unreadable_request_is_answered_fatal_and_the_connection_lives_on():
@@ -197,13 +180,6 @@ def test_a_request_that_cannot_be_written_leaves_no_trace():
     assert client.in_flight == frozenset()
     assert client.data_to_send() == b""
     assert ask(client) == 1
-
-
-def test_data_to_send_is_given_once():
-    client = RpcConnection(Role.CLIENT)
-    ask(client)
-    assert client.data_to_send()
-    assert client.data_to_send() == b""
 
 
 class Conversation(RuleBasedStateMachine):
