@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from tubemq_spark.datasource import TubeMQDataSource
-from tubemq_spark.options import View
+from tubemq_spark.options import ViewName
 from tubemq_spark.source.views.reader import VIEWS
 
 Row = dict[str, Any]
@@ -23,7 +23,7 @@ def read_view(options: Mapping[str, str], schema: StructType | None = None) -> l
     planned = pickle.loads(pickle.dumps(reader.partitions()))
     copied = pickle.loads(pickle.dumps(reader))
     rows = [row for part in planned for batch in copied.read(part) for row in batch.to_pylist()]
-    columns = VIEWS[View(options["view"])].columns
+    columns = VIEWS[ViewName(options["view"])].columns
     promised = {column.name for column in columns if not column.nullable}
     assert not [row for row in rows if any(row[name] is None for name in promised & row.keys())]
     return rows

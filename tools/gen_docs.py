@@ -24,7 +24,7 @@ from tubemq_spark.gateway.server import LIMITS, GatewayServer
 from tubemq_spark.gateway.sessions import ENDS
 from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings
 from tubemq_spark.model import Endpoint
-from tubemq_spark.options import View
+from tubemq_spark.options import ViewName
 from tubemq_spark.options.option import Option
 from tubemq_spark.options.rules import ENGINE_KEYS, REFUSED
 from tubemq_spark.options.table import NAMED
@@ -319,7 +319,7 @@ def columns(what: str, names: Iterable[tuple[str, str, str]]) -> str:
     return rows("column", "type", what, of=((f"`{name}`", kind, text) for name, kind, text in names))
 
 
-def view_columns(view: View) -> str:
+def view_columns(view: ViewName) -> str:
     """Return the columns of a view."""
     return columns(
         "what it says", ((one.name, f"`{one.type_name}`", one.read) for one in VIEWS[view].columns)

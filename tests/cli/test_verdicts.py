@@ -9,9 +9,9 @@ from hypothesis import given, strategies as st
 from tests.cases import in_one_test
 from tubemq_spark.cli.verification import (
     Check,
-    Contents,
     Finding,
-    Verdict,
+    RangeContents,
+    RangeVerdict,
     checks_of,
     neighbours_of,
     together,
@@ -162,46 +162,54 @@ def loss(kind):
 @in_one_test(
     ("found", "verdict", "text"),
     [
-        (AS_SENT, Verdict.INTACT, ""),
-        (AS_SENT | {"copies": 0, "others": 4}, Verdict.INTACT, "4 messages of others"),
-        (AS_SENT | {"copies": 2, "others": 0}, Verdict.REPEATED, "2 copies"),
+        (AS_SENT, RangeVerdict.INTACT, ""),
+        (AS_SENT | {"copies": 0, "others": 4}, RangeVerdict.INTACT, "4 messages of others"),
+        (AS_SENT | {"copies": 2, "others": 0}, RangeVerdict.REPEATED, "2 copies"),
         # Of others in the same store.
-        (AS_SENT | {"losses": [loss(Loss.CORRUPT)]}, Verdict.INTACT, "corrupt between the offsets 28 and 56"),
-        (AS_SENT | {"error": "[X] gone."}, Verdict.UNREADABLE, "[X] gone."),
-        ({"count": 9, "bytes": 90, "checksum": 3_600}, Verdict.MISSING, ""),
-        ({"count": 10, "bytes": 100, "checksum": 4_001}, Verdict.CHANGED, ""),
-        ({"count": 10, "bytes": 101, "checksum": 4_000}, Verdict.CHANGED, ""),
+        (
+            AS_SENT | {"losses": [loss(Loss.CORRUPT)]},
+            RangeVerdict.INTACT,
+            "corrupt between the offsets 28 and 56",
+        ),
+        (AS_SENT | {"error": "[X] gone."}, RangeVerdict.UNREADABLE, "[X] gone."),
+        ({"count": 9, "bytes": 90, "checksum": 3_600}, RangeVerdict.MISSING, ""),
+        ({"count": 10, "bytes": 100, "checksum": 4_001}, RangeVerdict.CHANGED, ""),
+        ({"count": 10, "bytes": 101, "checksum": 4_000}, RangeVerdict.CHANGED, ""),
         (
             {"count": 12, "bytes": 120, "checksum": 4_800},
-            Verdict.UNCLEAR,
+            RangeVerdict.UNCLEAR,
             "2 more than were acknowledged: of other",
         ),
         (
             {"count": 12, "bytes": 120, "checksum": 1, "copies": 0, "others": 0},
-            Verdict.UNCLEAR,
+            RangeVerdict.UNCLEAR,
             "2 more than were acknowledged: of tasks that failed",
         ),
-        ({"losses": [loss(Loss.TOPIC_REMOVED)]}, Verdict.REMOVED, "topic removed"),
-        ({"losses": [loss(Loss.PARTITION_REMOVED)]}, Verdict.REMOVED, "partition removed"),
+        ({"losses": [loss(Loss.TOPIC_REMOVED)]}, RangeVerdict.REMOVED, "topic removed"),
+        ({"losses": [loss(Loss.PARTITION_REMOVED)]}, RangeVerdict.REMOVED, "partition removed"),
         (
             {"count": 9, "losses": [loss(Loss.EXPIRED)]},
-            Verdict.EXPIRED,
+            RangeVerdict.EXPIRED,
             "expired between the offsets 28 and 56",
         ),
-        ({"count": 13, "losses": [loss(Loss.EXPIRED)]}, Verdict.EXPIRED, "expired"),
-        ({"count": 13, "losses": [loss(Loss.TRUNCATED)]}, Verdict.MISSING, "truncated"),
-        ({"count": 9, "losses": [loss(Loss.CORRUPT)]}, Verdict.DAMAGED, "corrupt"),
-        ({"count": 9, "losses": [loss(Loss.SKIPPED)]}, Verdict.DAMAGED, "skipped"),
-        ({"count": 11, "losses": [loss(Loss.CORRUPT)]}, Verdict.UNCLEAR, "corrupt"),
-        ({"count": 9, "losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, Verdict.EXPIRED, "corrupt"),
+        ({"count": 13, "losses": [loss(Loss.EXPIRED)]}, RangeVerdict.EXPIRED, "expired"),
+        ({"count": 13, "losses": [loss(Loss.TRUNCATED)]}, RangeVerdict.MISSING, "truncated"),
+        ({"count": 9, "losses": [loss(Loss.CORRUPT)]}, RangeVerdict.DAMAGED, "corrupt"),
+        ({"count": 9, "losses": [loss(Loss.SKIPPED)]}, RangeVerdict.DAMAGED, "skipped"),
+        ({"count": 11, "losses": [loss(Loss.CORRUPT)]}, RangeVerdict.UNCLEAR, "corrupt"),
+        ({"count": 9, "losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, RangeVerdict.EXPIRED, "corrupt"),
         # What retention has not removed must be there.
-        ({"count": 8, "losses": [loss(Loss.EXPIRED)]}, Verdict.MISSING, "expired"),
-        ({"count": 8, "losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, Verdict.DAMAGED, "corrupt"),
-        ({"count": 9, "losses": [loss(Loss.EXPIRED), loss(Loss.TRUNCATED)]}, Verdict.MISSING, "truncated"),
+        ({"count": 8, "losses": [loss(Loss.EXPIRED)]}, RangeVerdict.MISSING, "expired"),
+        ({"count": 8, "losses": [loss(Loss.CORRUPT), loss(Loss.EXPIRED)]}, RangeVerdict.DAMAGED, "corrupt"),
+        (
+            {"count": 9, "losses": [loss(Loss.EXPIRED), loss(Loss.TRUNCATED)]},
+            RangeVerdict.MISSING,
+            "truncated",
+        ),
     ],
 )
 def test_each_outcome_of_a_check_has_one_verdict(found, verdict, text):
-    finding = Finding(CHECK, Contents(**found))
+    finding = Finding(CHECK, RangeContents(**found))
     assert finding.verdict is verdict
     assert text in finding.text
     assert bool(text) == bool(finding.text)
@@ -210,8 +218,8 @@ def test_each_outcome_of_a_check_has_one_verdict(found, verdict, text):
 
 def test_many_losses_are_told_shortly():
     losses = [LossRecord(Loss.CORRUPT, ONE, 56 * number, 56 * number + 28, 1) for number in range(9)]
-    text = Finding(CHECK, Contents(losses=losses)).text
+    text = Finding(CHECK, RangeContents(losses=losses)).text
     assert text.count("corrupt between") == 3
     assert text.endswith("and 6 more gaps")
     one_gap = [LossRecord(Loss.CORRUPT, ONE, 28 * number, 28 * number + 28, 1) for number in range(9)]
-    assert Finding(CHECK, Contents(losses=one_gap)).text == "corrupt between the offsets 0 and 252"
+    assert Finding(CHECK, RangeContents(losses=one_gap)).text == "corrupt between the offsets 0 and 252"

@@ -7,12 +7,12 @@ import zoneinfo
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.connection import cluster_config, connection
-from tubemq_spark.cli.output import Answer, rows_lines, table_lines, without_nulls
+from tubemq_spark.cli.output import Output, rows_lines, table_lines, without_nulls
 from tubemq_spark.cli.parser import (
     FOLDER,
     JSON,
     TIME_ZONE_OF_MESSAGES,
-    Group,
+    CommandGroup,
     argument,
     command,
     of_kind,
@@ -58,7 +58,7 @@ _DIRECTORY: Final = argument("directory DIR", "the query's checkpointLocation", 
         JSON,
     ),
 )
-def _show(arguments: argparse.Namespace) -> Answer:
+def _show(arguments: argparse.Namespace) -> Output:
     from tubemq_spark.source.checkpoints import CheckpointFiles
 
     files = CheckpointFiles(arguments.directory)
@@ -92,7 +92,7 @@ def _show(arguments: argparse.Namespace) -> Answer:
     }
     lines = [f"{name + ':':14}{_in_words(value)}" for name, value in facts.items()]
     lines += ["", *table_lines(_COLUMNS, [list(row.values()) for row in rows])]
-    return Answer(data, [*lines, "", *rows_lines(marks)] if marks else lines)
+    return Output(data, [*lines, "", *rows_lines(marks)] if marks else lines)
 
 
 def _ranges(files: "CheckpointFiles", number: int) -> list[dict[str, Any]]:
@@ -186,7 +186,7 @@ def _in_words(value: object) -> str:
         connection("tubemq_spark_checkpoint"),
     ),
 )
-def _rewind(arguments: argparse.Namespace) -> Answer:
+def _rewind(arguments: argparse.Namespace) -> Output:
     from tubemq_spark.source.checkpoints import CheckpointFiles, NewCheckpoint, stand_after, stand_of
 
     files = CheckpointFiles(arguments.directory)
@@ -215,7 +215,7 @@ def _rewind(arguments: argparse.Namespace) -> Answer:
             f"start the query with checkpointLocation {arguments.new}; its first micro-batch, number "
             f"{new.first}, is empty"
         )
-    return Answer(data, [*rows_lines(rows), "", what])
+    return Output(data, [*rows_lines(rows), "", what])
 
 
 def _elsewhere(
@@ -280,7 +280,7 @@ def _minute(time: datetime.datetime | None) -> str | None:
     return None if time is None else time.isoformat(timespec="minutes").replace("+00:00", "Z")
 
 
-checkpoint: Final = Group(
+checkpoint: Final = CommandGroup(
     "checkpoint",
     "show where a streaming query stands, or let it go on elsewhere",
     "Work with the checkpoint of a streaming query that reads from TubeMQ: its "

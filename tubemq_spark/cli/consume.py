@@ -186,7 +186,7 @@ def consume(arguments: argparse.Namespace) -> int:
     from tubemq_spark.cluster.open import open_cluster
 
     with TubeMQClient(config.client) as client:
-        reading = _Reading(client, open_cluster(config), arguments)
+        reading = _TopicReading(client, open_cluster(config), arguments)
         for record in itertools.islice(reading.records(), arguments.count):
             try:
                 messages = decode(record)
@@ -201,7 +201,7 @@ def consume(arguments: argparse.Namespace) -> int:
     return int(reading.failed)
 
 
-class _Reading:
+class _TopicReading:
     """The partitions of a topic, and how far they were read."""
 
     def __init__(self, client: "TubeMQClient", cluster: "Cluster", arguments: argparse.Namespace) -> None:

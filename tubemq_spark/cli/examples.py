@@ -8,8 +8,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.cli.output import Answer, table_lines
-from tubemq_spark.cli.parser import JSON, Group, argument, command
+from tubemq_spark.cli.output import Output, table_lines
+from tubemq_spark.cli.parser import JSON, CommandGroup, argument, command
 from tubemq_spark.errors import TubeMQError
 
 _PROGRAM = ".py"
@@ -23,13 +23,13 @@ _NOTEBOOK = ".ipynb"
     example="--json",
     arguments=(JSON,),
 )
-def _list(_: argparse.Namespace) -> Answer:
+def _list(_: argparse.Namespace) -> Output:
     examples = [
         {"file": name, "needsSpark": " pyspark" in text, "shows": _title(name, text)}
         for name, text in _texts().items()
     ]
     rows = [(row["file"], "Spark" if row["needsSpark"] else None, row["shows"]) for row in examples]
-    return Answer({"examples": examples}, table_lines(["file", "needs", "shows"], rows))
+    return Output({"examples": examples}, table_lines(["file", "needs", "shows"], rows))
 
 
 @command(
@@ -70,7 +70,7 @@ def _title(name: str, text: str) -> str:
     return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
 
 
-examples: Final = Group(
+examples: Final = CommandGroup(
     "examples",
     "list examples, and copy them to a folder",
     "Examples of jobs and of programs without Spark, each complete in one file.",

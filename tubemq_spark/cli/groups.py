@@ -19,8 +19,16 @@ from tubemq_spark.cli.connection import (
     connection,
     require_master,
 )
-from tubemq_spark.cli.output import Answer, complain, rows_lines, table_lines
-from tubemq_spark.cli.parser import JSON, TIME_ZONE_OF_MESSAGES, Group, argument, command, of_kind, one_of
+from tubemq_spark.cli.output import Output, complain, rows_lines, table_lines
+from tubemq_spark.cli.parser import (
+    JSON,
+    TIME_ZONE_OF_MESSAGES,
+    CommandGroup,
+    argument,
+    command,
+    of_kind,
+    one_of,
+)
 from tubemq_spark.cli.places import (
     OFFSETS_HELP,
     PARTITIONS,
@@ -51,7 +59,7 @@ _NAME: Final = argument("name GROUP", "consumer group", of_kind(GROUP))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Members:
+class GroupMembers:
     """The members of a group that are online, as a master says."""
 
     topics: frozenset[str]
@@ -61,7 +69,7 @@ class Members:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Positions:
+class GroupPositions:
     """Where a group stands, as brokers have it on their disks."""
 
     committed: Mapping[TopicPartition, int]
@@ -69,10 +77,10 @@ class Positions:
     """Why a broker did not tell, by its id."""
 
 
-def _members_of(config: "ClusterConfig", group: str) -> Members:
+def _members_of(config: "ClusterConfig", group: str) -> GroupMembers:
     """Ask a master who is online; it says the same of a group without members and of one there is not."""
     answer: Any = ask_a_master(config, lambda admin: admin.consumer_group(group), _NOT_ANSWERED)
-    return Members(
+    return GroupMembers(
         frozenset(answer["topicSet"]),
         {item["consumerId"]: [_partition(place) for place in item["parInfo"]] for item in answer["data"]},
     )
@@ -83,10 +91,10 @@ def _partition(place: Mapping[str, Any]) -> TopicPartition:
     return TopicPartition(str(place["topicName"]), int(broker_id), int(place["partId"]))
 
 
-def _positions_of(cluster: "Cluster", group: str, topics: Collection[str] = ()) -> Positions:
+def _positions_of(cluster: "Cluster", group: str, topics: Collection[str] = ()) -> GroupPositions:
     """Ask all brokers where a group stands in some topics, or in all."""
     stored = cluster.stored_offsets(group, topics)
-    return Positions(
+    return GroupPositions(
         {offset.partition: offset.committed for offset in stored.offsets},
         {broker_id: str(error) for broker_id, error in stored.failures.items()},
     )
@@ -109,7 +117,7 @@ def _positions_of(cluster: "Cluster", group: str, topics: Collection[str] = ()) 
         connection(_READER, reads=False),
     ),
 )
-def _list(arguments: argparse.Namespace) -> Answer:
+def _list(arguments: argparse.Namespace) -> Output:
     config = cluster_config(arguments)
     require_master(config)
     from tubemq_spark.client.config import group_of_reader
@@ -135,7 +143,7 @@ def _list(arguments: argparse.Namespace) -> Answer:
     if hidden := len(groups) - len(shown):
         what = f"{counted(hidden, 'reader group')} of Spark's tasks and of commands left out (see --all)"
         remarks.insert(0, what)
-    return Answer({"groups": shown}, lines, remarks, failed=bool(stored.failures))
+    return Output({"groups": shown}, lines, remarks, failed=bool(stored.failures))
 
 
 @command(
@@ -153,7 +161,7 @@ def _list(arguments: argparse.Namespace) -> Answer:
         connection(_READER, reads=False),
     ),
 )
-def _describe(arguments: argparse.Namespace) -> Answer:
+def _describe(arguments: argparse.Namespace) -> Output:
     config = cluster_config(arguments)
     from tubemq_spark.cluster.open import open_cluster
     from tubemq_spark.cluster.peek import bounds_after
@@ -191,11 +199,11 @@ def _describe(arguments: argparse.Namespace) -> Answer:
             f"the group has no position in {len(unread)} of {counted(len(rows), 'partition')}, so its lag is "
             "not known there; brokers tell of a position some seconds after a consumer has committed it"
         )
-    return Answer(data, lines, remarks, failed)
+    return Output(data, lines, remarks, failed)
 
 
 def _lag_of(
-    layout: "TopicsLayout", bounds: "StoreBounds", members: Members, positions: Positions
+    layout: "TopicsLayout", bounds: "StoreBounds", members: GroupMembers, positions: GroupPositions
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Return a row for each partition, and the lag of all stores together, None if it is not known."""
     holders = {partition: client for client, held in members.holding.items() for partition in held}
@@ -237,7 +245,7 @@ def _lag_of(
         connection(_READER, reads=False),
     ),
 )
-def _reset(arguments: argparse.Namespace) -> Answer:
+def _reset(arguments: argparse.Namespace) -> Output:
     config = cluster_config(arguments)
     from tubemq_spark.client.config import group_of_reader
     from tubemq_spark.cluster.open import open_cluster
@@ -276,7 +284,7 @@ def _reset(arguments: argparse.Namespace) -> Answer:
     remarks = [f"{partition}: {problem}" for partition, problem in sorted(problems.items())]
     if not arguments.execute:
         remarks.append("nothing was written; --execute writes these positions")
-    return Answer(data, rows_lines(list(rows.values())), remarks, failed=bool(problems))
+    return Output(data, rows_lines(list(rows.values())), remarks, failed=bool(problems))
 
 
 def _asked_for(
@@ -331,7 +339,7 @@ def _wrong(problem: str, advice: str) -> OptionError:
     return OptionError("TUBEMQ_COMMAND_ARGUMENT", problem=problem, advice=advice)
 
 
-groups: Final = Group(
+groups: Final = CommandGroup(
     "groups",
     "list, describe and reset consumer groups",
     "List consumer groups, show where they stand and who their members are, and set where they go on.",

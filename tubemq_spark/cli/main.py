@@ -22,7 +22,7 @@ from tubemq_spark.cli.embedded import embedded
 from tubemq_spark.cli.examples import examples
 from tubemq_spark.cli.gateway import gateway
 from tubemq_spark.cli.groups import groups
-from tubemq_spark.cli.output import Answer, LogFormatter, complain, system_error
+from tubemq_spark.cli.output import LogFormatter, Output, complain, system_error
 from tubemq_spark.cli.parser import FAILED, INTERRUPTED, OUTPUT_CLOSED, WRONG_ARGUMENTS, CommandParser
 from tubemq_spark.cli.places import offsets
 from tubemq_spark.cli.produce import produce
@@ -97,8 +97,8 @@ def _run(arguments: argparse.Namespace) -> int:
         logging.lastResort.setFormatter(LogFormatter())
     write_lines_as(LogFormatter())
     try:
-        answer: int | Answer = arguments.run(arguments)
-        return answer.tell(as_json=arguments.json) if isinstance(answer, Answer) else answer
+        answer: int | Output = arguments.run(arguments)
+        return answer.tell(as_json=arguments.json) if isinstance(answer, Output) else answer
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -72,7 +72,7 @@ _NAMES: Final = re.compile("|".join(map(re.escape, sorted(_ARGUMENTS, reverse=Tr
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class Output:
     """What a command has to say: to programs ``data``, to people lines; and to both what is worth knowing."""
 
     data: Mapping[str, Any]

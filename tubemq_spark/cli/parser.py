@@ -2,7 +2,7 @@
 
 ``command`` stands before the function that a command is: it says what the command is called, what help says
 of it, and which arguments it takes. Arguments are values, so that several commands share one. The function
-returns an exit code, or an ``Answer``, which is printed.
+returns an exit code, or an ``Output``, which is printed.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
-from tubemq_spark.cli.output import Answer
+from tubemq_spark.cli.output import Output
 from tubemq_spark.files.folder_uri import EXPECTED, FolderUri, redacted
 from tubemq_spark.protocol.constants import is_encodable
 from tubemq_spark.settings.kinds import MAX_LONG, TIME_ZONE, Kind, did_you_mean, enumerated, integer
@@ -147,7 +147,7 @@ class Command:
     failure: str = "something cannot be reached or used"
     """When its exit code is 1: continues "if"."""
     more_exit_codes: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    run: Callable[[argparse.Namespace], int | Answer]
+    run: Callable[[argparse.Namespace], int | Output]
 
     def add_to(self, commands: Commands) -> None:
         """Add its parser."""
@@ -169,13 +169,13 @@ class Command:
         parser.set_defaults(run=self.run)
 
 
-def command(**declared: Any) -> Callable[[Callable[[argparse.Namespace], int | Answer]], Command]:  # noqa: ANN401
+def command(**declared: Any) -> Callable[[Callable[[argparse.Namespace], int | Output]], Command]:  # noqa: ANN401
     """Declare the command that a function is, by the fields of ``Command``."""
     return lambda run: Command(**declared, run=run)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """A command that does nothing by itself, and has actions."""
 
     name: str

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.connection import cluster_config, connection
-from tubemq_spark.cli.output import Answer, complain, rows_lines, text_of
+from tubemq_spark.cli.output import Output, complain, rows_lines, text_of
 from tubemq_spark.cli.parser import JSON, TIME_ZONE_OF_MESSAGES, argument, command
 from tubemq_spark.errors import OptionError
 from tubemq_spark.model import (
@@ -244,7 +244,7 @@ def _tell(loss: "LossRecord") -> None:
         connection("tubemq_spark_offsets"),
     ),
 )
-def offsets(arguments: argparse.Namespace) -> Answer:
+def offsets(arguments: argparse.Namespace) -> Output:
     """Show where partitions begin and end."""
     config = cluster_config(arguments)
     from tubemq_spark.cluster.open import open_cluster
@@ -268,4 +268,4 @@ def offsets(arguments: argparse.Namespace) -> Answer:
         for span in [bounds.by_store.get(partition.store_id)]
     ]
     problems = [f"{store}: {error}" for store, error in bounds.failures.items()]
-    return Answer({"partitions": rows}, rows_lines(rows), problems, failed=bool(problems))
+    return Output({"partitions": rows}, rows_lines(rows), problems, failed=bool(problems))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tubemq_spark.cli.connection import cluster_config, connection
 from tubemq_spark.cli.output import complain
-from tubemq_spark.cli.parser import FOLDER, Group, argument, command, of_kind
+from tubemq_spark.cli.parser import FOLDER, CommandGroup, argument, command, of_kind
 from tubemq_spark.settings.kinds import MAX_LONG, integer
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _none_is_meant(names: Sequence[str], arguments: argparse.Namespace) -> str:
     return f"there {manifests} of {of}; the names have the ids, as in {max(names)}"
 
 
-receipts: Final = Group(
+receipts: Final = CommandGroup(
     "receipts",
     "check that what was written is still there",
     "Work with the manifests that writes with the option receiptsPath leave.",

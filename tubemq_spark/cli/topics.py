@@ -19,13 +19,13 @@ from tubemq_spark.cli.connection import (
     connection,
     require_master,
 )
-from tubemq_spark.cli.output import Answer, complain, rows_lines, table_lines
+from tubemq_spark.cli.output import Output, complain, rows_lines, table_lines
 from tubemq_spark.cli.parser import (
     JSON,
     PATTERN,
     SECONDS,
     Argument,
-    Group,
+    CommandGroup,
     argument,
     command,
     of_kind,
@@ -108,7 +108,7 @@ def _require_all(topics: Collection[str], places: Collection[Deployed]) -> None:
 
 def _published(
     config: "ClusterConfig", topics: Collection[str], brokers: Collection[int], seconds: float
-) -> Answer:
+) -> Output:
     """Wait until clients are told of topics as they are configured on some brokers, and tell of them."""
     places: list[Deployed] = []
 
@@ -133,7 +133,7 @@ def _published(
         }
         for place in places
     ]
-    return Answer({"topics": rows}, rows_lines(rows), failed=not is_published)
+    return Output({"topics": rows}, rows_lines(rows), failed=not is_published)
 
 
 def _waited(is_so: Callable[[], bool], seconds: float, what: str) -> bool:
@@ -228,7 +228,7 @@ _CHANGING: Final = (JSON, TOKEN_FILE, connection(_READER, reads=False))
         connection(_READER, reads=False),
     ),
 )
-def _list(arguments: argparse.Namespace) -> Answer:
+def _list(arguments: argparse.Namespace) -> Output:
     config = cluster_config(arguments)
     require_master(config)
     from tubemq_spark.cluster.open import open_cluster
@@ -236,7 +236,7 @@ def _list(arguments: argparse.Namespace) -> Answer:
     pattern: re.Pattern[str] | None = arguments.pattern
     topics = sorted(open_cluster(config).topics())
     names = [name for name in topics if pattern is None or pattern.fullmatch(name)]
-    return Answer({"topics": names}, table_lines(["topic"], [[name] for name in names]))
+    return Output({"topics": names}, table_lines(["topic"], [[name] for name in names]))
 
 
 @command(
@@ -253,7 +253,7 @@ def _list(arguments: argparse.Namespace) -> Answer:
         connection(_READER),
     ),
 )
-def _describe(arguments: argparse.Namespace) -> Answer:
+def _describe(arguments: argparse.Namespace) -> Output:
     config = cluster_config(arguments)
     from tubemq_spark.cluster.open import open_cluster
 
@@ -293,7 +293,7 @@ def _describe(arguments: argparse.Namespace) -> Answer:
         )
     problems = [f"{store}: {error}" for store, error in bounds.failures.items()]
     lines = rows_lines([_in_words(row) for row in stores])
-    return Answer({"stores": stores}, lines, problems, failed=bool(problems))
+    return Output({"stores": stores}, lines, problems, failed=bool(problems))
 
 
 def _in_words(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,7 +319,7 @@ def _in_words(row: Mapping[str, Any]) -> dict[str, Any]:
         *_CHANGING,
     ),
 )
-def _create(arguments: argparse.Namespace) -> Answer:
+def _create(arguments: argparse.Namespace) -> Output:
     config, token = cluster_config(arguments), admin_token(arguments)
     require_master(config)
     topics = list(dict.fromkeys(arguments.topics))
@@ -388,7 +388,7 @@ def _existing_brokers(admin: "MasterAdmin", named: tuple[int, ...] | None) -> "C
         *_CHANGING,
     ),
 )
-def _alter(arguments: argparse.Namespace) -> Answer:
+def _alter(arguments: argparse.Namespace) -> Output:
     config, token = cluster_config(arguments), admin_token(arguments)
     topics = list(dict.fromkeys(arguments.topics))
     stated: dict[str, Parameter | None] = {
@@ -464,7 +464,7 @@ def _modify(admin: "MasterAdmin", place: Deployed, changes: "Mapping[str, Parame
         *_CHANGING,
     ),
 )
-def _delete(arguments: argparse.Namespace) -> int | Answer:
+def _delete(arguments: argparse.Namespace) -> int | Output:
     config, token = cluster_config(arguments), admin_token(arguments)
     require_master(config)
     topics = list(dict.fromkeys(arguments.topics))
@@ -491,7 +491,7 @@ def _delete(arguments: argparse.Namespace) -> int | Answer:
         complain(f"the brokers had not removed all data after {arguments.wait:g} s; they go on")
     state = "removed" if is_gone else "deleted, not removed"
     data = {"topics": topics, "brokers": brokers, "removed": is_gone}
-    return Answer(data, [f"{state}: {', '.join(topics)}"], failed=not is_gone)
+    return Output(data, [f"{state}: {', '.join(topics)}"], failed=not is_gone)
 
 
 def _is_confirmed(topics: list[str], brokers: list[int]) -> bool:
@@ -508,7 +508,7 @@ def _is_confirmed(topics: list[str], brokers: list[int]) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-topics: Final = Group(
+topics: Final = CommandGroup(
     "topics",
     "list, describe, create, alter and delete topics",
     "List and describe topics, create and delete them, and change what they are made of.",

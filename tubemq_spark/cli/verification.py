@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tubemq_spark.cli.screen import Screen
 
 
-class Verdict(enum.Enum):
+class RangeVerdict(enum.Enum):
     """What became of the messages of a check; the value is what users read."""
 
     INTACT = "intact"
@@ -65,13 +65,13 @@ class Verdict(enum.Enum):
     """The broker is away or refuses."""
 
 
-SOUND: Final = frozenset({Verdict.INTACT, Verdict.REPEATED, Verdict.UNCLEAR})
+SOUND: Final = frozenset({RangeVerdict.INTACT, RangeVerdict.REPEATED, RangeVerdict.UNCLEAR})
 """Verdicts that tell of no fault."""
 
 _BY_LOSS: Final = (
-    (Loss.TOPIC_REMOVED, Verdict.REMOVED),
-    (Loss.PARTITION_REMOVED, Verdict.REMOVED),
-    (Loss.TRUNCATED, Verdict.MISSING),
+    (Loss.TOPIC_REMOVED, RangeVerdict.REMOVED),
+    (Loss.PARTITION_REMOVED, RangeVerdict.REMOVED),
+    (Loss.TRUNCATED, RangeVerdict.MISSING),
 )
 """Losses after which messages of the check are gone for certain, and should not be."""
 
@@ -106,7 +106,7 @@ class Check:
 
 
 @dataclasses.dataclass(slots=True)
-class Contents:
+class RangeContents:
     """What there is in the range of a check."""
 
     count: int = 0
@@ -132,27 +132,27 @@ class Finding:
     """A check, what was found, and what that means."""
 
     check: Check
-    contents: Contents
+    contents: RangeContents
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> RangeVerdict:
         """What became of the messages."""
         check, contents = self.check, self.contents
         if contents.error:
-            return Verdict.UNREADABLE
+            return RangeVerdict.UNREADABLE
         if (contents.count, contents.bytes, contents.checksum) == (check.count, check.bytes, check.checksum):
-            return Verdict.REPEATED if contents.copies else Verdict.INTACT
+            return RangeVerdict.REPEATED if contents.copies else RangeVerdict.INTACT
         kinds = {loss.loss for loss in contents.losses}
         for kind, verdict in _BY_LOSS:
             if kind in kinds:
                 return verdict
         if Loss.EXPIRED in kinds and contents.count >= check.count - self._expired:
-            return Verdict.EXPIRED
+            return RangeVerdict.EXPIRED
         if contents.count > check.count:
-            return Verdict.UNCLEAR
+            return RangeVerdict.UNCLEAR
         if kinds - {Loss.EXPIRED}:
-            return Verdict.DAMAGED
-        return Verdict.MISSING if contents.count < check.count else Verdict.CHANGED
+            return RangeVerdict.DAMAGED
+        return RangeVerdict.MISSING if contents.count < check.count else RangeVerdict.CHANGED
 
     @property
     def _expired(self) -> int:
@@ -301,7 +301,7 @@ def findings(
 ) -> Iterator[Finding]:
     """Read the ranges of checks, some at a time, and yield what is there, in the order of the checks."""
     topics = sorted({check.range.partition.topic for some in neighbours for check in some})
-    reading = _Reading(cluster, cluster.layout(topics, missing_ok=True), on_progress)
+    reading = _RangeReading(cluster, cluster.layout(topics, missing_ok=True), on_progress)
     with concurrent.futures.ThreadPoolExecutor(_READERS, "tubemq-verify") as readers:
         try:
             for contents in readers.map(reading.findings, neighbours):
@@ -310,7 +310,7 @@ def findings(
             reading.stopped.set()
 
 
-class _Reading:
+class _RangeReading:
     """Reads ranges; for use by several threads."""
 
     def __init__(self, cluster: Cluster, layout: TopicsLayout, on_progress: Progress) -> None:
@@ -329,11 +329,11 @@ class _Reading:
         contents = self._contents(whole, self._pass)
         if len(checks) == 1:
             return [Finding(whole, contents)]
-        if Finding(whole, contents).verdict is Verdict.INTACT and not contents.others:
-            return [Finding(check, Contents.as_sent(check)) for check in checks]
+        if Finding(whole, contents).verdict is RangeVerdict.INTACT and not contents.others:
+            return [Finding(check, RangeContents.as_sent(check)) for check in checks]
         return [Finding(check, self._contents(check, self._pass_again)) for check in checks]
 
-    def _contents(self, check: Check, on_progress: Progress) -> Contents:
+    def _contents(self, check: Check, on_progress: Progress) -> RangeContents:
         counting = _Counting(check)
         passed = 0
         for entries in self._read(check, counting):
@@ -380,7 +380,7 @@ class _Counting:
     def __init__(self, check: Check) -> None:
         self._prefixes = tuple(prefix.encode() for prefix in check.uid_prefixes)
         self._seen = Occurrences()
-        self.contents = Contents(copies=0, others=0) if self._prefixes else Contents()
+        self.contents = RangeContents(copies=0, others=0) if self._prefixes else RangeContents()
 
     def add(self, columns: MessageColumns) -> None:
         """Count the messages of a fetch."""
@@ -425,7 +425,7 @@ class Report:
     @property
     def sound(self) -> bool:
         """Whether there is no fault; to have found no manifest is one."""
-        tolerated = SOUND if self.expiry_is_a_fault else SOUND | {Verdict.EXPIRED}
+        tolerated = SOUND if self.expiry_is_a_fault else SOUND | {RangeVerdict.EXPIRED}
         return self.writes > 0 and all(finding.verdict in tolerated for finding in self.findings)
 
     @property
@@ -443,7 +443,7 @@ class Report:
 
     def show(self, screen: "Screen") -> None:
         """Print what is not intact, and a sentence about everything."""
-        doubtful = [finding for finding in self.findings if finding.verdict is not Verdict.INTACT]
+        doubtful = [finding for finding in self.findings if finding.verdict is not RangeVerdict.INTACT]
         if doubtful:
             header = ("partition", "offsets", "acknowledged", "found", "verdict", "", "manifest")
             screen.table("Not intact, or not certain", header, [_row(finding) for finding in doubtful])
@@ -454,9 +454,9 @@ class Report:
         text = f"{counted(self.writes, 'manifest')}, {ranges}{counts and f': {counts}'}"
         screen.conclude(text, good=self.sound)
 
-    def _counts(self) -> dict[Verdict, int]:
+    def _counts(self) -> dict[RangeVerdict, int]:
         counts = collections.Counter(finding.verdict for finding in self.findings)
-        return {verdict: counts[verdict] for verdict in Verdict if counts[verdict]}
+        return {verdict: counts[verdict] for verdict in RangeVerdict if counts[verdict]}
 
 
 def _row(finding: Finding) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.connection import cluster_config, connection
-from tubemq_spark.cli.output import Answer, complain, print_json, table_lines, without_nulls
+from tubemq_spark.cli.output import Output, complain, print_json, table_lines, without_nulls
 from tubemq_spark.cli.parser import (
     FOLDER,
     JSON,
@@ -95,7 +95,7 @@ _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
         connection("tubemq_spark_lag", reads=False),
     ),
 )
-def lag(arguments: argparse.Namespace) -> int | Answer:
+def lag(arguments: argparse.Namespace) -> int | Output:
     """Tell how far a query or a group is behind; with ``--watch`` again and again."""
     if arguments.watch is not None and arguments.max_rows is not None:
         raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--watch", other="--max-rows")
@@ -106,7 +106,7 @@ def lag(arguments: argparse.Namespace) -> int | Answer:
     remarks = list(now.problems)
     if arguments.max_rows is not None and now.total("lag") > arguments.max_rows:
         remarks.append(f"{now.total('lag'):,} messages are unread, more than {arguments.max_rows:,}")
-    return Answer(now.to_json(), now.table(), remarks, failed=bool(remarks))
+    return Output(now.to_json(), now.table(), remarks, failed=bool(remarks))
 
 
 class Lag:
@@ -289,7 +289,7 @@ _OF_LOSSES: Final = (
         JSON,
     ),
 )
-def losses(arguments: argparse.Namespace) -> Answer:
+def losses(arguments: argparse.Namespace) -> Output:
     """Tell of the gaps, and fail if there is one."""
     from tubemq_spark.options import LossesOptions
     from tubemq_spark.source.views.files import loss_rows
@@ -301,7 +301,7 @@ def losses(arguments: argparse.Namespace) -> Answer:
         and arguments.query_id in (None, row["queryId"])
     ]
     lines = table_lines(_OF_LOSSES, [list(gap.values()) for gap in gaps]) if gaps else ["no losses"]
-    return Answer({"losses": [without_nulls(gap) for gap in gaps]}, lines, failed=bool(gaps))
+    return Output({"losses": [without_nulls(gap) for gap in gaps]}, lines, failed=bool(gaps))
 
 
 def _gap(row: Any) -> dict[str, Any]:  # noqa: ANN401 (values of any type, by column)

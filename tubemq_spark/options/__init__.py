@@ -12,7 +12,7 @@ from tubemq_spark.options.values import (
     ParseMode,
     PayloadFormat,
     TimestampSearch,
-    View,
+    ViewName,
     Visibility,
 )
 
@@ -27,7 +27,7 @@ __all__ = [
     "ReadOptions",
     "ReceiptsOptions",
     "TimestampSearch",
-    "View",
+    "ViewName",
     "ViewOptions",
     "Visibility",
     "WriteOptions",

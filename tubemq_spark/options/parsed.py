@@ -50,7 +50,7 @@ from tubemq_spark.options.values import (
     OnError,
     PayloadFormat,
     TimestampSearch,
-    View,
+    ViewName,
 )
 from tubemq_spark.protocol.constants import DEFAULT_MASTER_TLS_PORT
 from tubemq_spark.settings.fields import Value
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 _MASTERS_OVER_TLS: Final = dataclasses.replace(NAMED[MASTERS], kind=addresses(DEFAULT_MASTER_TLS_PORT))
 """The same option with the usual port of TLS."""
-_VIEWS: Final = frozenset(view.mode for view in View) - {Mode.BATCH_READ}
+_VIEWS: Final = frozenset(view.mode for view in ViewName) - {Mode.BATCH_READ}
 _GROUP_PREFIX: Final = "tubemq_spark"
 _MAX_LABEL: Final = 200
 _TABLE_HINT: Final = (
@@ -127,10 +127,10 @@ class OptionSet:
     @property
     def of_messages(self) -> bool:
         """Whether a read gets messages, and not a view."""
-        return self.view is View.MESSAGES
+        return self.view is ViewName.MESSAGES
 
     @property
-    def view(self) -> View:
+    def view(self) -> ViewName:
         """What a batch read has in its rows."""
         return self._filled(Subscribing).view
 
@@ -163,7 +163,7 @@ class OptionSet:
 
     def for_stream_read(self) -> ReadOptions:
         """Return the options of ``spark.readStream``."""
-        if self.view is not View.MESSAGES:
+        if self.view is not ViewName.MESSAGES:
             raise OptionError("TUBEMQ_VIEW_IN_STREAM", option="view", view=self.view.value)
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in self._given:
@@ -182,12 +182,12 @@ class OptionSet:
         """Return the options of ``spark.read`` with a view that is not of messages."""
         mode = self.view.mode
         self._enter(mode)
-        if self.view is View.LOSSES:
+        if self.view is ViewName.LOSSES:
             return LossesOptions(self._folder_of_view("lossLedger", "s3://bucket/losses"))
-        if self.view is View.RECEIPTS:
+        if self.view is ViewName.RECEIPTS:
             return ReceiptsOptions(self._folder_of_view("receiptsPath", "s3://bucket/receipts"))
         group = self._given.get(GROUP)
-        if self.view is View.LAG and "checkpointLocation" not in self._given and group is None:
+        if self.view is ViewName.LAG and "checkpointLocation" not in self._given and group is None:
             raise OptionError("TUBEMQ_LAG_OF_WHAT")
         subscription = self._filled(Subscribing).subscription()
         client = self._reading_client(mode, subscription)

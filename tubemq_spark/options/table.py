@@ -45,7 +45,7 @@ from tubemq_spark.options.values import (
     ParseMode,
     PayloadFormat,
     TimestampSearch,
-    View,
+    ViewName,
     Visibility,
 )
 from tubemq_spark.settings.fields import settings_of
@@ -87,10 +87,12 @@ class Subscribing:
         f"`{ASSIGN_EXAMPLE}`. A partition that a stream did not read before begins at its earliest offset, "
         "also when the stream goes on with `subscribe` or `subscribePattern`."
     )
-    view: View = option("view", READS_AND_VIEWS | {Mode.LOSSES_VIEW, Mode.RECEIPTS_VIEW}, choice(View))(
+    view: ViewName = option(
+        "view", READS_AND_VIEWS | {Mode.LOSSES_VIEW, Mode.RECEIPTS_VIEW}, choice(ViewName)
+    )(
         "What a batch read returns: the `messages`, or a [view](../spark/views.md) of something else. A "
         "view refuses options that have no effect in it, and a stream refuses views.",
-        View.MESSAGES,
+        ViewName.MESSAGES,
     )
 
     def subscription(self) -> Subscription | None:

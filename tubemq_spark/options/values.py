@@ -17,7 +17,7 @@ class Mode(enum.Enum):
     RECEIPTS_VIEW = "the view 'receipts'"
 
 
-class View(enum.Enum):
+class ViewName(enum.Enum):
     """What a batch read has in its rows; the value is what users write."""
 
     MESSAGES = "messages"
@@ -34,12 +34,12 @@ class View(enum.Enum):
 
 
 _MODES: Final = {
-    View.MESSAGES: Mode.BATCH_READ,
-    View.PARTITIONS: Mode.PARTITIONS_VIEW,
-    View.LAG: Mode.LAG_VIEW,
-    View.GROUPS: Mode.GROUPS_VIEW,
-    View.LOSSES: Mode.LOSSES_VIEW,
-    View.RECEIPTS: Mode.RECEIPTS_VIEW,
+    ViewName.MESSAGES: Mode.BATCH_READ,
+    ViewName.PARTITIONS: Mode.PARTITIONS_VIEW,
+    ViewName.LAG: Mode.LAG_VIEW,
+    ViewName.GROUPS: Mode.GROUPS_VIEW,
+    ViewName.LOSSES: Mode.LOSSES_VIEW,
+    ViewName.RECEIPTS: Mode.RECEIPTS_VIEW,
 }
 
 

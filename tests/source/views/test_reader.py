@@ -5,11 +5,11 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import OptionError
-from tubemq_spark.options import View
+from tubemq_spark.options import ViewName
 from tubemq_spark.source.views.reader import VIEWS, view_schema
 
 BASE = {"tubemq.master.servers": "master:8715", "subscribe": "demo"}
-VIEWS_BUT_MESSAGES = [view for view in View if view is not View.MESSAGES]
+VIEWS_BUT_MESSAGES = [view for view in ViewName if view is not ViewName.MESSAGES]
 
 
 def schema(**fields):

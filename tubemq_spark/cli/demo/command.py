@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.cli.demo.input import DEFAULT_MAX_LINES, Selection, select_installed_python, select_paths
+from tubemq_spark.cli.demo.input import DEFAULT_MAX_LINES, InputFiles, select_installed_python, select_paths
 from tubemq_spark.cli.parser import COUNT, argument, command
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import Endpoint
@@ -105,7 +105,7 @@ def demo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_in(workspace: Path, arguments: argparse.Namespace, selection: Selection, screen: "Screen") -> None:
+def _run_in(workspace: Path, arguments: argparse.Namespace, selection: InputFiles, screen: "Screen") -> None:
     """Start Spark and TubeMQ, do the work, and stop them in the opposite order."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException

@@ -54,7 +54,7 @@ class InputFile:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Selection:
+class InputFiles:
     """The files of a run, in the order they are published."""
 
     files: tuple[InputFile, ...]
@@ -67,7 +67,7 @@ class Selection:
         return sum(file.line_count for file in self.files)
 
 
-def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> Selection:
+def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> InputFiles:
     """Select the licence files and modules of the running Python and of its installed packages.
 
     Licences come first, then modules, both by name, so the same installation gives the same lines.
@@ -89,7 +89,7 @@ def select_installed_python(max_lines: int | None = DEFAULT_MAX_LINES) -> Select
     return _select(itertools.chain(named(_LICENCE_NAME), named(_MODULE_NAME)), max_lines)
 
 
-def select_paths(paths: Sequence[str], max_lines: int | None = None) -> Selection:
+def select_paths(paths: Sequence[str], max_lines: int | None = None) -> InputFiles:
     """Select the user's files, and all files in the user's directories.
 
     Names are relative to the deepest directory that contains them all.
@@ -137,7 +137,7 @@ def _walk(root: str | Path, skipped: frozenset[str] = _SKIPPED_DIRECTORIES) -> I
                 yield entry
 
 
-def _select(candidates: Iterable[tuple[str, Path]], max_lines: int | None) -> Selection:
+def _select(candidates: Iterable[tuple[str, Path]], max_lines: int | None) -> InputFiles:
     """Select whole files in order while they fit into ``max_lines``; each file once."""
     chosen: dict[Path, InputFile] = {}
     skipped = []
@@ -158,7 +158,7 @@ def _select(candidates: Iterable[tuple[str, Path]], max_lines: int | None) -> Se
         total += lines
         if lines:
             chosen[path] = InputFile(path, attribute_name(name), extension_of(path), lines)
-    return Selection(tuple(chosen.values()), tuple(skipped))
+    return InputFiles(tuple(chosen.values()), tuple(skipped))
 
 
 def _measure(path: Path) -> tuple[int, int]:

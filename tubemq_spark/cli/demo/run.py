@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from tubemq_spark.cli.demo.input import InputFile, Selection
+from tubemq_spark.cli.demo.input import InputFile, InputFiles
 from tubemq_spark.cli.demo.job import (
     FILE_ATTRIBUTE,
     LINE_ATTRIBUTE,
@@ -174,7 +174,7 @@ def publish(
 class DemoRun:
     """One run, with a Spark session and a TubeMQ that are already running."""
 
-    def __init__(self, plan: Plan, selection: Selection, session: SparkSession, screen: Screen) -> None:
+    def __init__(self, plan: Plan, selection: InputFiles, session: SparkSession, screen: Screen) -> None:
         self._plan = plan
         self._selection = selection
         self._session = session

@@ -8,22 +8,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tubemq_spark.options import LossesOptions, ReceiptsOptions, View, ViewOptions
+from tubemq_spark.options import LossesOptions, ReceiptsOptions, ViewName, ViewOptions
 from tubemq_spark.source.schema import arrow_schema, check_schema, schema_of
 from tubemq_spark.source.views import ViewSpec, files, lag, places
 from tubemq_spark.spark.edge import at_sparks_edge
 
-VIEWS: Final[Mapping[View, ViewSpec]] = {
-    View.PARTITIONS: ViewSpec(places.PARTITIONS, places.partition_rows),
-    View.LAG: ViewSpec(lag.COLUMNS, lag.rows),
-    View.GROUPS: ViewSpec(places.GROUPS, places.group_rows),
-    View.LOSSES: ViewSpec(files.LOSSES, files.loss_rows),
-    View.RECEIPTS: ViewSpec(files.RECEIPTS, files.receipt_rows),
+VIEWS: Final[Mapping[ViewName, ViewSpec]] = {
+    ViewName.PARTITIONS: ViewSpec(places.PARTITIONS, places.partition_rows),
+    ViewName.LAG: ViewSpec(lag.COLUMNS, lag.rows),
+    ViewName.GROUPS: ViewSpec(places.GROUPS, places.group_rows),
+    ViewName.LOSSES: ViewSpec(files.LOSSES, files.loss_rows),
+    ViewName.RECEIPTS: ViewSpec(files.RECEIPTS, files.receipt_rows),
 }
-"""A new view is an entry here, a member of ``options.View``, and its columns and rows."""
+"""A new view is an entry here, a member of ``options.ViewName``, and its columns and rows."""
 
 
-def view_schema(view: View) -> StructType:
+def view_schema(view: ViewName) -> StructType:
     """Return all columns of a view, for a user who gave no schema."""
     return schema_of(VIEWS[view].columns)
 
@@ -48,7 +48,7 @@ class ViewReader(DataSourceReader):
     """
 
     def __init__(
-        self, schema: StructType, view: View, options: ViewOptions | LossesOptions | ReceiptsOptions
+        self, schema: StructType, view: ViewName, options: ViewOptions | LossesOptions | ReceiptsOptions
     ) -> None:
         """Take the user's schema, which may name any of the view's columns in any order."""
         check_schema(schema, VIEWS[view].by_name)
