@@ -17,10 +17,7 @@ from tubemq_spark.offsets.source_offset import SourceOffset
 from tubemq_spark.source.checkpoints import CheckpointFiles
 from tubemq_spark.testing.client import TopicClient
 
-BATCHES = (
-    (offset("clicks", {"b1_0": 28}, b1_0=56),),
-    (offset("clicks", {"b2_0": 0}, b1_0=140, b2_0=84),),
-)
+BATCHES = ((offset("clicks", {"b1_0": 28}, b1_0=56),), (offset("clicks", {"b2_0": 0}, b1_0=140, b2_0=84),))
 KAFKA = '{"demo":{"0":17}}'
 
 

@@ -230,17 +230,11 @@ def test_a_group_with_a_member_is_not_reset(run, told, member):
     ("arguments", "complaint"),
     [
         (["clicks", "--to", "57"], "57 of --to is not an offset; offsets are multiples of 28"),
-        (
-            ["clicks", "--to", "588"],
-            "asks for offset 588 of clicks/1:0, but its log has offsets ",
-        ),
+        (["clicks", "--to", "588"], "asks for offset 588 of clicks/1:0, but its log has offsets "),
         (["clicks", "--to", "0", "--partition", "3:0"], "is '3:0', but must be one of 1:0, 2:0"),
         (["--to", "0"], "no topic is named; name one after the group"),
         (["clicks", "--offsets", "{}"], "--offsets names the topics and partitions itself"),
-        (
-            ["--offsets", '{"clicks":{"7:0":28}}'],
-            "partitions that do not exist: clicks/7:0",
-        ),
+        (["--offsets", '{"clicks":{"7:0":28}}'], "partitions that do not exist: clicks/7:0"),
         (["--offsets", '{"clicks":{"1:0":29}}'], "--offsets cannot be read"),
         (["--offsets", '{"time":5}'], "it does not name offsets"),
     ],

@@ -228,10 +228,7 @@ def test_a_wrong_argument_is_told_by_its_command(capsys):
     [
         (["topic"], "tubemq-spark: no command is called 'topic'; did you mean 'topics'?"),
         (["xyzzy"], "tubemq-spark: no command is called 'xyzzy'; choose from embedded, gateway, "),
-        (
-            ["topics", "orders"],
-            "tubemq-spark topics: no action is called 'orders'; choose from list, d",
-        ),
+        (["topics", "orders"], "tubemq-spark topics: no action is called 'orders'; choose from list, d"),
         (["receipts", "check"], "tubemq-spark receipts: no action is called 'check'; choose from verify;"),
     ],
 )
@@ -312,10 +309,7 @@ def test_a_command_that_reads_nothing_takes_no_group(capsys):
 
 @pytest.mark.parametrize(
     ("output", "code", "told"),
-    [
-        (">&-", 0, ""),
-        ("> /dev/full", 1, "tubemq-spark: [TUBEMQ_COMMAND_SYSTEM]"),
-    ],
+    [(">&-", 0, ""), ("> /dev/full", 1, "tubemq-spark: [TUBEMQ_COMMAND_SYSTEM]")],
     ids=["closed", "full"],
 )
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -168,11 +168,7 @@ def test_topics_grow_and_close_and_open(told, run):
 @in_one_test(
     ("arguments", "code", "complaint"),
     [
-        (
-            ["alter", "clicks", "--stores", "1"],
-            2,
-            "--stores is '1', but must be 2 or more, which topic",
-        ),
+        (["alter", "clicks", "--stores", "1"], 2, "--stores is '1', but must be 2 or more, which topic"),
         (["alter", "clicks"], 2, "nothing is to be changed"),
         (["alter", "nosuch", "--stores", "3"], 1, "Topic 'nosuch' does not exist"),
         (["alter", "clicks", "--stores", "3", "--brokers", "7"], 1, "Topic 'clicks' does not exist"),
@@ -196,10 +192,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(run, told, arguments, cod
     [
         (["create", "x-1"], "'x-1' is not a topic name"),
         (["create", "x1", "--stores", "0"], "'0' is not a number of stores; use 1 to 1000"),
-        (
-            ["create", "x1", "--property", "delPolicy=1"],
-            "of topics; did you mean 'deletePolicy'?",
-        ),
+        (["create", "x1", "--property", "delPolicy=1"], "of topics; did you mean 'deletePolicy'?"),
         (["create", "x1", "--property", "deletePolicy"], "'deletePolicy' is not NAME=VALUE"),
         (["create", "x1", "--brokers", "1;2"], "'1;2' is not a list of broker ids"),
     ],

@@ -405,12 +405,7 @@ def test_a_delay_for_nothing_is_named(caplog):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [
-        ("maxOffsetsPerTrigger", "0"),
-        ("messageTypes", "a#b"),
-        ("messageTypes", "x" * 257),
-        ("topic", ""),
-    ],
+    [("maxOffsetsPerTrigger", "0"), ("messageTypes", "a#b"), ("messageTypes", "x" * 257), ("topic", "")],
 )
 def test_wrong_values_are_refused_before_the_mode_is_known(name, text):
     with pytest.raises(OptionError) as caught:
@@ -552,12 +547,7 @@ def test_options_of_a_view_arrive():
         "readergroups": "r1,r2",
     }
     client = ClientConfig(
-        MASTERS,
-        "me",
-        rpc_timeout_ms=7,
-        reader_groups=("r1", "r2"),
-        fetch_timeout_ms=7,
-        lease_wait_ms=7,
+        MASTERS, "me", rpc_timeout_ms=7, reader_groups=("r1", "r2"), fetch_timeout_ms=7, lease_wait_ms=7
     )
     cluster = ClusterConfig(client, web=(Endpoint("m1", 80),))
     assert view(**given) == ViewOptions(cluster, Topics(("demo",)), group="me")

@@ -36,11 +36,7 @@ T = TypeVar("T")
 PREFIX: Final = "TUBEMQ_"
 FILE_VARIABLE: Final = f"{PREFIX}CONFIG"
 FILE_NAME: Final = "tubemq-spark.toml"
-_SECRETS: Final = {
-    "password": "password-file",
-    "token": "token-file",
-    "tls-key-password": None,
-}
+_SECRETS: Final = {"password": "password-file", "token": "token-file", "tls-key-password": None}
 """Keys that people may try, which would be secrets in a file that others read; and what to write instead."""
 PASSWORD_VARIABLE: Final = "TUBEMQ_PASSWORD"  # noqa: S105 (the name of a variable)
 TOKEN_VARIABLE: Final = "TUBEMQ_ADMIN_TOKEN"  # noqa: S105

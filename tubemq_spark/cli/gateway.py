@@ -36,11 +36,7 @@ def _settings_arguments() -> Iterator[Argument]:
     "file of --config (TOML), in the environment (TUBEMQ_GATEWAY_LEASE_MS=30000) or in an argument, and "
     "the last of these counts.",
     example="--master-servers 10.1.2.3 --listen 0.0.0.0:11911",
-    more_exit_codes={
-        2: "wrong arguments or settings",
-        3: "it cannot listen",
-        4: "no master answers",
-    },
+    more_exit_codes={2: "wrong arguments or settings", 3: "it cannot listen", 4: "no master answers"},
     arguments=(
         argument("--config FILE", "a TOML file with settings", Path),
         one_of(

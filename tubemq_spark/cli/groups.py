@@ -12,13 +12,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_spark.cli.connection import (
-    ask_a_master,
-    await_until,
-    cluster_config,
-    connection,
-    require_master,
-)
+from tubemq_spark.cli.connection import ask_a_master, await_until, cluster_config, connection, require_master
 from tubemq_spark.cli.output import Output, complain, rows_lines, table_lines
 from tubemq_spark.cli.parser import (
     JSON,

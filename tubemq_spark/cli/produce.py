@@ -123,11 +123,7 @@ def produce(arguments: argparse.Namespace) -> int:
     config = cluster_config(arguments)
     from tubemq_spark.client.tubemq import TubeMQClient
 
-    with (
-        _terminated_as_interrupted(),
-        _input(arguments.file) as lines,
-        TubeMQClient(config.client) as client,
-    ):
+    with _terminated_as_interrupted(), _input(arguments.file) as lines, TubeMQClient(config.client) as client:
         producer = client.producer(
             arguments.file or "standard input",
             stamp_message_time=not arguments.no_message_time,

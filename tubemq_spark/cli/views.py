@@ -306,9 +306,5 @@ def losses(arguments: argparse.Namespace) -> Output:
 
 def _gap(row: Any) -> dict[str, Any]:  # noqa: ANN401 (values of any type, by column)
     time: datetime.datetime = row["time"]
-    named = {
-        **row,
-        "messages": row["rows"],
-        "time": _time_text(time),
-    }
+    named = {**row, "messages": row["rows"], "time": _time_text(time)}
     return {name: named[name] for name in _OF_LOSSES}

@@ -24,10 +24,7 @@ EXCLUSIVE: Final = (
     (GATEWAYS, "tubemq.master.web"),
     ("readerGroups", "readerGroups.size"),
 )
-TOGETHER: Final = (
-    ("tubemq.username", "tubemq.password"),
-    ("tubemq.password", "tubemq.username"),
-)
+TOGETHER: Final = (("tubemq.username", "tubemq.password"), ("tubemq.password", "tubemq.username"))
 """Options that cannot be given without the other one."""
 NEEDED: Final = (
     ("commitOffsetsToGroup", True, GROUP),

@@ -219,8 +219,7 @@ class ReadOptions:
         default_doc="1",
     )
     max_trigger_delay_ms: int = option("maxTriggerDelay", STREAM, DURATION)(
-        "How long `minOffsetsPerTrigger` may hold rows back.",
-        15 * 60_000,
+        "How long `minOffsetsPerTrigger` may hold rows back.", 15 * 60_000
     )
     min_partitions: int | None = option("minPartitions", READS, integer(1, MAX_INT))(
         "How many tasks should read at least. When there are fewer ranges than that, long ones are cut in "
@@ -289,8 +288,7 @@ class ReadOptions:
         30,
     )
     offset_fetch_retry_ms: int = option("fetchOffset.retryIntervalMs", READS, PAUSE_MS)(
-        "How long the driver waits before it asks again, in milliseconds.",
-        1000,
+        "How long the driver waits before it asks again, in milliseconds.", 1000
     )
     # With what a micro-batch takes after a quiet minute it comes within 2.5 s, and a store is asked less than
     # once a second: each look takes two requests.
@@ -411,8 +409,7 @@ class Choices:
         default=False,
     )
     reader_groups: int = option("readerGroups.size", READS_AND_VIEWS, integer(1, 256))(
-        "How many reader groups to use when `readerGroups` does not name them.",
-        DEFAULT_READER_GROUPS,
+        "How many reader groups to use when `readerGroups` does not name them.", DEFAULT_READER_GROUPS
     )
 
 
@@ -427,9 +424,7 @@ _CLUSTER: Final = options_for(
         default_doc="none: masters and brokers are reached directly",
     ),
     gateway_token=named(
-        "tubemq.gateway.token",
-        ALL,
-        "Needs `tubemq.tls.enabled`. It does not appear in logs or messages.",
+        "tubemq.gateway.token", ALL, "Needs `tubemq.tls.enabled`. It does not appear in logs or messages."
     ),
     web=named(
         "tubemq.master.web",

@@ -168,9 +168,7 @@ def show_list(values: Sequence[object]) -> str:
 
 
 BOOLEAN: Final[Kind[bool]] = Kind(
-    "true or false",
-    lambda text: _BOOLEANS.get(text.strip().lower()),
-    lambda value: str(value).lower(),
+    "true or false", lambda text: _BOOLEANS.get(text.strip().lower()), lambda value: str(value).lower()
 )
 VERBATIM: Final = Kind("some text", lambda text: text if text and is_encodable(text) else None)
 """Taken as it is, blanks included."""

@@ -211,10 +211,7 @@ def test_a_lost_line_is_told(truth):
 
 
 def test_a_repeated_line_is_told(truth):
-    assert compare_lines(truth, [*_rows(), _rows()[0]]) == (
-        5,
-        ["1 rows repeat a line", "for example f.py:1"],
-    )
+    assert compare_lines(truth, [*_rows(), _rows()[0]]) == (5, ["1 rows repeat a line", "for example f.py:1"])
 
 
 def test_a_changed_line_is_told_and_not_called_lost(truth):
@@ -300,10 +297,7 @@ def test_messages_are_counted_by_store_and_not_by_partition():
 
 @pytest.mark.parametrize(
     "cluster",
-    [
-        FakeCluster({}),
-        FakeCluster({}, error=rpc_error(431, "no such topic", peer="master", during="asking")),
-    ],
+    [FakeCluster({}), FakeCluster({}, error=rpc_error(431, "no such topic", peer="master", during="asking"))],
 )
 def test_a_missing_topic_is_refused_with_the_command_that_makes_it(cluster):
     with pytest.raises(OptionError, match=r"tubemq-spark topics create a "):
