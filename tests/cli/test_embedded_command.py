@@ -153,51 +153,50 @@ def _rest_of(reader):
     return text
 
 
-REFUSED = {
-    "a port": ["--master-port=99999"],
-    "no number": ["--broker-web-port=http"],
-    "a file": ["--data={file}"],
-    "below a file": ["--data={file}/below"],
-    "not writable": ["--data=/proc/tubemq"],
-    "elsewhere": ["--host=8.8.8.8", "--token-file={file}"],
-    "open to all": ["--host=0.0.0.0"],
-    "unknown host": ["--host=no.such.host.invalid"],
-    "no size": ["--segment-mib=0"],
-    "no entries": ["--index-segment-entries=none"],
-    "no certificate": ["--tls-cert={file}.pem"],
-    "no PEM": ["--tls-cert={file}"],
-    "only a key": ["--tls-key={file}"],
-    "no broker": ["--brokers=0"],
-    "too many brokers": ["--brokers=101"],
-    "no period": ["--report-seconds=0"],
-    "no such period": ["--report-seconds=nan"],
-}
-SENTENCES = {
-    "a port": "argument --master-port: '99999' is not a port; use 0 to 65535; see tubemq-spark embedded -",
-    "no number": "argument --broker-web-port: 'http' is not a port",
-    "a file": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file} cannot be used",
-    "below a file": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file}/below cannot be used",
-    "not writable": "[TUBEMQ_DATA_DIR_UNUSABLE] The directory /proc/tubemq cannot be used",
-    "elsewhere": "[TUBEMQ_HOST_ELSEWHERE] '8.8.8.8' is not an address of this machine",
-    "open to all": "[TUBEMQ_OPEN_TO_ALL] Other machines can reach the server on 0.0.0.0",
-    "unknown host": "[TUBEMQ_HOST_ELSEWHERE] 'no.such.host.invalid' is not an address of this machine",
-    "no size": "argument --segment-mib: '0' is not a size in MiB; use 1 to 1048576",
-    "no certificate": "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}.pem, which cannot be used: No such",
-    "no PEM": "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}, which cannot be used: it is not a",
-    "only a key": "--tls-cert must be specified, since --tls-key needs it",
-    "no broker": "'0' is not a number of brokers; use 1 to 100",
-    "too many brokers": "'101' is not a number of brokers; use 1 to 100",
-    "no period": "'0' is not a number of seconds",
-    "no such period": "'nan' is not a number of seconds",
-    "no entries": "argument --index-segment-entries: 'none' is not a number of messages; use 1 to 67108864",
-}
-
-
-@in_one_test("what", REFUSED)
-def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, what):
+@in_one_test(
+    ("words", "sentence"),
+    [
+        (
+            ["--master-port=99999"],
+            "argument --master-port: '99999' is not a port; use 0 to 65535; see tubemq-spark embedded -",
+        ),
+        (["--broker-web-port=http"], "argument --broker-web-port: 'http' is not a port"),
+        (["--data={file}"], "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file} cannot be used"),
+        (["--data={file}/below"], "[TUBEMQ_DATA_DIR_UNUSABLE] The directory {file}/below cannot be used"),
+        (["--data=/proc/tubemq"], "[TUBEMQ_DATA_DIR_UNUSABLE] The directory /proc/tubemq cannot be used"),
+        (
+            ["--host=8.8.8.8", "--token-file={file}"],
+            "[TUBEMQ_HOST_ELSEWHERE] '8.8.8.8' is not an address of this machine",
+        ),
+        (["--host=0.0.0.0"], "[TUBEMQ_OPEN_TO_ALL] Other machines can reach the server on 0.0.0.0"),
+        (
+            ["--host=no.such.host.invalid"],
+            "[TUBEMQ_HOST_ELSEWHERE] 'no.such.host.invalid' is not an address of this machine",
+        ),
+        (["--segment-mib=0"], "argument --segment-mib: '0' is not a size in MiB; use 1 to 1048576"),
+        (
+            ["--index-segment-entries=none"],
+            "argument --index-segment-entries: 'none' is not a number of messages; use 1 to 67108864",
+        ),
+        (
+            ["--tls-cert={file}.pem"],
+            "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}.pem, which cannot be used: No such",
+        ),
+        (
+            ["--tls-cert={file}"],
+            "[TUBEMQ_TLS_FILE] ServerTls.cert_file names {file}, which cannot be used: it is not a",
+        ),
+        (["--tls-key={file}"], "--tls-cert must be specified, since --tls-key needs it"),
+        (["--brokers=0"], "'0' is not a number of brokers; use 1 to 100"),
+        (["--brokers=101"], "'101' is not a number of brokers; use 1 to 100"),
+        (["--report-seconds=0"], "'0' is not a number of seconds"),
+        (["--report-seconds=nan"], "'nan' is not a number of seconds"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, words, sentence):
     file = tmp_path / "file"
     file.write_text("a token")
-    arguments = [argument.format(file=file) for argument in (*ANY_PORTS, *REFUSED[what])]
+    arguments = [argument.format(file=file) for argument in (*ANY_PORTS, *words)]
     try:
         code = main(["embedded", *arguments])
     except SystemExit as exit_:
@@ -205,7 +204,7 @@ def test_bad_arguments_are_one_line_and_exit_code_2(tmp_path, capsys, what):
     errors = capsys.readouterr().err
     assert code == 2
     assert errors.startswith("tubemq-spark")
-    assert SENTENCES[what].format(file=file) in errors
+    assert sentence.format(file=file) in errors
     assert errors.count("\n") == 1
 
 

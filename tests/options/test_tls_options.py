@@ -89,22 +89,6 @@ def test_an_option_that_would_have_no_effect_is_refused(options, needed):
     assert "hush" not in said
 
 
-@pytest.mark.parametrize(
-    ("option", "text", "expected"),
-    [
-        ("enabled", "yes", "true or false"),
-        ("caFile", "", "the path of a file"),
-        ("serverName", "tube example", "the name or the address of a host"),
-        ("minVersion", "TLSv1.1", "TLSv1.2 or TLSv1.3"),
-        ("keyPassword", "", "some text"),
-    ],
-)
-def test_invalid_values_of_tls_options_are_refused(option, text, expected):
-    condition, said = refused(**{**ON, f"tubemq.tls.{option}": text})
-    assert condition == "TUBEMQ_OPTION_VALUE"
-    assert f"must be {expected}" in said
-
-
 def test_a_tls_file_that_cannot_be_used_is_named_at_once(tmp_path):
     condition, said = refused(**{**ON, "tubemq.tls.caFile": str(tmp_path / "gone.pem")})
     assert condition == "TUBEMQ_TLS_FILE"

@@ -6,7 +6,7 @@ import time
 import zoneinfo
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_spark.cli.connection import cluster_config, connection
+from tubemq_spark.cli.connection import connected, connection
 from tubemq_spark.cli.output import Output, rows_lines, table_lines, without_nulls
 from tubemq_spark.cli.parser import (
     FOLDER,
@@ -225,10 +225,7 @@ def _elsewhere(
 
     What is gone stays, so that the query reports it.
     """
-    from tubemq_spark.cluster.open import open_cluster
-
-    config = cluster_config(arguments)
-    cluster = open_cluster(config)
+    config, cluster = connected(arguments)
     layout = cluster.layout(sorted({partition.topic for partition in stand.offsets}), missing_ok=True)
     if arguments.offsets is not None:
         offsets = positions_given(cluster, layout, read_offsets(arguments.offsets))

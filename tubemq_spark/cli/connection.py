@@ -29,6 +29,7 @@ from tubemq_spark.settings.kinds import BOOLEAN, did_you_mean
 
 if TYPE_CHECKING:
     from tubemq_spark.client.metadata.admin import MasterAdmin
+    from tubemq_spark.cluster.base import Cluster
     from tubemq_spark.cluster.config import ClusterConfig
 
 T = TypeVar("T")
@@ -184,6 +185,14 @@ def cluster_config(arguments: argparse.Namespace) -> "ClusterConfig":
     return ClusterConfig(client, web=_endpoints(web, DEFAULT_WEB_PORT) if web else ()).validate()
 
 
+def connected(arguments: argparse.Namespace) -> "tuple[ClusterConfig, Cluster]":
+    """Return how to reach that cluster, and the cluster."""
+    config = cluster_config(arguments)
+    from tubemq_spark.cluster.open import open_cluster
+
+    return config, open_cluster(config)
+
+
 def _endpoints(text: str, default_port: int) -> tuple[Endpoint, ...]:
     return tuple(Endpoint.parse(address, default_port) for address in text.split(","))
 
@@ -214,7 +223,12 @@ def _settled(arguments: argparse.Namespace) -> dict[str, Any]:
         for name in _READERS
         if (text := os.environ.get(variable(name)))
     )
-    sources = Sources(_READERS, _unreadable, _unknown, _no_text)
+    sources = Sources(
+        _READERS,
+        lambda file, error: _unusable_file(file, cause_of(error)),
+        _unknown,
+        lambda name, _, file: _unusable_file(file, f"'{name}' is neither a text nor a number, true or false"),
+    )
     for name, text, source, folder in sources.stated(_file(arguments), variables):
         called = f"The key '{name}' in the configuration file {source}" if folder else source
         value = _read(_READERS[name], text, called)
@@ -242,14 +256,6 @@ def _unknown(name: str, file: str) -> OptionError:
         return _unusable_file(file, f"it has '{name}', and secrets may not stand in it (use {instead})")
     advice = did_you_mean(name, _READERS) or f"it may have {', '.join(_READERS)}"
     return _unusable_file(file, f"it has '{name}', which is not known ({advice})")
-
-
-def _no_text(name: str, _: object, file: str) -> OptionError:
-    return _unusable_file(file, f"'{name}' is neither a text nor a number, true or false")
-
-
-def _unreadable(file: Path, error: Exception) -> OptionError:
-    return _unusable_file(file, cause_of(error))
 
 
 def _read(read: Callable[[str], Any], text: str, source: str) -> Any:  # noqa: ANN401 (as its reader makes it)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tubemq_spark.cli.connection import cluster_config, connection
+from tubemq_spark.cli.connection import connected, connection
 from tubemq_spark.cli.decoding import NAMES, Decoded, UndecodableError, as_it_is, decoder
 from tubemq_spark.cli.output import complain, without_nulls
 from tubemq_spark.cli.parser import COUNT, TIME_ZONE_OF_MESSAGES, argument, command
@@ -181,12 +181,11 @@ def consume(arguments: argparse.Namespace) -> int:
             raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option=excluded, other=option)
     decode = decoder(arguments.decode, arguments.schema, has_head=arguments.registry_head)
     show = _format_of(arguments.format, arguments.delimiter)
-    config = cluster_config(arguments)
+    config, cluster = connected(arguments)
     from tubemq_spark.client.tubemq import TubeMQClient
-    from tubemq_spark.cluster.open import open_cluster
 
     with TubeMQClient(config.client) as client:
-        reading = _TopicReading(client, open_cluster(config), arguments)
+        reading = _TopicReading(client, cluster, arguments)
         for record in itertools.islice(reading.records(), arguments.count):
             try:
                 messages = decode(record)

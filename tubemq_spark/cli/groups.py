@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_spark.cli.connection import ask_a_master, await_until, cluster_config, connection, require_master
+from tubemq_spark.cli.connection import ask_a_master, await_until, connected, connection, require_master
 from tubemq_spark.cli.output import Output, complain, rows_lines, table_lines
 from tubemq_spark.cli.parser import (
     JSON,
@@ -112,16 +112,15 @@ def _positions_of(cluster: "Cluster", group: str, topics: Collection[str] = ()) 
     ),
 )
 def _list(arguments: argparse.Namespace) -> Output:
-    config = cluster_config(arguments)
+    config, cluster = connected(arguments)
     require_master(config)
     from tubemq_spark.client.config import group_of_reader
-    from tubemq_spark.cluster.open import open_cluster
 
     online: list[dict[str, Any]] = ask_a_master(config, lambda admin: admin.online_groups(), _NOT_ANSWERED)
     groups: dict[str, tuple[int, set[str]]] = {
         item["consumeGroup"]: (item["consumerNum"], set(item["topicSet"])) for item in online
     }
-    stored = open_cluster(config).stored_offsets()
+    stored = cluster.stored_offsets()
     for offset in stored.offsets:
         groups.setdefault(offset.group, (0, set()))[1].add(offset.partition.topic)
     shown: list[dict[str, Any]] = [
@@ -156,11 +155,9 @@ def _list(arguments: argparse.Namespace) -> Output:
     ),
 )
 def _describe(arguments: argparse.Namespace) -> Output:
-    config = cluster_config(arguments)
-    from tubemq_spark.cluster.open import open_cluster
+    (config, cluster), group = connected(arguments), arguments.name
     from tubemq_spark.cluster.peek import bounds_after
 
-    cluster, group = open_cluster(config), arguments.name
     members = _members_of(config, group)
     positions = _positions_of(cluster, group, arguments.topics)
     known = {partition.topic for partition in positions.committed}
@@ -240,11 +237,9 @@ def _lag_of(
     ),
 )
 def _reset(arguments: argparse.Namespace) -> Output:
-    config = cluster_config(arguments)
+    (config, cluster), group = connected(arguments), arguments.name
     from tubemq_spark.client.config import group_of_reader
-    from tubemq_spark.cluster.open import open_cluster
 
-    cluster, group = open_cluster(config), arguments.name
     if (reader := group_of_reader(group)) is not None:
         complain(
             f"'{group}' is named like a reader group of '{reader}', whose positions do not count: a stream "

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tubemq_spark.cli.connection import cluster_config, connection
+from tubemq_spark.cli.connection import connected, connection
 from tubemq_spark.cli.output import Output, complain, rows_lines, text_of
 from tubemq_spark.cli.parser import JSON, TIME_ZONE_OF_MESSAGES, argument, command
 from tubemq_spark.errors import OptionError
@@ -246,10 +246,7 @@ def _tell(loss: "LossRecord") -> None:
 )
 def offsets(arguments: argparse.Namespace) -> Output:
     """Show where partitions begin and end."""
-    config = cluster_config(arguments)
-    from tubemq_spark.cluster.open import open_cluster
-
-    cluster = open_cluster(config)
+    _, cluster = connected(arguments)
     layout = cluster.layout(arguments.topics)
     partitions = chosen_partitions(layout, arguments.partition)
     bounds = cluster.bounds(layout, {partition.store_id for partition in partitions})

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from tubemq_spark.cli.connection import cluster_config, connection
 from tubemq_spark.cli.output import complain, print_json
 from tubemq_spark.cli.parser import TIME_ZONE_OF_MESSAGES, argument, command
-from tubemq_spark.cli.places import parse_partition
+from tubemq_spark.cli.places import fields_of, parse_partition
 from tubemq_spark.errors import OptionError, TubeMQError
 from tubemq_spark.model import MSG_TIME_KEY, MSG_TYPE_KEY
 from tubemq_spark.offsets.message_time import MOMENT, is_repeated, minutes_of, moment_ms, text_of
@@ -167,7 +167,8 @@ def _input(file: Path | None) -> IO[bytes]:
 def _send_all(producer: "Producer", lines: IO[bytes], arguments: argparse.Namespace) -> None:
     """Send all lines; stop at the first that failed, whose error ``flush`` raises."""
     constant = dict(arguments.attribute or ())
-    show = _progress()
+    # Both ends are a terminal at which nothing has been typed.
+    show = sys.stderr.isatty() and not sys.stdin.isatty()
     for number, line in _read(lines, arguments):
         line["attributes"] = {**constant, **(line.get("attributes") or {})} or None
         line["partition"] = line.get("partition") or arguments.partition
@@ -264,11 +265,6 @@ def _own(attributes: dict[str, str] | None) -> dict[str, str] | None:
     return {name: value for name, value in attributes.items() if name not in (MSG_TYPE_KEY, MSG_TIME_KEY)}
 
 
-def _progress() -> bool:
-    """Whether both ends are a terminal at which nothing has been typed."""
-    return sys.stderr.isatty() and not sys.stdin.isatty()
-
-
 def _tell(receipts: list[Receipt], *, as_json: bool) -> None:
     if not as_json:
         sys.stderr.write(f"{summarise(receipts)}\n")
@@ -281,9 +277,7 @@ def _tell(receipts: list[Receipt], *, as_json: bool) -> None:
             "extraCopiesAtMost": sum(receipt.unanswered for receipt in receipts),
             "partitions": [
                 {
-                    "topic": receipt.partition.topic,
-                    "brokerId": receipt.partition.broker_id,
-                    "partition": receipt.partition.partition_id,
+                    **fields_of(receipt.partition),
                     "messages": receipt.count,
                     "firstOffset": receipt.first_offset,
                     "lastOffset": receipt.last_offset,

@@ -16,6 +16,7 @@ from tubemq_spark.cli.connection import (
     ask_a_master,
     await_until,
     cluster_config,
+    connected,
     connection,
     require_master,
 )
@@ -229,12 +230,10 @@ _CHANGING: Final = (JSON, TOKEN_FILE, connection(_READER, reads=False))
     ),
 )
 def _list(arguments: argparse.Namespace) -> Output:
-    config = cluster_config(arguments)
+    config, cluster = connected(arguments)
     require_master(config)
-    from tubemq_spark.cluster.open import open_cluster
-
     pattern: re.Pattern[str] | None = arguments.pattern
-    topics = sorted(open_cluster(config).topics())
+    topics = sorted(cluster.topics())
     names = [name for name in topics if pattern is None or pattern.fullmatch(name)]
     return Output({"topics": names}, table_lines(["topic"], [[name] for name in names]))
 
@@ -254,10 +253,7 @@ def _list(arguments: argparse.Namespace) -> Output:
     ),
 )
 def _describe(arguments: argparse.Namespace) -> Output:
-    config = cluster_config(arguments)
-    from tubemq_spark.cluster.open import open_cluster
-
-    cluster = open_cluster(config)
+    config, cluster = connected(arguments)
     topics = arguments.topics or sorted(cluster.topics())
     if not topics:
         raise TubeMQError("TUBEMQ_COMMAND_NO_TOPIC")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
+from tubemq_spark.cli.places import fields_of
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.files.manifests import Manifest, Outcome
@@ -475,11 +476,8 @@ def _row(finding: Finding) -> tuple[object, ...]:
 
 def _to_json(finding: Finding) -> dict[str, Any]:
     check, contents = finding.check, finding.contents
-    partition = check.range.partition
     return {
-        "topic": partition.topic,
-        "brokerId": partition.broker_id,
-        "partition": partition.partition_id,
+        **fields_of(check.range.partition),
         "startOffset": check.range.start,
         "endOffset": check.range.end,
         "manifests": list(check.files),

@@ -255,6 +255,9 @@ class DemoRun:
         return words
 
     def _show(self, before: Ends, after: Ends, counts: Mapping[WordKey, int]) -> None:
+        def most_frequent(words: Counter[str]) -> str:
+            return ", ".join(f"{word} {count:,}" for word, count in words.most_common(_TOP_WORDS))
+
         words: dict[str, Counter[str]] = {}
         for (extension, word), count in counts.items():
             words.setdefault(extension, Counter())[word] = count
@@ -262,7 +265,7 @@ class DemoRun:
             "What Spark counted",
             ("extension", "lines", "words", "most frequent words"),
             (
-                (extension, lines, words[extension].total(), _most_frequent(words[extension]))
+                (extension, lines, words[extension].total(), most_frequent(words[extension]))
                 for extension, lines in self._truth.lines.most_common(_TOP_EXTENSIONS)
                 if extension in words
             ),
@@ -276,7 +279,3 @@ class DemoRun:
                 for start in [before.get(partition, 0)]
             ),
         )
-
-
-def _most_frequent(words: Counter[str]) -> str:
-    return ", ".join(f"{word} {count:,}" for word, count in words.most_common(_TOP_WORDS))
