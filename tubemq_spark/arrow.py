@@ -73,7 +73,7 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # PyAr
         self._batches = batches
         self._end = end
         self._policy = policy
-        super().__init__(_Stream(schema, batches, end))
+        super().__init__(_BatchStream(schema, batches, end))
 
     @property
     def losses(self) -> list[LossRecord]:
@@ -87,7 +87,7 @@ class ArrowReader(pa.ipc.RecordBatchStreamReader):  # type: ignore[misc]  # PyAr
             self._batches.close()
 
 
-class _Stream:
+class _BatchStream:
     """Record batches as a file: each is read, and written down, when a byte of it is asked for."""
 
     closed = False

@@ -250,7 +250,7 @@ def test_a_ledger_that_does_not_answer_holds_up_no_metrics(losses, clock, monkey
     def read():
         reads.append(clock[0])
         assert answers.wait(60)
-        return {losses_module.Kind(*EXPIRED): losses_module.Count(1, 4)}
+        return {losses_module.LossKind(*EXPIRED): losses_module.LossCount(1, 4)}
 
     monkeypatch.setattr(losses, "_read", read)
     assert losses.counts() == {}

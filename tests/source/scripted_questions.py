@@ -17,11 +17,11 @@ def is_beside():
 
 
 def scripted(clock):
-    """Return what stands for ``Begun``, on a clock that only tests and waits move."""
-    return functools.partial(ScriptedBegun, clock)
+    """Return what stands for ``Question``, on a clock that only tests and waits move."""
+    return functools.partial(ScriptedQuestion, clock)
 
 
-class ScriptedBegun:
+class ScriptedQuestion:
     def __init__(self, clock, ask, name):
         self._clock, self._ask, self._name = clock, ask, name
         self._begun_at = clock[0]

@@ -35,7 +35,7 @@ from tubemq_spark.observe.progress import (
 )
 
 if TYPE_CHECKING:
-    from tubemq_spark.observe.metrics import Metrics
+    from tubemq_spark.observe.metrics import LagMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class LagListener(StreamingQueryListener):
         with self._lock:
             return dict(self._failures)
 
-    def metrics(self, *, partitions: bool = False, loss_ledger: str | None = None) -> "Metrics":
+    def metrics(self, *, partitions: bool = False, loss_ledger: str | None = None) -> "LagMetrics":
         """Return the metrics for Prometheus; needs the extra ``tubemq_spark[prometheus]``.
 
         Args:
@@ -99,10 +99,10 @@ class LagListener(StreamingQueryListener):
         Raises:
             OptionError: ``prometheus_client`` is not installed, or ``loss_ledger`` is no folder.
         """
-        from tubemq_spark.observe.metrics import LedgerLosses, Metrics
+        from tubemq_spark.observe.metrics import LagMetrics, LedgerLosses
 
         ledger = None if loss_ledger is None else LedgerLosses(loss_ledger)
-        return Metrics(self, ledger, partitions=partitions)
+        return LagMetrics(self, ledger, partitions=partitions)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Note the name of a query; more is known with its first progress."""

@@ -93,7 +93,7 @@ _PATIENCE_SECONDS: Final = 2.0
 """So long who asks waits for a read that begins; one that takes longer goes on, and holds up no metrics."""
 
 
-class Kind(NamedTuple):
+class LossKind(NamedTuple):
     """What losses are counted by."""
 
     group: str
@@ -102,7 +102,7 @@ class Kind(NamedTuple):
     reason: str
 
 
-class Count(NamedTuple):
+class LossCount(NamedTuple):
     """How many losses, and how many rows of those of which that is known."""
 
     losses: int
@@ -124,11 +124,11 @@ class LedgerLosses:
         self._tried_at: float | None = None
         self._reading: threading.Thread | None = None
         self._failed = False
-        self._counts: dict[Kind, Count] = {}
+        self._counts: dict[LossKind, LossCount] = {}
         self.read_at: float | None = None
         """When it was last read, in seconds since 1970; None before."""
 
-    def counts(self) -> Mapping[Kind, Count]:
+    def counts(self) -> Mapping[LossKind, LossCount]:
         """Return the losses as of a moment ago; if the ledger cannot be read, those that were read last."""
         if (reading := self._begin_to_read()) is not None:
             reading.join(_PATIENCE_SECONDS)
@@ -161,10 +161,10 @@ class LedgerLosses:
         with self._lock:
             self.read_at = now
             for kind, count in seen.items():
-                before = self._counts.get(kind, Count(0, 0))
-                self._counts[kind] = Count(max(before.losses, count.losses), max(before.rows, count.rows))
+                before = self._counts.get(kind, LossCount(0, 0))
+                self._counts[kind] = LossCount(max(before.losses, count.losses), max(before.rows, count.rows))
 
-    def _read(self) -> Mapping[Kind, Count]:
+    def _read(self) -> Mapping[LossKind, LossCount]:
         # Arrow's file systems take a while to load.
         from tubemq_spark.files.text_files import TextFiles
 
@@ -175,11 +175,11 @@ class LedgerLosses:
             for name, text in files
             for observation in observations_of(text, f"{self._place}/{name}")
         ]
-        seen: dict[Kind, Count] = {}
+        seen: dict[LossKind, LossCount] = {}
         for gap in gaps(observations):
-            kind = Kind(gap.origin.consumer_group, gap.loss.partition.topic, gap.loss.loss.value)
-            losses, rows = seen.get(kind, Count(0, 0))
-            seen[kind] = Count(losses + 1, rows + (gap.loss.rows or 0))
+            kind = LossKind(gap.origin.consumer_group, gap.loss.partition.topic, gap.loss.loss.value)
+            losses, rows = seen.get(kind, LossCount(0, 0))
+            seen[kind] = LossCount(losses + 1, rows + (gap.loss.rows or 0))
         return seen
 
 
@@ -264,7 +264,7 @@ class _Collector(Collector):
         yield from samples.families.values()
 
 
-class Metrics:
+class LagMetrics:
     """Serves what a listener knows; a context manager whose end closes the server."""
 
     def __init__(

@@ -100,7 +100,7 @@ class BatchBuilder:
         """Yield what is left."""
         if not self._fetches:
             return
-        rows = _Rows(
+        rows = _FetchedRows(
             self._fetches,
             self._values and self._values.finish(),
             self._texts and self._texts.finish(),
@@ -198,7 +198,7 @@ class _Constants:
         return array.slice(0, count)
 
 
-class _Rows:
+class _FetchedRows:
     """Fetches that become one record batch, and what several columns take from them."""
 
     def __init__(

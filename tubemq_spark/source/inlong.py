@@ -179,7 +179,7 @@ def parse_inlong(body: bytes) -> list[InLongMessage]:
 
 def unpack_bodies(bodies: pa.Array, mode: ParseMode, on_malformed: OnMalformed) -> Iterator[Unpacked]:
     """Yield the rows of some bodies; no rows for a null."""
-    rows = _Rows(bodies)
+    rows = _UnpackedRows(bodies)
     for number, start, end in _places(bodies):
         try:
             rows.add(number, unpack(rows.data, _decompress, start, end))
@@ -191,7 +191,7 @@ def unpack_bodies(bodies: pa.Array, mode: ParseMode, on_malformed: OnMalformed) 
                 rows.add_malformed(number)
         if rows.count >= TARGET_ROWS or rows.nbytes >= TARGET_BYTES:
             yield rows.finish()
-            rows = _Rows(bodies)
+            rows = _UnpackedRows(bodies)
     if rows.count:
         yield rows.finish()
 
@@ -224,7 +224,7 @@ class _Cuts(NamedTuple):
     ends: "array[int]"
 
 
-class _Rows:
+class _UnpackedRows:
     """Rows on their way to columns."""
 
     def __init__(self, bodies: pa.Array) -> None:

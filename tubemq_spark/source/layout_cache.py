@@ -31,7 +31,7 @@ from tubemq_spark.net.retry import with_retries
 from tubemq_spark.offsets.subscription import Subscription, TopicPattern
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.settings.kinds import nearest_names
-from tubemq_spark.source.beside import OneByOne
+from tubemq_spark.source.beside import Questions
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class LayoutCache:
         self._masters_away = False
         self._told_of_other_brokers = False
         self._no_match_told = False
-        self._refreshes: OneByOne[TopicsLayout] = OneByOne("tubemq-layout")
+        self._refreshes: Questions[TopicsLayout] = Questions("tubemq-layout")
         self.last: TopicsLayout | None = None
         """The last layout, however old."""
         self.suspect = False

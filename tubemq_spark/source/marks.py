@@ -1,12 +1,12 @@
 """The marks of a query's logs: taken beside its triggers, looked at before anything is planned behind them.
 
 A mark is a record that a log had (``offsets.marks``). What replaces a log on a broker replaces all logs of
-the topic there, so one store of each topic on each broker has a mark, another store with every turn.
+the topic there, so one store of each topic on each broker has a mark, another store with every round.
 
 *Taking.* The mark is the last record before the end of a micro-batch: usually the last one of its store, so
-that its fetch brings little else. A turn is due when a query plans its first micro-batch, ten minutes after
+that its fetch brings little else. A round is due when a query plans its first micro-batch, ten minutes after
 the last one, and when a run of ``Trigger.AvailableNow`` reaches its end; a place that has no mark is asked
-again earlier. Only the first and the last turn of a run are waited for, for ``PATIENCE_S``: otherwise marks
+again earlier. Only the first and the last round of a run are waited for, for ``PATIENCE_S``: otherwise marks
 that come later go with a later offset.
 
 *Looking.* A mark is *sound* when its record was read again and is the same, and as long as its broker
@@ -35,12 +35,12 @@ from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.loss import Evidence
 from tubemq_spark.offsets.marks import MOST_MARKS, Mark, Place, newest, passed, place_of
 from tubemq_spark.offsets.source_offset import SourceOffset
-from tubemq_spark.source.beside import PATIENCE_S, Begun, OneByOne
+from tubemq_spark.source.beside import PATIENCE_S, Question, Questions
 from tubemq_spark.source.visibility import Snapshot
 
 logger = logging.getLogger(__name__)
 
-_TURN_SECONDS: Final = 600.0
+_ROUND_SECONDS: Final = 600.0
 _AGAIN_SECONDS: Final = 10.0
 """A place without a mark is asked again after so long: its store was empty, or its broker did not answer."""
 _PATIENCE_MS: Final = round(PATIENCE_S * 900)
@@ -55,7 +55,7 @@ _UNSEEN_SECONDS_PER_MARK: Final = 0.4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Looked:
+class Findings:
     """What is known of the logs that marks are of."""
 
     replaced: Mapping[Place, Evidence]
@@ -68,7 +68,6 @@ class Marks:
     """The marks of one query; lives in the driver."""
 
     def __init__(self, cluster: Callable[[], Cluster], patience_ms: int) -> None:
-        """Create the marks of a query, of which there are none so far."""
         self._cluster = cluster
         self._patience_ms = patience_ms
         self._seen: dict[int, tuple[Endpoint, float]] = {}
@@ -78,19 +77,19 @@ class Marks:
         self._replaced: dict[Mark, Evidence] = {}
         self._failed: Collection[Mark] = ()
         """Those whose last look had no answer."""
-        self._looks: OneByOne[tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]] = OneByOne(
+        self._looks: Questions[tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]] = Questions(
             "tubemq-look"
         )
         self._look_at = 0.0
         self._taken: dict[Place, Mark] = {}
         """The newest marks, in the order in which they were taken."""
-        self._taking: Begun[None] | None = None
+        self._taking: Question[None] | None = None
         self._arrived: collections.deque[Mark] = collections.deque()
-        """Those of the turn under way, put there by its threads."""
+        """Those of the round under way, put there by its threads."""
         self._take_at: dict[Place, float] = {}
         """When a place that has one is due."""
         self._look_for_due_at = 0.0
-        self._turn = 0
+        self._round = 0
 
     def notice(self, snapshot: Snapshot, asked_at: float, away: Collection[int]) -> None:
         """Learn which brokers have answered; the marks of others are sound no longer."""
@@ -113,47 +112,47 @@ class Marks:
             self._sound = {mark for mark in self._sound if mark.partition.broker_id not in doubtful}
             # What is under way was asked before.
             self._looks.forget()
-            self._forget_turn()
+            self._forget_round()
 
-    def look(self, marks: Iterable[Mark], layout: TopicsLayout, *, patient: bool = False) -> Looked:
+    def look(self, marks: Iterable[Mark], layout: TopicsLayout, *, patient: bool = False) -> Findings:
         """Return what is known of the logs of some marks, after a look at those that are not sound."""
         marks = tuple(marks)
         waiting = [mark for mark in marks if mark not in self._sound and mark not in self._replaced]
         if waiting and patient:
-            records, errors = self._read_again(layout, waiting, self._patience_ms)
+            records, errors = records_of(self._cluster(), layout, waiting, self._patience_ms)
             for error in errors.values():
                 raise error
             self._take_in(records, {})
         elif waiting or self._looks.under_way:
             if waiting and not self._looks.under_way and time.monotonic() >= self._look_at:
-                self._looks.begin(functools.partial(self._read_again, layout, waiting, _PATIENCE_MS))
+                cluster = self._cluster()
+                self._looks.begin(functools.partial(records_of, cluster, layout, waiting, _PATIENCE_MS))
             ended = self._looks.ended()
             if ended is not None:
                 self._take_in(*ended.answer())
-        return Looked(
+        return Findings(
             {mark.place: self._replaced[mark] for mark in marks if mark in self._replaced},
             [mark.place for mark in waiting if mark not in self._sound and mark not in self._replaced],
         )
 
     def take(self, snapshot: Snapshot, end: SourceOffset, *, last: bool) -> None:
-        """Begin a turn if one is due."""
+        """Begin a round if one is due."""
         self._take_over(0)
         now = time.monotonic()
         if self._taking is not None or (now < self._look_for_due_at and not last):
             return
-        self._look_for_due_at = (
-            now + _AGAIN_SECONDS
-        )  # to see what is due takes long where partitions are many
-        stores = _stores_of(snapshot, end, self._turn)
+        # To see what is due takes long where partitions are many.
+        self._look_for_due_at = now + _AGAIN_SECONDS
+        stores = _stores_of(snapshot, end, self._round)
         due = [place for place in stores if last or place not in self._taken or now >= self._take_at[place]]
         if not due:
             return
-        # Of more than there may be, the next ones have their turn later.
+        # Of more than there may be, the next ones come with the next one.
         due = sorted(due, key=lambda place: (self._take_at.get(place, 0.0), place))[:MOST_MARKS]
-        self._turn += 1
+        self._round += 1
         chosen = [stores[place] for place in due]
         question = functools.partial(self._read_last, snapshot.layout, end, chosen, self._arrived)
-        self._taking = Begun(question, "tubemq-marks")
+        self._taking = Question(question, "tubemq-marks")
 
     def newest_for(
         self, end: SourceOffset, before: Collection[Mark], *, wait: bool = False
@@ -170,7 +169,7 @@ class Marks:
 
     def begin_again(self, places: Collection[Place]) -> None:
         """Forget what was taken of logs that have been replaced; new marks are due."""
-        self._forget_turn()
+        self._forget_round()
         self._taken = {place: mark for place, mark in self._taken.items() if place not in places}
         self._look_for_due_at = 0.0
 
@@ -189,11 +188,6 @@ class Marks:
                 )
         self._failed = errors.keys()
         self._look_at = time.monotonic() + (_PAUSE_SECONDS if errors else 0)
-
-    def _read_again(
-        self, layout: TopicsLayout, marks: Collection[Mark], patience_ms: int
-    ) -> tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]:
-        return records_of(self._cluster(), layout, marks, patience_ms)
 
     def _read_last(
         self,
@@ -218,19 +212,19 @@ class Marks:
         for store, error in errors.items():
             logger.info("there is no new mark of %s: %s", store, error)
 
-    def _forget_turn(self) -> None:
-        """Take no mark of the turn under way."""
+    def _forget_round(self) -> None:
+        """Take no mark of the round under way."""
         self._taking, self._arrived = None, collections.deque()
 
     def _take_over(self, seconds: float) -> None:
-        """Take the marks of the turn under way that come within some seconds."""
+        """Take the marks of the round under way that come within some seconds."""
         taking = self._taking
         if taking is None:
             return
         if taking.ended_within(seconds):
             self._taking = None
             taking.answer()
-        due_at = time.monotonic() + _TURN_SECONDS
+        due_at = time.monotonic() + _ROUND_SECONDS
         while self._arrived:
             mark = self._arrived.popleft()
             self._taken.pop(mark.place, None)
@@ -263,7 +257,7 @@ def evidence_in(records: Mapping[Mark, Mark | None]) -> dict[Mark, Evidence]:
     }
 
 
-def _stores_of(snapshot: Snapshot, end: SourceOffset, turn: int) -> dict[Place, StoreId]:
+def _stores_of(snapshot: Snapshot, end: SourceOffset, number: int) -> dict[Place, StoreId]:
     """Return a store for each topic on each broker: one that is read to its end, if there is any."""
     reached: dict[StoreId, int] = {}
     for partition, offset in end.next_offsets.items():
@@ -276,7 +270,7 @@ def _stores_of(snapshot: Snapshot, end: SourceOffset, turn: int) -> dict[Place, 
             at_end, before = of_place.setdefault((store.topic, store.broker_id), ([], []))
             (at_end if offset == span.latest else before).append(store)
     return {
-        place: sorted(stores)[turn % len(stores)]
+        place: sorted(stores)[number % len(stores)]
         for place, (at_end, before) in of_place.items()
         for stores in [at_end or before]
     }

@@ -43,7 +43,7 @@ class Due(NamedTuple):
     """How long its answer may take; None for as long as any answer may."""
 
 
-class _Outage:
+class _BrokerOutage:
     """One broker that is late or away."""
 
     def __init__(self, since: float) -> None:
@@ -74,7 +74,7 @@ class Outages:
     """The outages of one query's brokers, by broker id."""
 
     def __init__(self) -> None:
-        self._away: dict[int, _Outage] = {}
+        self._away: dict[int, _BrokerOutage] = {}
         self.count = 0
         """How many outages the user was told of."""
 
@@ -129,7 +129,7 @@ class Outages:
         for store in answer.by_store:
             answered[store.broker_id].append(store)
         for broker_id, stores in failures.items():
-            outage = self._away.setdefault(broker_id, _Outage(now))
+            outage = self._away.setdefault(broker_id, _BrokerOutage(now))
             outage.stores = stores
             if broker_id in late:
                 outage.late()
@@ -156,7 +156,9 @@ class Outages:
             if not layout.stores.keys().isdisjoint(outage.stores)
         }
 
-    def _tell_of(self, broker_id: int, outage: _Outage, error: TubeMQError, layout: TopicsLayout) -> None:
+    def _tell_of(
+        self, broker_id: int, outage: _BrokerOutage, error: TubeMQError, layout: TopicsLayout
+    ) -> None:
         if outage.told:
             return
         outage.told = True

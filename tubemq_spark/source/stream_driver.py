@@ -55,7 +55,7 @@ from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.advice import NullOffsetWarning, StartTimes
 from tubemq_spark.source.beside import GroupProgress
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
-from tubemq_spark.source.marks import Looked, Marks
+from tubemq_spark.source.marks import Findings, Marks
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
 from tubemq_spark.source.visibility import Snapshot
@@ -280,7 +280,7 @@ class StreamDriver:
         # A run of AvailableNow is over when nothing is new, so it waits for who may have something.
         return self._planner.snapshot(start.next_offsets, patient=self._target is not None)
 
-    def _look(self, start: StreamOffset, snapshot: Snapshot) -> Looked:
+    def _look(self, start: StreamOffset, snapshot: Snapshot) -> Findings:
         """Look at the marks of where a micro-batch begins, as far as their brokers answer."""
         if isinstance(start, StartToken):
             marks = passed_marks(self._options.starting)  # a token has none
@@ -347,7 +347,7 @@ class StreamDriver:
         return remaining
 
     def _with_offsets(
-        self, start: StreamOffset, snapshot: Snapshot, looked: Looked, on_loss: LossPolicy
+        self, start: StreamOffset, snapshot: Snapshot, looked: Findings, on_loss: LossPolicy
     ) -> StreamOffset:
         if not isinstance(start, StartToken):
             return start
@@ -355,7 +355,7 @@ class StreamDriver:
         return StartToken(begun_again(spec, looked.replaced, on_loss))
 
     def _readable_bounds(
-        self, snapshot: Snapshot, start: StreamOffset, looked: Looked
+        self, snapshot: Snapshot, start: StreamOffset, looked: Findings
     ) -> Mapping[StoreId, OffsetBounds]:
         """Return the bounds; if reading begins at a store's earliest offset, that is one that can be read."""
         if isinstance(start, StartToken):
@@ -408,7 +408,7 @@ def _warn_of_backlog(start: StreamOffset, end: SourceOffset) -> None:
 
 
 def _places_waiting(
-    looked: Looked, layout: TopicsLayout, bounds: Mapping[StoreId, OffsetBounds]
+    looked: Findings, layout: TopicsLayout, bounds: Mapping[StoreId, OffsetBounds]
 ) -> set[Place]:
     """Return the topics on brokers of which nothing is planned now.
 

@@ -104,7 +104,7 @@ COLUMNS: Final = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Reader:
+class _LagSubject:
     """Whose lag it is: a source of a query, or a group."""
 
     subscription: Subscription
@@ -171,17 +171,17 @@ def _reader(
     reached: Mapping[TopicPartition, int],
     planned: Mapping[TopicPartition, int] | None,
     unknown: Mapping[int, str],
-) -> _Reader | None:
+) -> _LagSubject | None:
     """Return what is to be reckoned; None if nothing of it is subscribed to."""
     if subscription is None:
         topics = sorted({partition.topic for partition in reached})
-        return _Reader(Topics(tuple(topics)), reached, planned, unknown) if topics else None
+        return _LagSubject(Topics(tuple(topics)), reached, planned, unknown) if topics else None
     others = set(subscription.others(reached.keys()))
     positions = {partition: offset for partition, offset in reached.items() if partition not in others}
-    return _Reader(subscription, positions, planned, unknown) if positions else None
+    return _LagSubject(subscription, positions, planned, unknown) if positions else None
 
 
-def _rows(cluster: Cluster, reader: _Reader, options: ViewOptions) -> Iterator[Row]:
+def _rows(cluster: Cluster, reader: _LagSubject, options: ViewOptions) -> Iterator[Row]:
     places = look(cluster, reader.subscription, missing_ok=True, silent=reader.unknown.keys())
     spans = places.bounds.by_store
     patience_ms = options.cluster.client.fetch_timeout_ms
@@ -243,7 +243,7 @@ def _begins(cluster: Cluster, places: Places, patience_ms: int) -> dict[StoreId,
 
 
 def _compared(
-    reader: _Reader,
+    reader: _LagSubject,
     places: Places,
     bounds: Mapping[StoreId, OffsetBounds],
     replaced: Mapping[Place, Evidence],
@@ -267,7 +267,7 @@ def _place(places: Places, partition: TopicPartition) -> Row:
     return {**named(partition), "state": REMOVED, "store": partition.store_id.store}
 
 
-def _numbers(reader: _Reader, partition: TopicPartition) -> Row:
+def _numbers(reader: _LagSubject, partition: TopicPartition) -> Row:
     offset = reader.reached.get(partition)
     if offset is None or reader.planned is None:
         return {"offset": offset}
