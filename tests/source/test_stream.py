@@ -35,6 +35,12 @@ def reader(schema=SCHEMA, **options):
     return pickle.loads(pickle.dumps(made))
 
 
+def begun(**options):
+    """Return a stream reader, and where its first micro-batch ends."""
+    stream = reader(**options)
+    return stream, stream.latestOffset(stream.initialOffset(), EVERYTHING)
+
+
 def text(offset):
     """Return an offset as Spark compares and keeps it."""
     return json.dumps(offset)
@@ -277,8 +283,7 @@ def test_latest_is_the_end_of_the_flushed_records(cluster, clock):
 
 def test_a_query_that_has_read_from_memory_waits_for_the_disk(cluster, clock):
     """It neither loses nor repeats a row, and its offsets do not go back."""
-    before = reader()
-    end = before.latestOffset(before.initialOffset(), EVERYTHING)
+    _, end = begun()
     cluster.unflushed = {0: 4, 2: 9}
     clock[0] += 10
 
@@ -307,8 +312,7 @@ def test_a_partition_that_lags_is_not_read_beyond_the_disk_because_another_was(c
 
 
 def test_records_that_are_lost_are_found_although_only_the_disk_is_read(cluster, clock):
-    before = reader()
-    end = before.latestOffset(before.initialOffset(), EVERYTHING)
+    _, end = begun()
     cluster.rows[0], cluster.unflushed = 3, {0: 1}
     clock[0] += 10
     with pytest.raises(DataLossError, match=r"MOVED_BACK\] demo/1:0"):
@@ -329,8 +333,7 @@ def test_available_now_ends_where_the_disk_does(cluster, clock):
 
 
 def test_a_broker_that_goes_between_two_questions_about_one_store_is_away(cluster, clock):
-    before = reader()
-    end = before.latestOffset(before.initialOffset(), EVERYTHING)
+    _, end = begun()
     cluster.unflushed = {0: 2}
     clock[0] += 10
     stream = flushed_reader()
@@ -369,8 +372,7 @@ def test_triggers_that_take_everything_wait_for_no_other_rows(cluster, clock):
 
 @pytest.mark.parametrize(("available_now", "waited_ms"), [(False, 1000), (True, 10_000)])
 def test_available_now_waits_for_brokers_and_other_triggers_do_not(cluster, clock, available_now, waited_ms):
-    stream = reader()
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun()
     if available_now:
         stream.prepareForTriggerAvailableNow()
     cluster.hanging = {1}
@@ -404,8 +406,7 @@ def test_progress_tells_where_the_topic_ends(cluster):
 
 
 def test_a_partition_that_appears_is_read_from_its_begin(cluster, clock):
-    stream = reader()
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun()
     cluster.partitions.add(partition(30_000))
     cluster.rows[3] = 4
     clock[0] += 20
@@ -506,8 +507,7 @@ def test_a_partition_behind_retention_goes_on_at_the_first_readable_record(clust
 def test_a_partition_added_to_a_busy_store_does_not_starve_it(cluster, clock):
     """It used to begin at the store's earliest offset, and old rows of others took most of every trigger."""
     cluster.partitions, cluster.rows = {partition(0)}, {0: 1_000_000}
-    stream = reader()
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun()
     cluster.partitions.add(partition(1))
     cluster.rows[0] += 10
     clock[0] += 11
@@ -520,8 +520,7 @@ def test_a_partition_added_to_a_busy_store_does_not_starve_it(cluster, clock):
 def test_a_partition_added_while_records_come_is_planned_with_them(cluster, clock):
     """Its store is not the first partition's own any more, and records of both are in the range."""
     cluster.partitions, cluster.rows = {partition(0)}, {0: 5}
-    stream = reader()
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun()
     cluster.rows[0] += 4
     clock[0] += 1
     cluster.before_layout = [lambda: cluster.partitions.add(partition(1))]
@@ -679,8 +678,7 @@ def test_a_topic_that_is_waited_for_is_read_from_its_beginning(cluster, clock):
     cluster.removed = {"demo"}
     with pytest.raises(RpcError):
         reader().latestOffset(reader().initialOffset(), EVERYTHING)
-    stream = reader(waitfortopics="true", startingoffsets="latest")
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun(waitfortopics="true", startingoffsets="latest")
     assert first["topics"] == {}
     cluster.removed = set()
     clock[0] += 20
@@ -695,8 +693,7 @@ def test_a_topic_that_is_waited_for_is_read_from_its_beginning(cluster, clock):
 
 def test_a_topic_that_begins_to_match_is_read_from_its_beginning(cluster, clock):
     cluster.removed = {"demo"}
-    stream = reader(subscribe=None, subscribepattern="de.*", startingoffsets="latest")
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun(subscribe=None, subscribepattern="de.*", startingoffsets="latest")
     cluster.removed = set()
     clock[0] += 20
 
@@ -718,8 +715,7 @@ def test_a_stream_may_begin_where_the_group_stands(cluster):
 
 
 def test_the_group_follows_finished_micro_batches(cluster, clock):
-    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
     assert cluster.moves == []
     stream.commit(first)
     assert cluster.group == {
@@ -739,8 +735,7 @@ def test_a_group_that_cannot_be_moved_is_logged_once(error, cluster, clock, capl
     def refuse(*_):
         raise error
 
-    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
     cluster.group_fails = NOT_HERE
     stream.commit(first)
     with monkeypatch.context() as patch:
@@ -766,8 +761,7 @@ def test_no_micro_batch_waits_for_the_group_and_the_newest_position_is_shown(clu
         return {}
 
     monkeypatch.setattr(cluster, "move_group", move_group)
-    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
     stream.commit(first)
     assert asked.wait(20)
     for rows_done in (1, 2, 3):
@@ -782,8 +776,7 @@ def test_no_micro_batch_waits_for_the_group_and_the_newest_position_is_shown(clu
 def test_the_group_is_not_moved_at_brokers_that_are_away(cluster, clock):
     """A courtesy does not ask whom no look asks; it is moved there when they are back."""
     cluster.add_broker()
-    stream = reader(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun(commitoffsetstogroup="true", **{"tubemq.group": "mine"})
     cluster.failing = {3: NO_ANSWER}
     clock[0] += 1
     stream.latestOffset(end, EVERYTHING)
@@ -798,8 +791,7 @@ def test_the_group_is_not_moved_at_brokers_that_are_away(cluster, clock):
 
 def test_no_trigger_waits_for_the_first_record_of_a_store_again_and_again(cluster, clock):
     """Other stores go on; where this one can be read is taken over when it is known."""
-    stream = reader()
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun()
     cluster.partitions.add(partition(40_000))
     cluster.rows[4] = 3
     cluster.first_readable_hangs = True
@@ -834,8 +826,7 @@ def test_no_trigger_waits_for_the_size_of_rows_again_and_again(cluster, clock):
 
 def test_a_partition_that_no_master_told_of_in_time_is_read_from_its_beginning(cluster, clock):
     """The stream had gone on in its store, and has to come back for it."""
-    stream = reader()
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun()
     cluster.masters_hang = True
     cluster.partitions.add(partition(20_002))
     cluster.rows[2] += 2
@@ -863,8 +854,7 @@ def large_backlog(caplog):
 def test_a_large_backlog_without_a_limit_is_named_once(cluster, clock, caplog):
     """With the rows of a store counted once, whatever partitions share it."""
     cluster.rows = {0: 4_000_000, 1: 3_000_000, 2: 3_000_000}
-    stream = reader()
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun()
     assert large_backlog(caplog) == [10_000_000]
     cluster.rows[0] += 20_000_000
     clock[0] += 1
@@ -895,8 +885,7 @@ def test_the_offset_of_an_idle_query_is_not_computed_again(cluster, clock, monke
         return next_offset(*arguments, **named)
 
     monkeypatch.setattr(stream_driver, "next_offset", counted)
-    stream = reader()
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun()
     for _ in range(100):
         clock[0] += 0.1
         assert text(stream.latestOffset(json.loads(text(end)), EVERYTHING)) == text(end)
@@ -910,8 +899,7 @@ def test_the_offset_of_an_idle_query_is_not_computed_again(cluster, clock, monke
 
 
 def test_progress_goes_on_to_tell_the_last_known_end_of_a_store_whose_broker_is_away(cluster, clock):
-    stream = reader()
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun()
     cluster.failing = {
         1: TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
     }
@@ -928,8 +916,7 @@ def test_progress_goes_on_to_tell_the_last_known_end_of_a_store_whose_broker_is_
 
 
 def test_a_stream_whose_offsets_will_be_null_says_so_once(cluster, clock, caplog):
-    stream = reader()
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun()
     cluster.rows[0] += 1
     clock[0] += 1
     stream.latestOffset(end, EVERYTHING)
@@ -940,8 +927,7 @@ def test_a_stream_whose_offsets_will_be_null_says_so_once(cluster, clock, caplog
 
 
 def test_a_broker_that_goes_while_it_is_asked_for_its_first_record_ends_no_stream(cluster, clock):
-    stream = reader()
-    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, first = begun()
     cluster.partitions.add(partition(30_000))
     cluster.rows[3] = 4
     clock[0] += 20
@@ -954,8 +940,7 @@ def test_a_broker_that_goes_while_it_is_asked_for_its_first_record_ends_no_strea
 
 
 def test_progress_tells_which_brokers_are_away_and_how_often_one_went(cluster, clock):
-    stream = reader()
-    end = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    stream, end = begun()
     assert "brokers" not in stream.reportLatestOffset(), "a listener of an older release reads the rest"
     seen = []
     for _ in range(2):
