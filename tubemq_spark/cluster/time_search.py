@@ -6,7 +6,7 @@ import zoneinfo
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tubemq_spark.client.reader.times import Search, Times, Value, search_in_thread, times_of
+from tubemq_spark.client.reader.times import Search, Times, search_in_thread, times_of
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.peek import peek
 from tubemq_spark.errors import OptionError
@@ -50,31 +50,26 @@ class TimeSearch:
         None is an error. Partitions are searched side by side. A warning says where times are so far out of
         order, or missing, that records may be missed.
         """
-
-        def place(partition: TopicPartition, ms: int) -> int | Edge:
-            search = self._search(partition)
-            offset = self._carry_out(search.first_of(ms // 60_000))
-            if search.has_records and not search.has_times:
-                return self._untimed(partition, option, if_untimed)
-            found = if_none if offset is None else offset
-            if found is None:
-                raise OptionError("TUBEMQ_NO_RECORD_OF_TIME", option=option, partition=partition, time=ms)
-            return found
-
-        return self._resolved(spec, place, option, lambda search: search.ahead)
+        return self._resolved(
+            spec,
+            lambda search, ms: search.first_of(ms // 60_000),
+            lambda search: search.ahead,
+            option,
+            if_none,
+            if_untimed,
+        )
 
     def end(self, spec: OffsetSpec, *, option: str, if_untimed: Edge | None = None) -> OffsetSpec:
         """Return the spec with the offset where earlier records end in place of each time; see ``begin``."""
-
-        def place(partition: TopicPartition, ms: int) -> int | Edge:
-            search = self._search(partition)
+        return self._resolved(
+            spec,
             # Of a minute that has begun before the time, all records may be earlier.
-            offset = self._carry_out(search.end_of(-(-ms // 60_000)))
-            if search.has_records and not search.has_times:
-                return self._untimed(partition, option, if_untimed)
-            return offset
-
-        return self._resolved(spec, place, option, lambda search: search.behind)
+            lambda search, ms: search.end_of(-(-ms // 60_000)),
+            lambda search: search.behind,
+            option,
+            None,
+            if_untimed,
+        )
 
     def _search(self, partition: TopicPartition) -> Times:
         """Return what is known of a partition; what one search has seen is known to the next."""
@@ -83,20 +78,14 @@ class TimeSearch:
             self._searches[partition] = times_of(partition, bounds, self._zone)
         return self._searches[partition]
 
-    def _carry_out(self, search: Search[Value]) -> Value:
-        return search_in_thread(search, functools.partial(peek, self._cluster, self._layout))
-
-    def _untimed(self, partition: TopicPartition, option: str, if_untimed: Edge | None) -> Edge:
-        if if_untimed is None:
-            raise OptionError("TUBEMQ_NO_MESSAGE_TIME", option=option, partition=partition)
-        return if_untimed
-
     def _resolved(
         self,
         spec: OffsetSpec,
-        place: Callable[[TopicPartition, int], int | Edge],
-        option: str,
+        look: Callable[[Times, int], Search[int] | Search[int | None]],
         disorder: Callable[[Times], int],
+        option: str,
+        if_none: Edge | None,
+        if_untimed: Edge | None,
     ) -> OffsetSpec:
         times = {
             partition: time.ms
@@ -105,9 +94,20 @@ class TimeSearch:
         }
         if not times:
             return spec
-        resolved = with_timestamps_resolved(
-            spec, all_of(lambda partition: place(partition, times[partition]), times)
-        )
+
+        def place(partition: TopicPartition) -> int | Edge:
+            search, ms = self._search(partition), times[partition]
+            offset = search_in_thread(look(search, ms), functools.partial(peek, self._cluster, self._layout))
+            if search.has_records and not search.has_times:
+                if if_untimed is None:
+                    raise OptionError("TUBEMQ_NO_MESSAGE_TIME", option=option, partition=partition)
+                return if_untimed
+            found = if_none if offset is None else offset
+            if found is None:
+                raise OptionError("TUBEMQ_NO_RECORD_OF_TIME", option=option, partition=partition, time=ms)
+            return found
+
+        resolved = with_timestamps_resolved(spec, all_of(place, times))
         self._warn(sorted(times), option, disorder)
         return resolved
 

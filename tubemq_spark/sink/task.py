@@ -18,9 +18,8 @@ written, and these:
 """
 
 import base64
-import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -77,18 +76,6 @@ _READABLE: Final = str.maketrans({",": ";", "=": ":"})
 """TubeMQ's attributes have no escapes."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RefusedRow:
-    """A row that cannot be written, as far as it is known."""
-
-    number: int
-    """Its number in its task, from 1 on."""
-    value: bytes | None
-    topic: str | None = None
-    key: bytes | None = None
-    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
 class DeadLetters:
     """The dead letters of one task, whose other rows go through the same sender: one flush is enough."""
 
@@ -97,23 +84,25 @@ class DeadLetters:
         self._topic = topic
         self._write = write
         self._task = task
-        self._rows: list[RefusedRow] = []
+        self._rows: list[tuple[int, bytes | None]] = []
+        """The number of each row that is to be sent, and its value."""
         self._headers: list[MessageHeader] = []
         self.count = 0
         """How many were sent."""
 
-    def add(self, row: RefusedRow, error: TubeMQError) -> None:
+    def add(self, messages: SendBatch, row: int, error: TubeMQError) -> None:
         """Keep a row for ``send``, with what is wrong with it."""
+        number, value = messages.first_row + row, messages.values.value(row)
         if not self.count and not self._rows:
             logger.warning(
                 "%s: row %s goes to topic '%s', and so do others, which are not logged: %s",
                 task_name(),
-                row_name(row.number, row.value),
+                row_name(number, value),
                 self._topic,
                 error,
             )
-        self._rows.append(row)
-        self._headers.append(MessageHeader(dict(self._attributes(row, error))))
+        self._rows.append((number, value))
+        self._headers.append(MessageHeader(dict(self._attributes(messages, row, error))))
 
     def send(self) -> None:
         """Send the rows that were added to the dead letters."""
@@ -123,7 +112,7 @@ class DeadLetters:
         self._rows, self._headers = [], []
         batch = SendBatch(
             Coded((self._topic,), np.zeros(len(rows), np.int64)),
-            BytesColumn.of([row.value or NO_BODY for row in rows]),
+            BytesColumn.of([value or NO_BODY for _, value in rows]),
             Coded(tuple(headers), np.arange(len(rows))),
         )
         try:
@@ -131,28 +120,31 @@ class DeadLetters:
         except (ProduceError, OptionError) as failure:
             if failure.row is None:
                 raise
-            row = rows[failure.row]
-            raise ProduceError(
-                "TUBEMQ_DEAD_LETTER", row=row_name(row.number, row.value), topic=self._topic, cause=failure
-            ) from failure
+            row = row_name(*rows[failure.row])
+            raise ProduceError("TUBEMQ_DEAD_LETTER", row=row, topic=self._topic, cause=failure) from failure
         self.count += len(rows)
 
-    def _attributes(self, row: RefusedRow, error: TubeMQError) -> Iterable[tuple[str, str]]:
-        yield from _writable(row.attributes.items())
+    def _attributes(self, messages: SendBatch, row: int, error: TubeMQError) -> Iterable[tuple[str, str]]:
+        attributes = dict(messages.headers.value(row).attributes or {})
+        uid = None if messages.uids is None else messages.uids.value(row)
+        if uid is not None:
+            attributes[MESSAGE_UID_KEY] = uid.decode(errors="replace")
+        yield from _writable(attributes.items())
         yield "deadLetterCondition", error.condition
         yield "deadLetterReason", _readable(str(error))
-        if row.topic:
-            yield "deadLetterTopic", _readable(row.topic)
+        if topic := messages.topics.value(row):
+            yield "deadLetterTopic", _readable(topic)
         yield "deadLetterWrite", _readable(self._write)
-        yield "deadLetterRow", f"{self._task}:{row.number}"
-        if row.key is not None:
+        yield "deadLetterRow", f"{self._task}:{messages.first_row + row}"
+        if messages.keys is not None and (key := messages.keys.value(row)) is not None:
             # All of a long key could make the dead letter too long for every topic.
-            key = base64.urlsafe_b64encode(row.key[:_MOST_KEY_BYTES]).rstrip(b"=").decode()
-            yield "deadLetterKey", key or "empty"
-            if len(row.key) > _MOST_KEY_BYTES:
-                yield "deadLetterKeyBytes", str(len(row.key))
-        if not row.value:
-            yield "deadLetterValue", "null" if row.value is None else "empty"
+            text = base64.urlsafe_b64encode(key[:_MOST_KEY_BYTES]).rstrip(b"=").decode()
+            yield "deadLetterKey", text or "empty"
+            if len(key) > _MOST_KEY_BYTES:
+                yield "deadLetterKeyBytes", str(len(key))
+        value = messages.values.value(row)
+        if not value:
+            yield "deadLetterValue", "null" if value is None else "empty"
 
 
 def _writable(pairs: Iterable[tuple[str, str]]) -> Iterable[tuple[str, str]]:
@@ -206,7 +198,7 @@ class RowSender:
             if stop < len(messages):
                 if self._dead_letters is None:
                     raise rows.refusal(stop)
-                self._dead_letters.add(_refused_row(messages, stop), rows.refusal(stop))
+                self._dead_letters.add(messages, stop, rows.refusal(stop))
             start = stop + 1
         if self._dead_letters is not None:
             self._dead_letters.send()
@@ -218,7 +210,7 @@ class RowSender:
         if dead_letters is not None:
             self._sender.send_batch(
                 messages.part(start, stop),
-                lambda place, error: dead_letters.add(_refused_row(messages, start + place), error),
+                lambda place, error: dead_letters.add(messages, start + place, error),
             )
             return
         try:
@@ -228,13 +220,3 @@ class RowSender:
                 row = start + error.row
                 error.about = row_name(messages.first_row + row, messages.values.value(row))
             raise
-
-
-def _refused_row(messages: SendBatch, row: int) -> RefusedRow:
-    attributes = dict(messages.headers.value(row).attributes or {})
-    uid = None if messages.uids is None else messages.uids.value(row)
-    if uid is not None:
-        attributes[MESSAGE_UID_KEY] = uid.decode(errors="replace")
-    key = None if messages.keys is None else messages.keys.value(row)
-    number, value = messages.first_row + row, messages.values.value(row)
-    return RefusedRow(number, value, messages.topics.value(row), key, attributes)
