@@ -62,35 +62,6 @@ async def test_the_first_that_came_is_the_first_that_gets_a_batch():
 
 
 @in_virtual_time
-async def test_the_partition_that_has_been_idle_longest_is_asked_next():
-    async with consumer_of(HERE, THERE, ELSEWHERE) as consumer:
-        order = []
-        for _ in range(6):
-            fetching = consumer.fetch()
-            await settle()
-            (asked,) = consumer.asked
-            consumer.answer(asked)
-            order.append(asked)
-            await consumer.confirm(await fetching)
-        assert order == [HERE, THERE, ELSEWHERE] * 2
-
-
-@in_virtual_time
-async def test_a_partition_is_asked_for_each_that_waits_and_no_more():
-    async with consumer_of(HERE, THERE, ELSEWHERE) as consumer:
-        await until_asked(consumer)
-        first = consumer.fetch()
-        await until_asked(consumer, HERE)
-        second = consumer.fetch()
-        await until_asked(consumer, HERE, THERE)
-        consumer.answer(HERE)
-        consumer.answer(THERE)
-        await asyncio.gather(first, second)
-        await asyncio.sleep(3_600)
-        assert consumer.asked == [], "none waits"
-
-
-@in_virtual_time
 async def test_all_partitions_are_asked_until_one_has_something():
     async with consumer_of(HERE, THERE, not_found_wait_ms=100) as consumer:
         fetching = consumer.fetch()
@@ -108,19 +79,6 @@ async def test_all_partitions_are_asked_until_one_has_something():
 
 
 # Those who wait no more.
-
-
-@in_virtual_time
-async def test_what_comes_for_one_that_waits_no_more_goes_to_the_next():
-    async with consumer_of(HERE) as consumer:
-        first = consumer.fetch()
-        await until_asked(consumer, HERE)
-        first.cancel()
-        await settle()
-        assert consumer.asked == [HERE], "what is under way goes on"
-        consumer.answer(HERE)
-        await settle()
-        assert value_of(await consumer.fetch(0)) == 0
 
 
 @in_virtual_time
@@ -144,17 +102,6 @@ async def test_a_batch_goes_to_the_next_when_the_first_is_cancelled_in_the_momen
             batch = await second
             assert value_of(batch) == ticks
             await consumer.confirm(batch)
-
-
-@in_virtual_time
-async def test_what_none_has_taken_comes_before_what_is_fetched_next():
-    async with consumer_of(HERE, THERE) as consumer:
-        assert await consumer.fetch(0) is None
-        await until_asked(consumer, HERE)
-        consumer.answer(HERE)
-        await settle()
-        assert (await consumer.fetch()).partition == HERE
-        assert consumer.asked == []
 
 
 # Until when.
@@ -301,20 +248,6 @@ async def test_none_waits_for_the_trial_of_a_broker_that_was_away():
 
 
 @in_virtual_time
-async def test_an_error_is_told_once_and_the_others_wait_on():
-    async with consumer_of(HERE, THERE) as consumer:
-        waiting = [consumer.fetch() for _ in range(2)]
-        await until_asked(consumer, HERE, THERE)
-        consumer.refuse(THERE)
-        with pytest.raises(RpcError) as refusal:
-            await waiting[0]
-        assert refusal.value.code == ErrCode.BAD_REQUEST
-        assert consumer.state.held() == (HERE,)
-        consumer.answer(HERE)
-        assert (await waiting[1]).partition == HERE
-
-
-@in_virtual_time
 async def test_an_error_that_none_has_heard_is_told_to_the_next():
     async with consumer_of(HERE, THERE) as consumer:
         first = consumer.fetch()
@@ -336,25 +269,6 @@ async def test_what_was_told_beside_a_fetch_is_raised_once():
         with pytest.raises(RpcError, match="no"):
             await waiting[0]
         assert await waiting[1] is None
-
-
-@in_virtual_time
-async def test_all_hear_that_the_master_refuses_the_member_and_what_none_has_taken_comes_again():
-    async with consumer_of(HERE, THERE) as consumer:
-        assert await consumer.fetch(0) is None
-        consumer.answer(HERE)
-        await settle()
-        consumer.state.refused = lambda: REFUSAL
-        for task in [consumer.fetch() for _ in range(3)]:
-            with pytest.raises(RpcError, match="no"):
-                await task
-        consumer.state.refused = lambda: None
-        fetching = consumer.fetch()
-        await until_asked(consumer, THERE)
-        consumer.answer_nothing(THERE)
-        await until_asked(consumer, HERE)
-        consumer.answer(HERE)
-        assert value_of(await fetching) == 0
 
 
 @pytest.mark.parametrize("ticks", range(4))
@@ -398,21 +312,6 @@ async def test_all_hear_that_the_consumer_ends(how):
 
 
 @in_virtual_time
-async def test_a_batch_of_a_partition_that_was_paused_comes_again_when_it_is_resumed():
-    async with consumer_of(HERE) as consumer:
-        assert await consumer.fetch(0) is None
-        consumer.answer(HERE)
-        await settle()
-        consumer.state.cache.pause([HERE])
-        assert await consumer.fetch(1) is None
-        consumer.state.cache.resume()
-        fetching = consumer.fetch()
-        await until_asked(consumer, HERE)
-        consumer.answer(HERE)
-        assert value_of(await fetching) == 0
-
-
-@in_virtual_time
 async def test_a_batch_of_a_partition_that_was_given_up_does_not_come():
     async with consumer_of(HERE) as consumer:
         assert await consumer.fetch(0) is None
@@ -443,20 +342,6 @@ async def test_a_fetch_that_is_cancelled_before_it_begins_leaves_its_partition_t
         await until_asked(consumer, HERE)
         consumer.answer(HERE)
         assert value_of(await fetching) == 0
-
-
-@in_virtual_time
-async def test_a_confirmation_makes_way_for_the_next_batch_of_its_partition():
-    async with consumer_of(HERE) as consumer:
-        first, second = consumer.fetch(), consumer.fetch()
-        await until_asked(consumer, HERE)
-        consumer.answer(HERE)
-        batch = await first
-        await until_asked(consumer)
-        await consumer.confirm(batch)
-        await until_asked(consumer, HERE)
-        consumer.answer(HERE)
-        assert value_of(await second) == 1
 
 
 # A model, step by step.

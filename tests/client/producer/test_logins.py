@@ -91,15 +91,3 @@ def test_a_producer_without_a_user_is_refused(server, connections):
         pytest.raises(RpcError, match="userName is Blank"),
     ):
         producer.send(TOPIC, b"x")
-
-
-def test_messages_refused_together_need_one_new_token(server, connections, producer):
-    send_to_all(producer, 0, 3)
-    producer.flush()
-    rule = server.faults.delay(Method.PRODUCER_HEARTBEAT, 0)
-    server.faults.expire_visit_tokens()
-    values = send_to_all(producer, 3, 400)
-    producer.flush()
-    assert sum(refusals(producer).values()) >= BROKERS
-    assert rule.hits == 1
-    assert producer.statistics().stored == 3 + len(values)

@@ -130,17 +130,6 @@ def test_a_refusal_for_good_stops_everything_behind_it(server, connections):
     assert stored(server, connections) == dict.fromkeys(SENT[:5], 1)
 
 
-def test_a_producer_the_master_forgot_registers_again(server, connections):
-    with MessageSender(config_of(server), connections) as producer:
-        producer.send(TOPIC, b"before")
-        producer.flush()
-        server.faults.forget_clients()
-        server.add_topic("other")
-        producer.send("other", b"after")
-        producer.flush()
-    assert server.stats().messages_in == 2
-
-
 def test_a_master_that_hangs_up_at_the_register_is_asked_again(server, connections):
     rule = server.faults.drop_connection(Method.PRODUCER_REGISTER, times=2)
     produce(server, connections, register_retry_ms=0)

@@ -156,16 +156,6 @@ async def test_lost_connections_keep_the_order_of_a_partition(fates, count, one_
 
 
 @in_virtual_time
-async def test_what_is_sent_again_stands_before_younger_messages():
-    net, window = run([LOST_BEFORE])
-    for some in ([b"0", b"1"], [b"2", b"3"]):
-        await net.send(window, some)
-        await asyncio.sleep(0.01)
-    await window.flush()
-    assert values_of(net) == [b"0", b"1", b"2", b"3"]
-
-
-@in_virtual_time
 async def test_a_message_that_is_refused_leaves_its_run_alone():
     net, window = run([GOOD] * 3 + [OVERFLOW] + [GOOD] * 3)
     await net.send(window, [b"%d" % number for number in range(7)])
@@ -312,14 +302,6 @@ async def test_answers_are_read_together_but_not_waited_for_long():
     assert window.unacknowledged == 8
     await asyncio.sleep(0.01)
     assert window.unacknowledged == 7
-
-
-@in_virtual_time
-async def test_an_answer_that_comes_after_its_time_counts_for_nothing():
-    net, window = run([Fate(delay_s=0.55), GOOD, Fate(delay_s=0.3)])
-    await send_all(net, window, 3)
-    assert sum(one.count for one in net.partitioner.targets) == 3
-    assert net.attempts[b"0"] == 2
 
 
 @in_virtual_time
@@ -688,14 +670,6 @@ async def test_a_refused_token_is_renewed_and_tried_again(fates, count, refreshe
     await send_all(net, window, count)
     assert (len(net.stored), net.refreshed) == (count, refreshed)
     assert net.requests == count + len(fates)
-
-
-@in_virtual_time
-async def test_a_renewed_token_that_is_refused_is_an_error():
-    net, window = run([TOKEN] * ALWAYS)
-    with pytest.raises(ProduceError, match=r"attempts: 2\): the broker answered 415"):
-        await send_all(net, window, 1)
-    assert net.refreshed == 1
 
 
 @in_virtual_time

@@ -31,7 +31,6 @@ from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.net import addresses, loop
-from tubemq_spark.net.retry import Sleep
 from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -522,7 +521,6 @@ def test_a_register_that_fails_once_still_begins_where_it_should(dense):
     """With Java's client the second attempt begins with the first message instead of the last."""
     produce(dense, numbered(5), where=partition())
     with consumer_of(dense, consume_position=ConsumePosition.LATEST) as consumer:
-        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         failed = dense.faults.answer(Method.PARTITION_REGISTER, 503, times=1)
         assert consumer.connect(partition()).offset == 5 * ROW
         assert failed.hits == 1
@@ -532,7 +530,6 @@ def test_a_register_that_fails_once_still_begins_where_it_should(dense):
 def test_a_register_is_repeated_only_if_that_may_help(dense, code, tries):
     """With Java's client it is always repeated."""
     with consumer_of(dense) as consumer:
-        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         refused = dense.faults.answer(
             Method.PARTITION_REGISTER, code, only=lambda request: request.opType == OpType.REGISTER
         )
@@ -544,7 +541,6 @@ def test_a_register_is_repeated_only_if_that_may_help(dense, code, tries):
 
 def test_a_register_whose_answer_is_lost_keeps_no_other_consumer_away(dense):
     with consumer_of(dense) as consumer, consumer_of(dense) as other:
-        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         dense.faults.drop_connection(Method.PARTITION_REGISTER, times=2, carried_out=True)
         with pytest.raises(TubeMQConnectionError):
             consumer.connect(partition())
@@ -703,7 +699,6 @@ def test_a_refusal_for_good_gives_the_partition_up_and_is_told(dense):
 
 def test_a_broker_that_is_away_is_told_when_connecting(dense):
     with consumer_of(dense) as consumer:
-        consumer._core._connecting._wait = Sleep(lambda seconds: None)
         dense.faults.stop_broker(2)
         with pytest.raises(TubeMQConnectionError):
             consumer.connect(partition(2))
