@@ -199,7 +199,7 @@ def test_rules_change_only_with_their_id():
     assert world.rest() == 7, "a master leaves the text out when the id is the same"
     world.control.update_default(5, text((3, [{"normFreqInMs": 99}])))
     assert world.rest() == 99
-    assert (world.control.default_id, world.control.group_id) == (5, -2)
+    assert (world.control.default.check_id, world.control.group.check_id) == (5, -2)
 
 
 @pytest.mark.parametrize("nothing", ["", " ", "garbage"])
@@ -208,7 +208,7 @@ def test_rules_end_when_the_master_has_none(nothing):
     world = World(default=[(3, [PAUSES])])
     world.control.update_default(-2, nothing)
     assert world.rest() == 0
-    assert world.control.default_id == -2
+    assert world.control.default.check_id == -2
 
 
 def test_rules_that_are_wrong_are_told(caplog):

@@ -143,7 +143,7 @@ class _RuleFields:
 
 @dataclasses.dataclass(slots=True)
 class _RuleSet:
-    """One text of rules, and its id."""
+    """One text of rules, and its id, which heartbeats say, so that only news are sent."""
 
     check_id: int = UNDEFINED
     rules: FlowRules = dataclasses.field(default_factory=FlowRules)
@@ -170,20 +170,10 @@ class FlowControl:
         """Which records the group may see, as the master says; -2: as the cluster is configured."""
         self._clock = clock
         self._wall_clock = wall_clock
-        self._default = _RuleSet()
-        self._group = _RuleSet()
+        self.default = _RuleSet()
+        self.group = _RuleSet()
         self._own_limits = False
         self._own_limits_until = clock()
-
-    @property
-    def default_id(self) -> int:
-        """The id of the default rules, -2 at first: what a heartbeat says, so that only news are sent."""
-        return self._default.check_id
-
-    @property
-    def group_id(self) -> int:
-        """The id of the group's rules, like ``default_id``."""
-        return self._group.check_id
 
     @property
     def own_limits(self) -> bool:
@@ -194,37 +184,37 @@ class FlowControl:
         now = self._clock()
         if now >= self._own_limits_until:
             self._own_limits_until = now + _OWN_LIMITS_S
-            applies = self._group.rules.limit(UNLIMITED, time_of_day(self._wall_clock()))
+            applies = self.group.rules.limit(UNLIMITED, time_of_day(self._wall_clock()))
             self._own_limits = applies is not None
         return self._own_limits
 
     def update_default(self, check_id: int, text: str) -> None:
         """Take over the master's default rules, if they are not those we have; blank: there are none."""
-        self._default.update(check_id, text, "the cluster")
+        self.default.update(check_id, text, "the cluster")
 
     def update_group(self, check_id: int, text: str) -> None:
         """Take over the group's rules, like ``update_default``."""
-        if self._group.update(check_id, text, "the group"):
+        if self.group.update(check_id, text, "the group"):
             self._own_limits_until = self._clock()
 
     def limit(self, lag: int) -> LagLimit:
         """Return the rule of type 0 that applies to a lag, in bytes, now."""
         now = time_of_day(self._wall_clock())
-        return self._group.rules.limit(lag, now) or self._default.rules.limit(lag, now) or NO_LIMIT
+        return self.group.rules.limit(lag, now) or self.default.rules.limit(lag, now) or NO_LIMIT
 
     def pause_after_empty(self, count: int, otherwise_ms: int) -> int:
         """Return the pause, in ms, after so many fetches in a row that found nothing.
 
         A group that has rules of type 1 is not subject to the default ones.
         """
-        rules = self._group.rules if self._group.rules.empty_fetches else self._default.rules
+        rules = self.group.rules if self.group.rules.empty_fetches else self.default.rules
         pause_ms = rules.pause_after_empty(count)
         return otherwise_ms if pause_ms is None else pause_ms
 
     @property
     def pauses(self) -> Pauses:
         """The rule of type 3, with nothing but None if there is none."""
-        return self._group.rules.pauses or self._default.rules.pauses or _NO_PAUSES
+        return self.group.rules.pauses or self.default.rules.pauses or _NO_PAUSES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -300,14 +290,11 @@ class PartitionFlow:
             return last.wait_ms
         if self.empty_fetches:
             return self._control.pause_after_empty(self.empty_fetches, last.wait_ms)
-        if self._used_up():
+        limit = self._limit.bytes_per_minute
+        if self._in_minute >= limit or self._in_slice >= limit // _SLICES:
             return max(self._limit.wait_ms, last.wait_ms)
         pause_ms = self._pause_after_success(filtered=filtered) if last.code == ErrCode.SUCCESS else None
         return last.wait_ms if pause_ms is None else pause_ms
-
-    def _used_up(self) -> bool:
-        limit = self._limit.bytes_per_minute
-        return self._in_minute >= limit or self._in_slice >= limit // _SLICES
 
     def _pause_after_success(self, *, filtered: bool) -> int | None:
         pauses = self._control.pauses

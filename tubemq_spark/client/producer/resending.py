@@ -207,7 +207,7 @@ class Resending:
         self._destinations = destinations
         self._links = links
         self._log = log
-        self._retries = RetryQueue()
+        self.retries = RetryQueue()
         self._ask_user = ask_user
         self._asked: dict[Run, None] = {}
         """Those that the user's partitioner is asked about."""
@@ -222,7 +222,7 @@ class Resending:
     @property
     def next_due(self) -> float | None:
         """When the next message is due; None when nothing waits."""
-        due = self._retries.next_due
+        due = self.retries.next_due
         if not self._parked:
             return due
         return self._look_at if due is None else min(due, self._look_at)
@@ -244,7 +244,7 @@ class Resending:
         if verdict.reaction is Reaction.FINAL or server_errors >= SERVER_ERRORS:
             raise self.failed(message, verdict.cause, verdict.hint)
         if verdict.reaction is Reaction.FEW_TIMES:
-            pause_s = self._retries.pause_after_server_error_s(server_errors)
+            pause_s = self.retries.pause_after_server_error_s(server_errors)
         if verdict.reaction is Reaction.ELSEWHERE:
             self.avoid(link, verdict.cause, int(not message.troubles.failures), now)
         else:
@@ -260,7 +260,7 @@ class Resending:
 
     def again(self, message: Run, cause: str, hint: str, now: float, pause_s: float | None = None) -> None:
         """Plan a message's next attempt, by default the later the more have failed."""
-        due = now + (self.pause_s(message.troubles.failures) if pause_s is None else pause_s)
+        due = now + (self.retries.pause_s(message.troubles.failures) if pause_s is None else pause_s)
         message.troubles.failures += 1
         message.troubles.what = (cause, hint)
         if due > message.give_up_at:
@@ -272,14 +272,10 @@ class Resending:
         self._links.avoid(link, now)
         self._log.away(link.name, cause, waiting)
 
-    def pause_s(self, failures: int) -> float:
-        """Return the pause after so many failures."""
-        return self._retries.pause_s(failures)
-
     def take_due(self, now: float) -> Iterator[Run]:
         """Take the messages whose pause is over, in the order they failed; ``redirect`` each of them."""
         self._links.forgive(now)
-        for message in itertools.chain(self._retries.take_due(now), self._take_parked(now)):
+        for message in itertools.chain(self.retries.take_due(now), self._take_parked(now)):
             release_kept(message)
             yield message
 
@@ -325,7 +321,7 @@ class Resending:
 
     def take_late(self, now: float) -> list[Run]:
         """Take the messages whose time is over."""
-        late = self._retries.take_late(now)
+        late = self.retries.take_late(now)
         for message in [message for message in self._asked if message.give_up_at <= now]:
             del self._asked[message]
             late.append(message)
@@ -338,13 +334,13 @@ class Resending:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._retries.clear()
+        self.retries.clear()
         self._parked.clear()
         self._asked.clear()
 
     def messages(self) -> list[Run]:
         """Return all messages that wait here."""
-        return [*self._retries.messages(), *self._parked, *self._asked]
+        return [*self.retries.messages(), *self._parked, *self._asked]
 
     def failed(self, run: Run, cause: str, hint: str) -> ProduceError:
         """Return the error that names the (first) message of a run, and says whether it may be stored."""
@@ -371,7 +367,7 @@ class Resending:
         message.troubles.token_of = self._newer_token_of
 
     def _wait(self, message: Run, due: float) -> None:
-        self._retries.add(message, due)
+        self.retries.add(message, due)
         message.destination.link.keep(message)
 
     def _park(self, message: Run, nowhere: str, now: float) -> None:

@@ -549,8 +549,13 @@ class SendWindow:
                 with self._alone(message):
                     if self._resending.refused(link, message, answer, self._now) is Reaction.SLOWER:
                         self._slow_down_for(link)
-        if stored:
-            self._stored_again(link)
+        if not stored:
+            return
+        if link.troubles:
+            self._links.recovered(link)
+        self._log.back(link.name)
+        if self._limit < self._max_messages:
+            self._limit = min(self._max_messages, self._limit + 1 + self._limit // 16)
 
     def _acknowledge(self, link: BrokerLink, stored: StoredMessages[Run]) -> None:
         run, positions, offsets, details = stored
@@ -574,14 +579,6 @@ class SendWindow:
             self._messages -= 1
             self._bytes -= message.size
             self._ended(message)
-
-    def _stored_again(self, link: BrokerLink) -> None:
-        """A broker has stored messages."""
-        if link.troubles:
-            self._links.recovered(link)
-        self._log.back(link.name)
-        if self._limit < self._max_messages:
-            self._limit = min(self._max_messages, self._limit + 1 + self._limit // 16)
 
     def _slow_down_for(self, link: BrokerLink) -> None:
         """Halve the window because a broker did not answer, or was full, unless others go on without it."""
@@ -607,7 +604,7 @@ class SendWindow:
         runs += unsent
         self._resending.avoid(link, cause, sum(not message.troubles.failures for message in runs), self._now)
         failures = max([link.failures, *(message.troubles.failures for message in runs)])
-        pause_s = self._resending.pause_s(failures)
+        pause_s = self._resending.retries.pause_s(failures)
         link.reconnect_at = self._now + pause_s
         link.failures += 1
         for message in runs:  # all at one time, so that they keep their order

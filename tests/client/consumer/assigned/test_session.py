@@ -164,7 +164,7 @@ def test_rules_and_the_priority_end_when_an_answer_does_not_name_them(connection
         with opened(consumer.session):
             wait_until(lambda: consumer.control.query_priority == -2)
             assert consumer.control.pause_after_empty(2, 0) == 0
-            assert consumer.control.group_id == -2
+            assert consumer.control.group.check_id == -2
 
 
 def resets(connections, *answers, **more):

@@ -148,8 +148,8 @@ class AssignedSession(BalanceSession):
         if isinstance(request, master_pb2.RegisterRequestC2MV2):
             request.sourceCount, request.nodeId = self._source_count, self._node_id
         numbers = {
-            "defFlowCheckId": self._control.default_id,
-            "groupFlowCheckId": self._control.group_id,
+            "defFlowCheckId": self._control.default.check_id,
+            "groupFlowCheckId": self._control.group.check_id,
             "qryPriorityId": self._control.query_priority,
             "csmFrmMaxOffsetCtrlId": self._reset_id,
         }
