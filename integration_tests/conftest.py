@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from integration_tests.real import load
 from integration_tests.real.artifacts import REQUIRED_VARIABLE, VERSIONS, is_required, require_real_tubemq
 from integration_tests.real.cluster import SHORT_LIVED_VARIABLE
-from integration_tests.real.fixtures import java_client, java_clients, real_brokers, real_tubemq
+from integration_tests.real.fixtures import java_client, java_clients, real_brokers
 from integration_tests.rig import faulty_clusters, runs
 from integration_tests.rig.gateways import two_gateways
 from integration_tests.rig.servers import (
@@ -28,9 +28,9 @@ from testkit.interrupts import hear_interrupts
 from testkit.sampling import leave_most_cases_to_the_night
 from tubemq_spark.spark.local import why_not
 
-__all__ = ["java_client", "java_clients", "real_brokers", "real_tubemq"]
+__all__ = ["java_client", "java_clients", "real_brokers"]
 
-JAVA_SERVERS = {"real_brokers", "real_tubemq", "compared_java", "faulty_java", "full_java"}
+JAVA_SERVERS = {"real_brokers", "compared_java", "faulty_java", "full_java"}
 """Fixtures that start some."""
 
 MARKERS = {
@@ -49,7 +49,6 @@ OWN_SERVERS = {
     "test_java_brokers",
     "test_matrix",
     "test_one_peer",
-    "test_real_fixture",
     "test_restarted_master",
     "test_topics_removed",
     "test_write_faults",
@@ -70,9 +69,6 @@ BRIEFLY_ON_JAVA_BROKERS = {"test_frames_for_java", "test_matrix", "test_topics_r
 """Files with ``real_brokers``, whose short form takes less time than another start of these brokers."""
 ON_JAVA_FIRST = {"test_java_equality", "test_kill"}
 """Files whose tests run on the Java TubeMQ where it is required; there the embedded server is nightly."""
-RIG_TESTS = "test_real_fixture"
-RIG = ("integration_tests/real", f"integration_tests/{RIG_TESTS}.py")
-"""The test rig and its tests; all tests on the Java TubeMQ use it too."""
 
 PRELOADED = Path(__file__).parent / "preloaded"
 """Where Spark's daemons of Python workers find what they import once, instead of each of their forks: a fifth
@@ -238,7 +234,7 @@ def thread_connection():
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
     """Mark tests with what their fixtures need, and with the process that they run in when there are several.
 
     First of all hooks: xdist looks at the groups in a hook of its own, and ignores those that come later.
@@ -257,8 +253,6 @@ def pytest_collection_modifyitems(config, items):
     leave_most_cases_to_the_night(items)
     if is_required():
         leave_twins_to_the_night(items)
-    if not any(path in argument for argument in config.args for path in RIG):
-        leave_out_rig(config, items)
     result = yield
     items.sort(key=lambda item: turn_of(item.get_closest_marker("xdist_group").args[0]))
     return result
@@ -317,15 +311,6 @@ def twin_of(item):
         name: str(value) for name, value in parameters_of(item).items() if value not in ("embedded", "real")
     }
     return item.path, item.originalname, tuple(sorted(others.items()))
-
-
-def leave_out_rig(config, items):
-    """Run the tests of the test rig when it was changed lately, in the long form, and when they are named."""
-    if runs.is_long() or runs.recently_changed(*RIG):
-        return
-    rig = [item for item in items if item.path.stem == RIG_TESTS]
-    config.hook.pytest_deselected(items=rig)
-    items[:] = [item for item in items if item not in rig]
 
 
 def pytest_collection_finish(session):

@@ -44,17 +44,3 @@ def test_without_a_seed_each_state_of_the_embedded_server_has_its_own(monkeypatc
     for expected in (16, 17):
         monkeypatch.delenv(runs.SEED_VARIABLE)
         assert runs.choose_seed() == runs.choose_seed() == expected
-
-
-def test_a_part_of_the_repository_is_known_to_have_changed(monkeypatch):
-    said = {"log": ["c3", "c2"], "path": ["c2", "b1"], "status": []}
-
-    def git(command, *arguments):
-        return said[command] if "--" not in arguments or command == "status" else said["path"]
-
-    monkeypatch.setattr(runs, "git", git)
-    assert runs.recently_changed("there")
-    said["path"] = ["b1"]
-    assert not runs.recently_changed("there")
-    said["status"] = [" M there"]
-    assert runs.recently_changed("there")

@@ -41,17 +41,6 @@ JavaClients: TypeAlias = Callable[[str], JavaClient]
 
 
 @pytest.fixture(scope="session")
-def real_tubemq() -> Iterator[RealTubeMQ]:
-    """One master and one broker for the whole session, at first without topics.
-
-    Each test adds its own topics, and leaves the servers running.
-    """
-    require_real_tubemq()
-    with RealTubeMQ() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
 def real_brokers() -> Iterator[RealTubeMQ]:
     """One master and two brokers, which tests stop and start, with all the topics above.
 

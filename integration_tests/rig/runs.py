@@ -12,7 +12,6 @@ SEED_VARIABLE: Final = "TUBEMQ_SEED"
 LONG_VARIABLE: Final = "TUBEMQ_LONG_TESTS"
 """``1``: tests that have a long form take it, as ``make nightly`` does."""
 
-RECENT_COMMITS: Final = 5
 
 Size = TypeVar("Size")
 
@@ -42,13 +41,6 @@ def is_long() -> bool:
 def form(*, short: Size, long: Size) -> Size:
     """Return how much of something a test does in the short and in the long form."""
     return long if is_long() else short
-
-
-def recently_changed(*paths: str) -> bool:
-    """Whether one of the last commits changed one of these paths, or they are changed now."""
-    recent = git("log", f"-{RECENT_COMMITS}", "--format=%H")
-    changed = git("log", f"-{RECENT_COMMITS}", "--format=%H", "--", *paths)
-    return not recent or bool(set(recent) & set(changed) or git("status", "--porcelain", "--", *paths))
 
 
 def _seed_of_embedded_server() -> int:
