@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from rich.console import Console
 from rich.table import Table
 
-from integration_tests.rig.produce import client_config
-from integration_tests.rig.server_process import ServerProcess
+from integration_tests.rig.messages import client_config
+from integration_tests.rig.processes import ServerProcess
 from testkit.gateway_process import GatewayProcess
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.cluster.base import Cluster

@@ -37,8 +37,8 @@ import grpc.aio
 from rich.console import Console
 from rich.table import Table
 
-from integration_tests.rig.produce import client_config
-from integration_tests.rig.server_process import ServerProcess
+from integration_tests.rig.messages import client_config
+from integration_tests.rig.processes import ServerProcess
 from testkit.gateway_caller import OPTIONS, AsyncCaller
 from testkit.gateway_process import GatewayProcess
 from tubemq_spark.client import TubeMQClient

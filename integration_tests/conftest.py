@@ -14,8 +14,8 @@ from integration_tests.real import load
 from integration_tests.real.artifacts import REQUIRED_VARIABLE, VERSIONS, is_required, require_real_tubemq
 from integration_tests.real.cluster import SHORT_LIVED_VARIABLE
 from integration_tests.real.fixtures import java_client, java_clients, real_brokers
-from integration_tests.rig import faulty_clusters, runs
-from integration_tests.rig.gateways import two_gateways
+from integration_tests.rig import clusters, runs
+from integration_tests.rig.processes import two_gateways
 from integration_tests.rig.servers import (
     embedded_server,
     real_server,
@@ -174,7 +174,7 @@ def tls_server(request, tmp_path_factory):
 def faulty_java():
     """Two Java brokers that lose nothing when they are killed."""
     require_real_tubemq()
-    with faulty_clusters.java_cluster() as running:
+    with clusters.java_cluster() as running:
         yield running
 
 
@@ -184,7 +184,7 @@ def faulty_cluster(request):
     if request.param == "real":
         yield request.getfixturevalue("faulty_java")
     else:
-        with faulty_clusters.embedded_cluster() as running:
+        with clusters.embedded_cluster() as running:
             yield running
 
 

@@ -5,10 +5,8 @@ import random
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.messages import Sample, assert_same_rows, produce, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, run, start
-from integration_tests.rig.samples import Sample
-from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.timeout(300)
 

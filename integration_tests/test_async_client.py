@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from integration_tests.rig.produce import client_config
+from integration_tests.rig.messages import client_config
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, SendBatch, TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.errors import ConsumeError

@@ -6,9 +6,8 @@ import json
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from integration_tests.rig.produce import produce
+from integration_tests.rig.messages import Sample, produce
 from integration_tests.rig.queries import Collected, read_stream, run, start
-from integration_tests.rig.samples import Sample
 from integration_tests.rig.servers import partitions
 from testkit.arrow_reads import NOON, ms
 

@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from integration_tests.real.artifacts import PACKAGES, required, spark_jars
+from integration_tests.rig.messages import Sample, client_config, produce
 from integration_tests.rig.pages import blocks, moved, spark_variables
-from integration_tests.rig.produce import client_config, produce
-from integration_tests.rig.samples import Sample
 from tubemq_spark.client import TubeMQClient
 
 OF_3, OF_7 = b"\0\0\0\0\3", b"\0\0\0\0\7"

@@ -9,7 +9,7 @@ import socket
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import produce_numbers
 from integration_tests.rig.queries import Collected, read, read_stream, refusal, run, write
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 

@@ -5,11 +5,9 @@ import json
 
 import pytest
 
-from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce, produce_numbers, samples
 from integration_tests.rig.queries import numbers, read
-from integration_tests.rig.samples import samples
 from integration_tests.rig.servers import SHAPES, partitions
-from integration_tests.rig.truth import assert_same_rows
 
 
 @pytest.mark.parametrize("shape", SHAPES)

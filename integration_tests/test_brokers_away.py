@@ -5,11 +5,11 @@ import time
 import pytest
 
 from integration_tests.real.processes import wait_until
+from integration_tests.rig.messages import assert_same_rows
 from integration_tests.rig.queries import progress, read_stream
 from integration_tests.rig.runs import chance_of
 from integration_tests.rig.servers import await_files, server_of
 from integration_tests.rig.steady_load import steady_load
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]

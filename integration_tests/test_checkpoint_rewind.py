@@ -5,9 +5,8 @@ import json
 import pytest
 from pyspark.sql import functions as sf
 
-from integration_tests.rig.produce import client_config
+from integration_tests.rig.messages import assert_same_rows, client_config
 from integration_tests.rig.queries import Collected, read_stream, run, start
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.rig.produce import client_config, produce_numbers
+from integration_tests.rig.messages import assert_same_rows, client_config, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, refusal, run, start
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client import TubeMQClient
 
 # The first test of a process also starts its servers and its Spark. The Java server has its turn by night.

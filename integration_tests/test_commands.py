@@ -14,8 +14,8 @@ import pytest
 
 from integration_tests.real.processes import wait_until
 from integration_tests.real.servers import ADMIN_TOKEN
+from integration_tests.rig.messages import assert_same_rows
 from integration_tests.rig.raw_client import RawClient
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.cli import main as cli
 
 ROWS = 3_000

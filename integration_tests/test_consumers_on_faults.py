@@ -17,7 +17,7 @@ from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.processes import wait_until
 from integration_tests.real.servers import ServerSettings
-from integration_tests.rig.faulty_clusters import partitions
+from integration_tests.rig.clusters import partitions
 from integration_tests.rig.runs import form
 from testkit.forwarder import Forwarder
 from tubemq_spark.client import ClientConfig, ConsumePosition, ConsumerConfig, TubeMQClient

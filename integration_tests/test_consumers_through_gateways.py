@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.gateways import two_gateways
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import produce_numbers
+from integration_tests.rig.processes import two_gateways
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.errors import TubeMQError
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import produce_numbers
 from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, refusal, run
 from integration_tests.rig.servers import VOLATILE_TOPIC
 

@@ -19,10 +19,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, seed, settings
 
 from integration_tests.differential.allowed import explanation
-from integration_tests.differential.calls import call_of
+from integration_tests.differential.calls import FILED_TOPICS, TOPICS, call_of
 from integration_tests.differential.compare import compare, flat
 from integration_tests.differential.drive import Servers, Target
-from integration_tests.differential.names import FILED_TOPICS, TOPICS
 from integration_tests.differential.requests import filing, reading_files, sequences
 from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec

@@ -9,8 +9,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from integration_tests.seen.mistakes import MISTAKES
-from integration_tests.seen.output import KEPT, run
+from integration_tests.seen.mistakes import KEPT, MISTAKES, run
 
 TROUBLESHOOTING = Path(__file__).parents[1] / "docs" / "reference" / "troubleshooting.md"
 SHOWN_ON_THE_PAGE = "wrong_port"

@@ -9,11 +9,10 @@ from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.processes import wait_until
 from integration_tests.real.servers import ServerSettings
-from integration_tests.rig.produce import client_config, cluster_of, produce_numbers
+from integration_tests.rig.messages import assert_same_rows, client_config, cluster_of, produce_numbers
 from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, run, start
 from integration_tests.rig.servers import await_files, server_of
 from integration_tests.rig.store_check import first_offset_from, logs
-from integration_tests.rig.truth import assert_same_rows
 from testkit.requests import Requests
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.datasource import TubeMQDataSource

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.faulty_clusters import behind_proxies
+from integration_tests.rig.clusters import behind_proxies
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 

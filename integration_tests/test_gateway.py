@@ -10,11 +10,10 @@ import pytest
 
 from integration_tests.real.processes import wait_until
 from integration_tests.real.servers import ADMIN_TOKEN
-from integration_tests.rig.gateways import two_gateways
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
+from integration_tests.rig.processes import two_gateways
 from integration_tests.rig.queries import Collected, numbers, read, read_stream, run, start, write
 from integration_tests.rig.steady_load import steady_load
-from integration_tests.rig.truth import assert_same_rows
 from testkit.certificates import Authority
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.gateway.process import BackgroundGateway

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from integration_tests.rig.messages import assert_same_rows
 from integration_tests.rig.queries import refusal
-from integration_tests.rig.truth import assert_same_rows
 from testkit.certificates import Authority
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.gateway.settings import GatewaySettings

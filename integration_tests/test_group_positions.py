@@ -3,9 +3,8 @@
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, numbers, read, read_stream, run
-from integration_tests.rig.truth import assert_same_rows
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)

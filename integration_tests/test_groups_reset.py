@@ -6,10 +6,8 @@ import json
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import client_config, produce
+from integration_tests.rig.messages import Sample, assert_same_rows, client_config, produce
 from integration_tests.rig.queries import Collected, read_stream, run as run_query
-from integration_tests.rig.samples import Sample
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 

@@ -10,10 +10,9 @@ import pytest
 
 from integration_tests.real.artifacts import PACKAGES, required, spark_jars
 from integration_tests.rig.jobs import finish_job, forget_last_commit, kill_and_finish
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.pages import DOCS, spark_variables, write_job
-from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.runs import form
-from integration_tests.rig.truth import assert_same_rows
 
 PAGE = "spark/iceberg.md"
 KILLS = form(short=2, long=6)

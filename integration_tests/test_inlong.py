@@ -7,10 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.functions import inline
 
-from integration_tests.rig.produce import produce
+from integration_tests.rig.messages import Sample, assert_same_rows, produce
 from integration_tests.rig.queries import Collected, read, read_stream, refusal, run
-from integration_tests.rig.samples import Sample
-from integration_tests.rig.truth import assert_same_rows
 from testkit.inlong_msg import binary, container, in_version_4, pairs, snappy
 from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.functions import parse_inlong_msg, register_functions

@@ -12,9 +12,8 @@ from collections import Counter
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from integration_tests.rig.produce import client_config
+from integration_tests.rig.messages import assert_same_rows, client_config
 from integration_tests.rig.servers import await_files, server_of
-from integration_tests.rig.truth import assert_same_rows
 from testkit.stream import Stream, read_task
 from testkit.views import read_view
 from tubemq_spark.client import TubeMQClient

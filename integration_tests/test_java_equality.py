@@ -12,11 +12,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from integration_tests.real.java_client import OutgoingMessage
+from integration_tests.rig.messages import assert_same_rows, samples
 from integration_tests.rig.queries import read, read_stream, to_files, write
 from integration_tests.rig.runs import form
-from integration_tests.rig.samples import samples
 from integration_tests.rig.servers import SHAPES
-from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.timeout(300)
 

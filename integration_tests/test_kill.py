@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from integration_tests.rig.jobs import kill_and_finish, rows_written
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.runs import form
-from integration_tests.rig.truth import assert_same_rows
 
 KILLS_PER_JOB = form(short=3, long=5)
 

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, start
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.observe import LagListener, with_bytes

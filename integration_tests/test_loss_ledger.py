@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import produce_numbers
 from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, refusal, run
 
 PROGRAM = Path(__file__).parent / "programs" / "stream_over_losses.py"

@@ -13,9 +13,8 @@ from collections.abc import Callable
 import pytest
 
 from integration_tests.real.fixtures import MATRIX_STORES, MATRIX_TOPICS
-from integration_tests.rig.produce import client_config, cluster_of
+from integration_tests.rig.messages import assert_same_rows, client_config, cluster_of
 from integration_tests.rig.queries import Collected, run
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ

@@ -2,10 +2,8 @@
 
 import pytest
 
-from integration_tests.rig.produce import produce
+from integration_tests.rig.messages import Sample, assert_same_rows, produce
 from integration_tests.rig.queries import Collected, numbers, read, read_stream, run
-from integration_tests.rig.samples import Sample
-from integration_tests.rig.truth import assert_same_rows
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)

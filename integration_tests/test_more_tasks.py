@@ -4,9 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from integration_tests.rig.produce import client_config, cluster_of, produce_numbers
+from integration_tests.rig.messages import assert_same_rows, client_config, cluster_of, produce_numbers
 from integration_tests.rig.queries import Collected, read, read_stream, run
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.offsets.ranges import split_ranges

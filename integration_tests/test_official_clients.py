@@ -21,8 +21,8 @@ from integration_tests.real.java_client import (
 )
 from integration_tests.real.java_consumers import collect, drain
 from integration_tests.real.processes import wait_until
+from integration_tests.rig.messages import assert_same_rows
 from integration_tests.rig.servers import USER, partitions
-from integration_tests.rig.truth import assert_same_rows
 from testkit.connections import connected, submit_call
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint

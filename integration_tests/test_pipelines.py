@@ -14,9 +14,8 @@ import pyspark
 import pytest
 
 from integration_tests.rig.jobs import files_written
+from integration_tests.rig.messages import Sample, client_config, produce
 from integration_tests.rig.pages import DOCS, blocks, moved
-from integration_tests.rig.produce import client_config, produce
-from integration_tests.rig.samples import Sample
 from tubemq_spark.client import TubeMQClient
 
 PAGE = "spark/pipelines.md"

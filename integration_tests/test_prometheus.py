@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from integration_tests.real.processes import free_port, wait_until
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, run, start
 from testkit.monitoring import (
     DASHBOARDS,

@@ -12,10 +12,9 @@ from itertools import pairwise
 
 import pytest
 
-from integration_tests.rig.produce import client_config, cluster_of, produce_numbers
+from integration_tests.rig.messages import assert_same_rows, client_config, cluster_of, produce_numbers
 from integration_tests.rig.runs import chance_of
 from integration_tests.rig.servers import SHAPES
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.errors import DataLossError, RpcError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, OffsetRange

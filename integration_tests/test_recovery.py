@@ -10,9 +10,9 @@ from collections import Counter, defaultdict
 import pytest
 
 from integration_tests.rig import store_check
-from integration_tests.rig.produce import client_config, cluster_of
+from integration_tests.rig.messages import client_config, cluster_of
+from integration_tests.rig.processes import ServerProcess
 from integration_tests.rig.runs import chance_of, form
-from integration_tests.rig.server_process import ServerProcess
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.log.store import StoreSettings
 from tubemq_spark.errors import TubeMQError

@@ -4,10 +4,9 @@ import ast
 
 import pytest
 
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.pages import blocks
-from integration_tests.rig.produce import produce_numbers
 from integration_tests.rig.queries import numbers, read
-from integration_tests.rig.truth import assert_same_rows
 
 
 @pytest.mark.any_server

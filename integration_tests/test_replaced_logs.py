@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.rig.produce import client_config, produce_numbers
+from integration_tests.rig.messages import client_config, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, refusal, run
 from integration_tests.rig.servers import await_files
 from testkit.stream import Stream, read_task

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from integration_tests.rig.produce import client_config
+from integration_tests.rig.messages import client_config
 from testkit.connections import opened_connections
 from tubemq_spark.client.metadata.topics import topics_layout
 from tubemq_spark.errors import TubeMQError

@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import read, read_stream, write
-from integration_tests.rig.truth import assert_same_rows
 
 
 def rows_of(spark, server, topic):

@@ -12,8 +12,7 @@ import pytest
 
 from integration_tests.real.processes import wait_until
 from integration_tests.rig.jobs import end_of_log, rows_written, running_job
-from integration_tests.rig.produce import produce_numbers
-from integration_tests.rig.truth import assert_same_rows
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.wheel.environment import Environment
 from integration_tests.wheel.servers import spark_cluster
 

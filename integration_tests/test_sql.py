@@ -2,9 +2,8 @@
 
 import pytest
 
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import numbers, read, refusal, run
-from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.any_server
 

@@ -6,11 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from integration_tests.rig.jobs import files_written, finish_job, forget_last_commit, kill_and_finish
+from integration_tests.rig.messages import Sample, assert_same_rows, produce
 from integration_tests.rig.pages import spark_variables, write_job
-from integration_tests.rig.produce import produce
 from integration_tests.rig.runs import form
-from integration_tests.rig.samples import Sample
-from integration_tests.rig.truth import assert_same_rows
 
 KILLS = form(short=2, long=4)
 PAGES = 7

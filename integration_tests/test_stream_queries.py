@@ -7,10 +7,8 @@ import pytest
 from pyspark.errors import StreamingQueryException, UnsupportedOperationException
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
 
-from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.messages import Sample, assert_same_rows, produce, produce_numbers
 from integration_tests.rig.queries import read_stream, run
-from integration_tests.rig.samples import Sample
-from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.any_server
 

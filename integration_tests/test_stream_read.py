@@ -6,10 +6,9 @@ import time
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, progress, read_stream, run, start
 from integration_tests.rig.servers import partitions
-from integration_tests.rig.truth import assert_same_rows
 
 PATIENCE_SECONDS = 90
 

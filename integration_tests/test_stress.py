@@ -15,12 +15,11 @@ import pytest
 from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.changing_cluster import ChangingEmbedded, ChangingJava
+from integration_tests.rig.clusters import ChangingEmbedded, ChangingJava
 from integration_tests.rig.jobs import batches, end_of_log, kill, rows_written, start_job, stop_job
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, start
 from integration_tests.rig.runs import chance_of, form
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 RECREATION_SECONDS = form(short=8, long=60)

@@ -6,9 +6,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, numbers, read_stream, refusal, run, start
-from integration_tests.rig.truth import assert_same_rows
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)

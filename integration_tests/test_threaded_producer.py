@@ -3,7 +3,7 @@
 import concurrent.futures
 import itertools
 
-from integration_tests.rig.produce import client_config
+from integration_tests.rig.messages import client_config
 from tubemq_spark.client import TubeMQClient
 
 TOPIC = "threaded"

@@ -6,10 +6,8 @@ import zlib
 
 import pytest
 
-from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.messages import Sample, assert_same_rows, produce, produce_numbers
 from integration_tests.rig.queries import Collected, numbers, read, read_stream, refusal, run, write
-from integration_tests.rig.samples import Sample
-from integration_tests.rig.truth import assert_same_rows
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)

@@ -3,10 +3,9 @@
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, losses, progress, read_stream, refusal, run, start
 from integration_tests.rig.servers import server_of
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 
 PATIENCE_SECONDS = 60

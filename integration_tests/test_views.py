@@ -6,9 +6,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.produce import produce, produce_numbers
+from integration_tests.rig.messages import Sample, produce, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, refusal, run
-from integration_tests.rig.samples import Sample
 
 MADE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 STORED_SECONDS = 30

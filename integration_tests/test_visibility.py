@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from integration_tests.rig.produce import produce_numbers
+from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, numbers, read, read_stream, refusal, run
 from integration_tests.rig.servers import UNFLUSHED_TOPIC
-from integration_tests.rig.truth import assert_same_rows
 
 pytestmark = pytest.mark.timeout(300)
 

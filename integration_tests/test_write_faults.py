@@ -1,6 +1,6 @@
 """Whatever goes wrong under a producer's load, every row that it accepted is there or it says so, once.
 
-On three embedded brokers and on two of the Java TubeMQ; see ``faulty_clusters`` for how long things last.
+On three embedded brokers and on two of the Java TubeMQ; see ``rig.clusters`` for how long things last.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import pytest
 
 from integration_tests.conftest import BOTH_SERVERS
 from integration_tests.real.artifacts import require_real_tubemq
-from integration_tests.rig.faulty_clusters import (
+from integration_tests.rig.clusters import (
     LONG,
     JavaCluster,
     behind_proxies,
@@ -23,8 +23,7 @@ from integration_tests.rig.faulty_clusters import (
     records,
 )
 from integration_tests.rig.runs import form
-from integration_tests.rig.write_faults import Writing, while_writing
-from integration_tests.rig.write_outcomes import Asking
+from integration_tests.rig.write_faults import Asking, Writing, while_writing
 from testkit.forwarder import Forwarder, Link
 from testkit.master_relay import MasterRelay
 from tubemq_spark.client import BrokerAdmin, ClientConfig

@@ -6,9 +6,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from integration_tests.rig.messages import assert_same_rows
 from integration_tests.rig.queries import read, write
 from integration_tests.rig.servers import USER
-from integration_tests.rig.truth import assert_same_rows
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.net import loop

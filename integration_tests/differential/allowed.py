@@ -8,10 +8,19 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from integration_tests.differential.calls import BAD_TEXT, BROKER, REQUEST_TYPES, RUN, Call, Plain
-from integration_tests.differential.compare import Difference, Flat
-from integration_tests.differential.leniency import is_for_java_only
-from integration_tests.differential.names import GROUPS, HISTORY_TOPIC, MAX_MESSAGE_BYTES, TOPICS
+from integration_tests.differential.calls import (
+    BAD_TEXT,
+    BROKER,
+    GROUPS,
+    HISTORY_TOPIC,
+    MAX_MESSAGE_BYTES,
+    REQUEST_TYPES,
+    RUN,
+    TOPICS,
+    Call,
+    Plain,
+)
+from integration_tests.differential.compare import Difference, Flat, is_for_java_only
 from tubemq_spark.model import PARTITIONS_PER_STORE
 from tubemq_spark.protocol.constants import Method
 

@@ -5,8 +5,16 @@ from typing import Final
 from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import strategies as st
 
-from integration_tests.differential.calls import BAD_TEXT, REQUEST_TYPES, RUN, RUN_LENGTH, Call
-from integration_tests.differential.names import CLIENTS, DENSE, GROUPS
+from integration_tests.differential.calls import (
+    BAD_TEXT,
+    CLIENTS,
+    DENSE,
+    GROUPS,
+    REQUEST_TYPES,
+    RUN,
+    RUN_LENGTH,
+    Call,
+)
 
 _BLANK_TEXTS: Final = ("", " ", "\t\n", "\u3000", "\u0000", "\u0001")
 _HOSTILE_ENDINGS: Final = (

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from integration_tests.differential.calls import BROKER, Call, Plain, known_layout
-from integration_tests.differential.hostile import misdirected, spoilt
-from integration_tests.differential.names import (
+from integration_tests.differential.calls import (
+    BROKER,
     CLIENTS,
     DENSE,
     FILED_TOPICS,
@@ -18,8 +17,12 @@ from integration_tests.differential.names import (
     PARTITIONS,
     SHARED,
     WRONG_PLACES,
+    Call,
     Place,
+    Plain,
+    known_layout,
 )
+from integration_tests.differential.hostile import misdirected, spoilt
 from tubemq_spark.protocol.constants import Method, OpType, ServiceType
 from tubemq_spark.protocol.payload import checksum
 

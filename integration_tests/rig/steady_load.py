@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from integration_tests.rig.produce import client_config
+from integration_tests.rig.messages import client_config
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.producer.producer import Producer
 

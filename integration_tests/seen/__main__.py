@@ -4,8 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from integration_tests.seen.mistakes import MISTAKES
-from integration_tests.seen.output import KEPT, run
+from integration_tests.seen.mistakes import KEPT, MISTAKES, run
 
 for name in sys.argv[1:] or MISTAKES:
     with tempfile.TemporaryDirectory() as folder:
