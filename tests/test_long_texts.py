@@ -168,7 +168,7 @@ OWN_TEXTS = {
     "cli.consume": "escapes and templates of the command line",
     "cli.demo.run": "words of files of the demo's user",
     "cli.output": "names of our own columns, and our own errors",
-    "cli.demo.input": "names of files of the demo's user",
+    "cli.demo.command": "names of files of the demo's user",
     "offsets.subscription": "the user's own expression, over names of topics",
     "testing": "names of tests",
 }

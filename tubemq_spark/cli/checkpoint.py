@@ -7,7 +7,7 @@ import zoneinfo
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.connection import connected, connection
-from tubemq_spark.cli.output import Output, rows_lines, table_lines, without_nulls
+from tubemq_spark.cli.output import Output, rows_lines, table_lines, utc_text, without_nulls
 from tubemq_spark.cli.parser import (
     FOLDER,
     JSON,
@@ -266,15 +266,11 @@ def _moves(
             **fields_of(partition),
             "now": (now := stand.offsets.get(partition)),
             "then": (then := after.next_offsets.get(partition)),
-            **({} if times is None else {"time": _minute(times.get(partition))}),
+            **({} if times is None else {"time": utc_text(times.get(partition), "minutes")}),
             "messages": None if now is None or then is None else (then - now) // INDEX_ENTRY_BYTES,
         }
         for partition in sorted(stand.offsets.keys() | after.next_offsets.keys())
     ]
-
-
-def _minute(time: datetime.datetime | None) -> str | None:
-    return None if time is None else time.isoformat(timespec="minutes").replace("+00:00", "Z")
 
 
 checkpoint: Final = CommandGroup(

@@ -5,6 +5,7 @@ one table is here, and a test goes through all texts that there are.
 """
 
 import dataclasses
+import datetime
 import json
 import logging
 import os
@@ -134,6 +135,13 @@ def _heading(name: str) -> str:
 def complain(text: object) -> None:
     """Print something that is wrong or worth knowing, in the words of the command line."""
     sys.stderr.write(f"tubemq-spark: {in_words_of_commands(text)}\n")
+
+
+def utc_text(time: datetime.datetime | None, precision: str = "seconds") -> str | None:
+    """Return a time in UTC, in the form of ISO 8601; None if it is not known."""
+    if time is None:
+        return None
+    return time.astimezone(datetime.UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tubemq_spark.cli.connection import cluster_config, connection
-from tubemq_spark.cli.output import Output, complain, print_json, table_lines, without_nulls
+from tubemq_spark.cli.output import Output, complain, print_json, table_lines, utc_text, without_nulls
 from tubemq_spark.cli.parser import (
     FOLDER,
     JSON,
@@ -139,9 +139,9 @@ class Lag:
         partitions = [without_nulls(row) for row in self.rows]
         for row in partitions:
             if "nextTime" in row:
-                row["nextTime"] = _time_text(row["nextTime"])
+                row["nextTime"] = utc_text(row["nextTime"])
         totals = {name: self.total(name) for name in ("lag", "bytes", "messagesExpired")}
-        return {"time": _time_text(self._time), **totals, "partitions": partitions}
+        return {"time": utc_text(self._time), **totals, "partitions": partitions}
 
     def table(self) -> list[str]:
         """Return the lines of a table, and the totals."""
@@ -174,7 +174,7 @@ class Lag:
         parts = [f"{self.total('lag'):,} messages unread ({_size(self.total('bytes'))})"]
         parts += [f"{expired:,} expired unread"] if expired else []
         parts += [f"unknown in {unknown} of {len(self.rows)} partitions"] if unknown else []
-        return f"{_time_text(self._time)}  {'; '.join(parts)}"
+        return f"{utc_text(self._time)}  {'; '.join(parts)}"
 
 
 def _options(arguments: argparse.Namespace) -> "ViewOptions":
@@ -265,10 +265,6 @@ def _age(seconds: int | None) -> str | None:
     return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m"
 
 
-def _time_text(time: datetime.datetime) -> str:
-    return time.astimezone(datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
 _OF_LOSSES: Final = (
     *("time", "topic", "brokerId", "partition", "startOffset", "endOffset", "messages", "reason"),
     *("consumerGroup", "queryId", "batchId"),
@@ -306,5 +302,5 @@ def losses(arguments: argparse.Namespace) -> Output:
 
 def _gap(row: Any) -> dict[str, Any]:  # noqa: ANN401 (values of any type, by column)
     time: datetime.datetime = row["time"]
-    named = {**row, "messages": row["rows"], "time": _time_text(time)}
+    named = {**row, "messages": row["rows"], "time": utc_text(time)}
     return {name: named[name] for name in _OF_LOSSES}

@@ -14,7 +14,7 @@ from rich.console import Console
 from testkit.connections import opened_connections
 from tests.cases import in_one_test
 from tubemq_spark.cli.demo import run
-from tubemq_spark.cli.demo.input import select_paths
+from tubemq_spark.cli.demo.command import select_paths
 from tubemq_spark.cli.demo.job import Plan
 from tubemq_spark.cli.demo.run import (
     Truth,

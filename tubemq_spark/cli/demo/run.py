@@ -13,7 +13,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from tubemq_spark.cli.demo.input import InputFile, InputFiles
+from tubemq_spark.cli.demo.command import InputFile, InputFiles
 from tubemq_spark.cli.demo.job import (
     FILE_ATTRIBUTE,
     LINE_ATTRIBUTE,
