@@ -114,7 +114,8 @@ class Connections:
         timeout_ms = timeout_ms or self._connect_timeout_ms
         if shared.attempt is None:
             shared.attempt = asyncio.create_task(self._attempt(shared, endpoint, timeout_ms, tls))
-            shared.attempt.add_done_callback(_take_error)
+            # Its error is told to those that wait; all of them may have given up.
+            shared.attempt.add_done_callback(lambda done: done.cancelled() or done.exception())
         attempt = shared.attempt
         try:
             # An attempt on TLS that failed looks why before it ends, and knows better.
@@ -306,12 +307,6 @@ class Private:
         if self._connection is not None:
             self._connections.give_back((self._connection.endpoint, self._tls), self._connection)
             self._connection = None
-
-
-def _take_error(attempt: "asyncio.Task[Connection]") -> None:
-    """Take the error of an attempt for which all that waited have given up: it is told to those that wait."""
-    if not attempt.cancelled():
-        attempt.exception()
 
 
 def _hang_up(shared: Mapping[Peer, _Shared], kept: Iterable[tuple[float, Peer, Connection]]) -> None:

@@ -42,6 +42,8 @@ _CANCEL_S: Final = 1.0
 """How long an interrupted caller waits for the end of its coroutine."""
 _EXIT_S: Final = 1.0
 """How long the tasks that are left at the exit are waited for."""
+_ENDED: Final = "a call was made while the process exits"
+_WAITS_FOR_ITSELF: Final = "a blocking call was made in the thread of the event loop"
 
 _lock = threading.Lock()
 _running: "_LoopThread | None" = None
@@ -69,7 +71,7 @@ class _LoopThread:
         try:
             self.loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError as error:
-            raise _ended() from error
+            raise _misuse(_ENDED) from error
 
     def stop(self) -> None:
         """Cancel the tasks that are left, and end the thread."""
@@ -137,10 +139,11 @@ class Submitted(Generic[Result]):
         """Wait until the coroutine has ended; return whether it has in time."""
         if not self._unsettled.acquire(blocking=False):
             if in_loop():
-                raise _waits_for_itself()
+                raise _misuse(_WAITS_FOR_ITSELF)
             if self._owner is not _running:
-                what = "what was begun in the parent process, or before this one exits, was waited for"
-                raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
+                raise _misuse(
+                    "what was begun in the parent process, or before this one exits, was waited for"
+                )
             if not self._unsettled.acquire(timeout=-1 if seconds is None else max(seconds, 0)):
                 return False
         self._unsettled.release()
@@ -249,7 +252,7 @@ def finish(submitted: Submitted[Result], wait: Wait = SLEEP) -> Result:
     """
     try:
         if in_loop():
-            raise _waits_for_itself()
+            raise _misuse(_WAITS_FOR_ITSELF)
         submitted.begin()
         while not submitted.wait(None if wait is SLEEP else CHECK_S):
             wait.check()
@@ -296,7 +299,7 @@ def iterate(
     filling = Submitted(handover.fill(items))
     try:
         if in_loop():
-            raise _waits_for_itself()
+            raise _misuse(_WAITS_FOR_ITSELF)
         filling.begin()
         while True:
             handover.ask()
@@ -402,19 +405,13 @@ def _thread() -> _LoopThread:
         return running
     with _lock:
         if _has_ended:
-            raise _ended()
+            raise _misuse(_ENDED)
         if _running is None:
             _running = _LoopThread()
         return _running
 
 
-def _ended() -> LocalProtocolError:
-    what = "a call was made while the process exits"
-    return LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
-
-
-def _waits_for_itself() -> LocalProtocolError:
-    what = "a blocking call was made in the thread of the event loop"
+def _misuse(what: str) -> LocalProtocolError:
     return LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=what)
 
 

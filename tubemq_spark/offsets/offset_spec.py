@@ -294,12 +294,14 @@ def stores_started_at_earliest(
     spec: OffsetSpec, partitions: Iterable[TopicPartition], bounds: Mapping[StoreId, OffsetBounds]
 ) -> set[StoreId]:
     """Return the stores whose earliest offset is where a spec begins, or resumes after a loss."""
-    return {
-        partition.store_id
-        for partition in partitions
-        if (span := bounds.get(partition.store_id)) is not None
-        and _is_at_the_beginning(_wanted(spec, partition), span)
-    }
+    stores = set()
+    for partition in partitions:
+        span, value = bounds.get(partition.store_id), _wanted(spec, partition)
+        if span is not None and (
+            value is Edge.EARLIEST or (isinstance(value, int) and value < span.earliest)
+        ):
+            stores.add(partition.store_id)
+    return stores
 
 
 def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Stored | Timestamp | None:
@@ -307,10 +309,6 @@ def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Stored 
         return spec
     of_topic = spec.topics.get(partition.topic)
     return of_topic if of_topic is None or isinstance(of_topic, Edge) else of_topic.get(partition)
-
-
-def _is_at_the_beginning(value: int | Edge | Stored | Timestamp | None, span: OffsetBounds) -> bool:
-    return value is Edge.EARLIEST or (isinstance(value, int) and value < span.earliest)
 
 
 def _resolve_one(

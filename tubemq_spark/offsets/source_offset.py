@@ -111,9 +111,7 @@ class SourceOffset:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "SourceOffset":
         """Read the end of a planned batch, which is never a token."""
-        reader = _reader(data)
-        _check_form(data, reader)
-        return _source_offset(data, reader)
+        return _source_offset(data, _checked(data))
 
 
 StreamOffset = StartToken | SourceOffset
@@ -121,8 +119,7 @@ StreamOffset = StartToken | SourceOffset
 
 def read_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
     """Read the start of a batch, which is a token before the first batch."""
-    reader = _reader(data)
-    _check_form(data, reader)
+    reader = _checked(data)
     if "start" in data:
         reader.fields(data, (VERSION_KEY, "start"))
         return StartToken(read_offset_spec(data["start"], reader))
@@ -142,10 +139,13 @@ def _reader(data: Mapping[str, Any]) -> OffsetReader:
     return OffsetReader(_SOURCE, data, _ADVICE)
 
 
-def _check_form(data: Mapping[str, Any], reader: OffsetReader) -> None:
+def _checked(data: Mapping[str, Any]) -> OffsetReader:
+    """Return what reads an offset, of which this release knows the version."""
+    reader = _reader(data)
     if VERSION_KEY not in data:
         reader.fail(f"the field {VERSION_KEY!r} is missing")
     reader.check_version(data)
+    return reader
 
 
 def _source_offset(data: Mapping[str, Any], reader: OffsetReader) -> SourceOffset:

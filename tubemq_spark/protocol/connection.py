@@ -35,12 +35,8 @@ class RpcConnection:
         self._next_serial_no = 1
         self._in_flight: collections.Counter[int] = collections.Counter()
         self._outgoing: collections.deque[bytes] = collections.deque()
-        self._closed = False
-
-    @property
-    def closed(self) -> bool:
+        self.closed = False
         """Whether the peer closed or broke the protocol; nothing can be sent any more."""
-        return self._closed
 
     @property
     def in_flight(self) -> frozenset[int]:
@@ -99,9 +95,9 @@ class RpcConnection:
         """
         # TubeMQ has no message for the end of a connection; requests in flight have no answer then.
         if not data:
-            self._closed = True
+            self.closed = True
             return []
-        between_frames = not (self._closed or self.mid_frame)
+        between_frames = not (self.closed or self.mid_frame)
         if self._role is Role.CLIENT and speedups.compiled is not None and between_frames:
             # Most reads of a client are the answer of success to one request, which takes one step this way.
             usual = speedups.compiled.unwrap_answer(data)
@@ -115,7 +111,7 @@ class RpcConnection:
             read = self._read_request if self._role is Role.SERVER else self._read_answer
             return [event for frame in frames if (event := read(frame)) is not None]
         except RemoteProtocolError:
-            self._closed = True
+            self.closed = True
             raise
 
     def data_to_send(self) -> bytes:
@@ -163,7 +159,7 @@ class RpcConnection:
     def _check_can_send(self, role: Role) -> None:
         if self._role is not role:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what=f"a {self._role.value} cannot do that")
-        if self._closed:
+        if self.closed:
             raise LocalProtocolError("TUBEMQ_PROTOCOL_MISUSE", what="the connection is closed")
 
 

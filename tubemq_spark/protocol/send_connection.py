@@ -121,7 +121,8 @@ class SendAnswerReader:
         if len(data) < _FRAME_HEAD.size:
             return False
         token, _, chunk_count, length = _FRAME_HEAD.unpack_from(data)
-        return len(data) >= _FRAME_HEAD.size + length or not _looks_usual(token, chunk_count, length)
+        looks_usual = token == FRAME_TOKEN and chunk_count == 1 and _SHORTEST <= length <= _LONGEST
+        return len(data) >= _FRAME_HEAD.size + length or not looks_usual
 
 
 def _read_usual(data: bytes, *, detailed: bool) -> tuple[Answers, int]:
@@ -163,10 +164,6 @@ def _joined(first: Answers, second: Answers) -> Answers:
         first.failures + second.failures,
         details,
     )
-
-
-def _looks_usual(token: int, chunk_count: int, length: int) -> bool:
-    return token == FRAME_TOKEN and chunk_count == 1 and _SHORTEST <= length <= _LONGEST
 
 
 def _decode(frame: framing.Frame) -> broker_pb2.SendMessageResponseB2P | Refusal | rpc.Failure:

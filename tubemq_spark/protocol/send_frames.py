@@ -91,18 +91,15 @@ class SendCredentials:
         if encoded is None:
             if len(self._backs) >= _CACHED_BACKS:
                 self._backs.clear()
-            encoded = self._backs[key] = self._encode_back(*key)
+            encoded = self._backs[key] = broker_pb2.SendMessageRequestP2B(
+                flag=FLAG_ATTRIBUTES if has_attributes else 0,
+                checkSum=_CHECKSUM_BY_BROKER,
+                sentAddr=self._sent_addr,
+                msgType=message_type,
+                msgTime=message_time,
+                authInfo=self._credentials,
+            ).SerializePartialToString()
         return encoded
-
-    def _encode_back(self, has_attributes: bool, message_type: str | None, message_time: str | None) -> bytes:
-        return broker_pb2.SendMessageRequestP2B(
-            flag=FLAG_ATTRIBUTES if has_attributes else 0,
-            checkSum=_CHECKSUM_BY_BROKER,
-            sentAddr=self._sent_addr,
-            msgType=message_type,
-            msgTime=message_time,
-            authInfo=self._credentials,
-        ).SerializePartialToString()
 
 
 def encode_place(client_id: str, topic: str, partition_id: int) -> bytes:
