@@ -79,12 +79,6 @@ def test_reading_below_the_start_of_a_log_moves_to_the_start(manual, committed):
     assert state(position) == (84, 0)
 
 
-def test_reading_where_everything_has_expired_is_the_end():
-    position = standing(28)
-    assert position.begin_read(manual=False, last_consumed=True, bounds=bounds(728, 728)) is None
-    assert position.committed == 728
-
-
 class PositionMachine(RuleBasedStateMachine):
     """The table again, as arithmetic on what a consumer has seen and committed."""
 
@@ -259,13 +253,6 @@ def test_reading_or_committing_without_a_place_stands_at_0():
     assert committing.recorded
 
 
-def test_beyond_the_end_without_update_stays():
-    position = standing(84, in_flight=28)
-    start = position.begin_read(manual=False, last_consumed=False, bounds=bounds(0, 56), update=False)
-    assert start is None
-    assert state(position) == (84, 28)
-
-
 def test_beyond_the_end_in_manual_mode_moves_with_the_next_commit():
     position = standing(84)
     assert position.begin_read(manual=True, last_consumed=False, bounds=bounds(0, 56)) is None
@@ -281,7 +268,8 @@ def test_a_forgotten_position_is_not_found_and_starts_again(path):
     table.save()
     table.forget([PARTITION])
     assert (table.find(PARTITION), table.all()) == (None, {})
-    assert table.at(PARTITION) is position, "whoever has it goes on with the same one"
+    with table.locked(PARTITION) as again:
+        assert again is position, "whoever has it goes on with the same one"
     assert position.register(0, NO_OFFSET, bounds(0, 560)) == 0
     table.forget([PARTITION])
     table.save()

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cases import in_one_test
 from tubemq_spark.embedded.config.catalog import SYSTEM_USER, Catalog, Stamp, TopicSpec, TopicStatus
-from tubemq_spark.errors import DataLossError, OptionError
+from tubemq_spark.errors import OptionError
 
 
 @pytest.fixture
@@ -112,21 +112,6 @@ def test_topics_do_not_shrink(path, spec):
         catalog.add("demo", spec)
     catalog.add("demo", TopicSpec(3, 4))
     assert catalog.get("demo") == TopicSpec(3, 4)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"version": 1, "topics": {"a": 1}}',
-        '{"version": 1, "topics": {"demo": {"status": 0, "colour": "red"}}}',
-        '{"version": 1, "topics": {"demo": {"status": 9}}}',
-    ],
-)
-def test_a_file_that_cannot_be_read_is_refused_and_left_alone(path, text):
-    path.write_text(text)
-    with pytest.raises(DataLossError, match=r"^\[TUBEMQ_STORE_DAMAGED\] .*topics\.json is damaged"):
-        Catalog(path)
-    assert path.read_text() == text
 
 
 def test_the_file_is_replaced_at_once(path, monkeypatch):

@@ -14,7 +14,6 @@ from tubemq_spark.embedded.config.controls import (
     Stamp,
     TopicControl,
 )
-from tubemq_spark.errors import DataLossError
 
 
 @pytest.fixture
@@ -119,14 +118,6 @@ def test_a_stored_configuration_comes_back(broker_path):
     assert again.record == record
     assert again.record.stamp == config.record.stamp
     assert (again.record.stamp.create_user, again.record.stamp.modify_user) == ("maker", "changer")
-
-
-def test_a_file_that_cannot_be_read_is_refused_and_left_alone(broker_path):
-    text = '{"version": 1, "broker": {"status": "asleep"}}'
-    broker_path.write_text(text)
-    with pytest.raises(DataLossError, match=r"^\[TUBEMQ_STORE_DAMAGED\] .*broker\.json is damaged"):
-        BrokerConfig(broker_path)
-    assert broker_path.read_text() == text
 
 
 def test_a_broker_whose_record_an_earlier_release_deleted_is_offline(broker_path):

@@ -180,10 +180,6 @@ class OffsetTable:
             group: saved.changed_at_ms.get(group, now_ms()) for group in {key.group for key in saved.offsets}
         }
 
-    def at(self, key: GroupPartition) -> GroupPosition:
-        """Return a group's position for reading; if there is none, an empty one that is not in the table."""
-        return self._positions.get(key) or GroupPosition()
-
     @contextlib.contextmanager
     def locked(self, key: GroupPartition) -> Iterator[GroupPosition]:
         """Lock a group's position, whether it is recorded or not."""

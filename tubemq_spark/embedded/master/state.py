@@ -144,16 +144,12 @@ class Brokers:
         specs = ((broker, broker.catalog.get(topic)) for broker in self)
         return [(broker, spec) for broker, spec in specs if spec is not None]
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics except system topics, sorted."""
-        return sorted({topic for broker in self for topic in broker.catalog.all()})
-
     def most_subscribed(self, topics: Iterable[str]) -> int:
         """Return the highest number of brokers on which one of some topics can be read."""
-        return max((self._subscribed(topic) for topic in topics), default=0)
-
-    def _subscribed(self, topic: str) -> int:
-        return sum(broker.subscribes(spec) for broker, spec in self.deployments(topic))
+        counts = (
+            sum(broker.subscribes(spec) for broker, spec in self.deployments(topic)) for topic in topics
+        )
+        return max(counts, default=0)
 
 
 @dataclasses.dataclass(slots=True)
