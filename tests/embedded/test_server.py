@@ -17,7 +17,7 @@ import pytest
 from tests.embedded import crash_server
 from tests.embedded.wire import BrokerClient, MasterClient, send_answer, send_request
 from tubemq_spark.embedded import server as server_module
-from tubemq_spark.embedded.broker.groups import GroupPartition, OffsetTable
+from tubemq_spark.embedded.broker.groups import OffsetKey, OffsetTable
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.log.store import StoreSettings
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ, TopicSpec, Traffic
@@ -335,7 +335,7 @@ def test_flushing_and_saving_go_by_themselves(tmp_path, start, connect):
     while not broker.fetch().success and time.monotonic() < deadline:
         time.sleep(0.01)
     broker.commit()
-    partition = GroupPartition("group", "demo", 0)
+    partition = OffsetKey("group", "demo", 0)
     while time.monotonic() < deadline:
         saved = OffsetTable(tmp_path / "offsets.json").find(partition)
         if saved is not None and saved.committed == 28:

@@ -16,8 +16,8 @@ Locks
 -----
 
 What is read often is replaced as a whole and read without a lock: ``JsonFile.value``, ``BrokerNode.broker``,
-the maps of ``Brokers`` and ``BrokerNodes``, an open store in ``StoreSet``. Locks guard changes. A thread that
-holds one of these locks may only take locks below it:
+the maps of ``BrokerList`` and ``BrokerNodes``, an open store in ``StoreSet``. Locks guard changes. A thread
+that holds one of these locks may only take locks below it:
 
 ============================================ =============================================================
 ``_change_lock`` in classes of ``admin``     A web call reads a record and changes it.

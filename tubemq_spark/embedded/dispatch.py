@@ -74,6 +74,8 @@ def required(name: str, value: str | bytes, max_characters: int) -> str:
     return text
 
 
+OK: Final[Mapping[str, Any]] = {"errCode": ErrCode.SUCCESS, "errMsg": "OK!"}
+"""What answers to requests that succeeded have."""
 MAX_NAME_CHARACTERS: Final = 1024
 """Of client ids and group names."""
 MAX_TOPIC_CHARACTERS: Final = 64

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
-from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPartition
+from tubemq_spark.embedded.broker.groups import GrantedLease, OffsetKey
 from tubemq_spark.embedded.broker.state import BrokerState
 from tubemq_spark.embedded.master.state import MasterState
 from tubemq_spark.embedded.nodes import BrokerNodes, Ending
@@ -480,7 +480,7 @@ class Faults:
         node.stop(ending)
 
 
-def _change_lease(state: BrokerState, partition: GroupPartition, holder: str | None) -> None:
+def _change_lease(state: BrokerState, partition: OffsetKey, holder: str | None) -> None:
     position = state.offsets.find_or_add(partition, 0)
     with position.lock:
         position.commit(consumed=False)

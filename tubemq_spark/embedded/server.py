@@ -26,7 +26,7 @@ from tubemq_spark.embedded.files import DirectoryLock, make_directory
 from tubemq_spark.embedded.log.records import Traffic
 from tubemq_spark.embedded.master.groups import Members
 from tubemq_spark.embedded.master.master import Master
-from tubemq_spark.embedded.master.state import Brokers, MasterState
+from tubemq_spark.embedded.master.state import BrokerList, MasterState
 from tubemq_spark.embedded.nodes import (
     BrokerCondition,
     BrokerLocation,
@@ -140,7 +140,7 @@ class EmbeddedTubeMQ:
                 else:
                     self.add_topic(topic, *spec)
             state = MasterState(
-                Brokers(node.entry for node in nodes),
+                BrokerList(node.entry for node in nodes),
                 cluster.controls,
                 cluster.tokens,
                 Members(settings.client_timeout_ms),

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from tests import strategies as own
 from tubemq_spark.embedded.broker.fetching import View, encode_found, read_bytes
-from tubemq_spark.embedded.log.reading import Batch, Records
+from tubemq_spark.embedded.log.reading import LogBatch, Records
 from tubemq_spark.embedded.log.records import LogBounds
 from tubemq_spark.protocol.pb import broker_pb2 as pb
 
@@ -81,7 +81,7 @@ def test_answers_are_those_of_protobuf(rows, start, visible_end, data_end, data_
     )
     for message_id, crc, payload, flag in rows:
         expected.messages.add(messageId=message_id, checkSum=crc, payLoadData=payload, flag=flag)
-    batch = Batch(records_of(rows), start, data_end)
+    batch = LogBatch(records_of(rows), start, data_end)
     bounds = LogBounds(0, visible_end, 0, 0, data_latest)
     answer = encode_found(batch, start, visible_end, bounds, slow=slow)
     assert answer == expected.SerializeToString()

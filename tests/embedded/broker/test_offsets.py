@@ -8,11 +8,11 @@ import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tubemq_spark.embedded.broker.groups import NO_OFFSET, GroupPartition, GroupPosition, OffsetTable
+from tubemq_spark.embedded.broker.groups import NO_OFFSET, GroupPosition, OffsetKey, OffsetTable
 from tubemq_spark.embedded.log.records import LogBounds
 
 STEP = 28
-PARTITION = GroupPartition("group", "demo", 0)
+PARTITION = OffsetKey("group", "demo", 0)
 
 
 def bounds(earliest, latest):

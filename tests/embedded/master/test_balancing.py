@@ -9,7 +9,7 @@ from tests.cases import in_one_test
 from tubemq_spark.embedded.master.balancing import (
     EventType,
     GroupEvents,
-    RebalanceEvent,
+    MemberEvent,
     assign_named,
     members_needed,
     spread,
@@ -139,7 +139,7 @@ def test_the_list_of_an_answer_is_the_truth(group):
     group.record_heartbeat("a", parts(0, 1), event.rebalance_id)
     assert group.held("a") == parts(0, 1)
     balance(group, 2)
-    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, parts(2, 3, 4, 5))
+    assert group.next_event("a") == MemberEvent(2, EventType.ONLY_CONNECT, parts(2, 3, 4, 5))
 
 
 def test_an_answer_without_a_list_is_taken_at_its_word(group):
@@ -160,9 +160,9 @@ def test_who_gives_and_takes_gets_two_events_of_one_id(group):
     group.join("b", frozenset(parts(3)))
     assert group.begin_round(PATIENCE)
     group.plan({"a": parts(0, 1, 4), "b": parts(3)}, 7)
-    assert group.next_event("a") == RebalanceEvent(7, EventType.DISCONNECT, parts(2, 9))
+    assert group.next_event("a") == MemberEvent(7, EventType.DISCONNECT, parts(2, 9))
     group.record_heartbeat("a", parts(0, 1), 7)
-    assert group.next_event("a") == RebalanceEvent(7, EventType.CONNECT, parts(4))
+    assert group.next_event("a") == MemberEvent(7, EventType.CONNECT, parts(4))
 
 
 def test_events_end_with_their_member(group):
@@ -182,7 +182,7 @@ def test_stuck_events_are_given_up_after_so_many_rounds(group):
     assert group.next_event("a")
     assert [group.begin_round(PATIENCE) for _ in range(PATIENCE + 1)] == [False] * PATIENCE + [True]
     group.plan(spread(group.holdings(), ALL), 2)
-    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, ALL), "told again"
+    assert group.next_event("a") == MemberEvent(2, EventType.ONLY_CONNECT, ALL), "told again"
 
 
 def test_an_answer_in_time_starts_the_patience_anew(group):
@@ -208,7 +208,7 @@ def test_what_a_stuck_member_may_have_is_given_to_nobody_else(group):
     assert group.next_event("b") is None
     group.record_heartbeat("a", frozenset())
     assert group.next_event("b") is None, "it may be about to take it"
-    assert group.next_event("a") == RebalanceEvent(2, EventType.ONLY_CONNECT, parts(0))
+    assert group.next_event("a") == MemberEvent(2, EventType.ONLY_CONNECT, parts(0))
     group.record_heartbeat("a", frozenset(), 2)
     assert group.holdings() == {"a": frozenset(), "b": frozenset()}
 
@@ -250,7 +250,7 @@ def test_a_partition_that_turns_up_elsewhere_is_left_out_of_a_connect(group):
     group.record_heartbeat("a")
     balance(group, 1, parts(0, 1))
     group.join("b", parts(1))
-    assert group.next_event("a") == RebalanceEvent(1, EventType.ONLY_CONNECT, parts(0))
+    assert group.next_event("a") == MemberEvent(1, EventType.ONLY_CONNECT, parts(0))
     group.join("c")
     group.record_heartbeat("c")
     group.record_heartbeat("a", parts(0), 1)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tubemq_spark.embedded.admin.parameters import Call, Parameters, bad_request, ok
-from tubemq_spark.embedded.broker.groups import GroupPartition
+from tubemq_spark.embedded.broker.groups import OffsetKey
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.model import PARTITIONS_PER_STORE
@@ -48,7 +48,7 @@ class BrokerCalls:
     def query_group_offset(self, parameters: Parameters) -> dict[str, Any]:
         """Return a store's bounds and, if asked for, a group's offset, which is thereby recorded."""
         topic, group = parameters.required("topicName"), parameters.required("groupName")
-        partition = GroupPartition(group, topic, parameters.number("partitionId", least=0))
+        partition = OffsetKey(group, topic, parameters.number("partitionId", least=0))
         real = parameters.flag("requireRealOffset", default=False)
         store = self._store(partition)
         position, bounds = self._state.offsets.find(partition), store.bounds
@@ -110,7 +110,7 @@ class BrokerCalls:
                 topics.setdefault(topic, {})[number] = store
         return topics
 
-    def _store(self, partition: GroupPartition) -> Store:
+    def _store(self, partition: OffsetKey) -> Store:
         spec = self._state.catalog.get(partition.topic)
         if spec is None:
             raise bad_request("Invalid parameter: not found the topicName configure!")
@@ -124,11 +124,11 @@ class BrokerCalls:
         for topic in topics:
             if (spec := self._state.catalog.get(topic)) is not None:
                 numbers = partition_ids(spec.stores, spec.partitions)
-                offsets = [self._offset(GroupPartition(group, topic, number)) for number in numbers]
+                offsets = [self._offset(OffsetKey(group, topic, number)) for number in numbers]
                 items.append({"topicName": topic, "offsets": offsets, "partCount": len(offsets)})
         return items
 
-    def _offset(self, partition: GroupPartition) -> dict[str, int]:
+    def _offset(self, partition: OffsetKey) -> dict[str, int]:
         store = self._state.stores.find(partition.topic, partition.partition_id // PARTITIONS_PER_STORE)
         position = self._state.offsets.find(partition)
         lease = self._state.leases.find(partition)

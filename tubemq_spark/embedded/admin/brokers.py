@@ -13,12 +13,12 @@ from tubemq_spark.embedded.admin.fields import Fields, number, read_fields, read
 from tubemq_spark.embedded.admin.parameters import (
     Author,
     Call,
-    Changes,
     GuardedCall,
     ItemCode,
     ItemError,
     Key,
     Parameters,
+    RecordChanges,
     Values,
     author_of,
     bad_request,
@@ -60,7 +60,7 @@ class BrokerSetup:
         self._change_lock = threading.Lock()
         self.calls: Mapping[str, Call] = {
             "admin_add_broker_configure": GuardedCall(token, self.add),
-            "admin_online_broker_configure": Changes(token).call(_broker_ids, self._online),
+            "admin_online_broker_configure": RecordChanges(token).call(_broker_ids, self._online),
             "admin_query_broker_configure": self.query_setup,
             "admin_query_broker_run_status": self.query_run_status,
         }

@@ -23,12 +23,12 @@ from tubemq_spark.embedded.admin.fields import (
 from tubemq_spark.embedded.admin.parameters import (
     Author,
     Call,
-    Changes,
     GuardedCall,
     ItemCode,
     ItemError,
     Key,
     Parameters,
+    RecordChanges,
     Values,
     author_of,
     bad_request,
@@ -126,7 +126,7 @@ class ControlCalls:
         """Calls that change something need ``token``."""
         self._state = state
         self._controls = state.controls
-        call = Changes(token).call
+        call = RecordChanges(token).call
         self.calls: Mapping[str, Call] = {
             "admin_set_topic_authorize_control": call(
                 _topics, self._authorize_topic, _read_authorize, adding=True

@@ -21,8 +21,6 @@ from tubemq_spark.model import Endpoint
 from tubemq_spark.net.http_server import Answer, HttpRequest, HttpServer, RefusedRequestError
 from tubemq_spark.protocol.errcodes import ErrCode
 
-__all__ = ["BROKER_FRAME", "MASTER_FRAME", "AdminServer", "Call", "Frame", "Parameters", "bad_request"]
-
 logger = logging.getLogger(__name__)
 
 SERVER_VERSION: Final = "2.4.0"
@@ -38,7 +36,7 @@ _WRAPPED_TYPE: Final = "text/plain;charset=utf-8"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Frame:
+class WebFrame:
     """What differs between the web ports of a master and of a broker, apart from their calls."""
 
     prefix: str
@@ -54,7 +52,7 @@ class Frame:
     """Whether a parameter ``callback`` wraps the answer in a function call (JSONP)."""
 
 
-MASTER_FRAME: Final = Frame(
+MASTER_FRAME: Final = WebFrame(
     prefix="Bad request from client, ",
     no_method="Please take with method parameter!",
     unsupported="unsupported method!",
@@ -64,7 +62,7 @@ MASTER_FRAME: Final = Frame(
 )
 """The master's (Webapi)."""
 
-BROKER_FRAME: Final = Frame(
+BROKER_FRAME: Final = WebFrame(
     prefix="",
     no_method="Please take with method parameter! ",
     unsupported="Unsupported method {method}",
@@ -84,7 +82,7 @@ class AdminServer(HttpServer):
         host: str,
         port: int,
         calls: Mapping[str, Call],
-        frame: Frame,
+        frame: WebFrame,
         *,
         leader: Callable[[], str | None] = lambda: None,
         advertised: str | None = None,

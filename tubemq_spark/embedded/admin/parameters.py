@@ -311,7 +311,7 @@ Values = Mapping[str, Any]
 """Fields of a record."""
 
 
-class Changes:
+class RecordChanges:
     """The calls that change records of one kind, one item of the call after the other."""
 
     def __init__(self, token: str) -> None:

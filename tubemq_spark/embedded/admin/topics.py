@@ -11,11 +11,11 @@ from tubemq_spark.embedded.admin.fields import read_properties, show_properties
 from tubemq_spark.embedded.admin.parameters import (
     Author,
     Call,
-    Changes,
     ItemCode,
     ItemError,
     Key,
     Parameters,
+    RecordChanges,
     Values,
     success,
 )
@@ -46,7 +46,7 @@ class TopicCalls:
         """Calls that change something need ``token``; ``set_topic`` changes topics."""
         self._state = state
         self._set_topic = set_topic
-        call = Changes(token).call
+        call = RecordChanges(token).call
         close = functools.partial(self._change_status, TopicStatus.SOFT_DELETED)
         # At once; TubeMQ's brokers do it in their own time.
         remove = functools.partial(self._change_status, TopicStatus.REMOVED)

@@ -62,7 +62,7 @@ _known_key_code = functools.lru_cache(maxsize=4096)(_new_key_code)
 
 
 @dataclasses.dataclass(slots=True)
-class _Window:
+class _StoreBatch:
     """The messages of one read for one store, and the places of their requests in the read."""
 
     records: list[NewRecord] = dataclasses.field(default_factory=list)
@@ -126,7 +126,7 @@ class SendHandler:
     def serve(self, requests: Sequence[rpc.Request]) -> list[Answer]:
         """Store the messages of the requests of one read and return the answers; it never raises."""
         answers: list[Answer] = [b""] * len(requests)
-        windows: dict[StoreKey, _Window] = {}
+        windows: dict[StoreKey, _StoreBatch] = {}
         checks = _Checks(self._state)
         # All have the same method, so their service alone decides whether they belong here.
         by_service = {request.service: request for request in requests}
@@ -142,7 +142,7 @@ class SendHandler:
             except RefusedError as refused:
                 answers[place] = _failure(refused.code, refused.text)
             else:
-                window = windows.get(key) or windows.setdefault(key, _Window())
+                window = windows.get(key) or windows.setdefault(key, _StoreBatch())
                 window.records.append(record)
                 window.places.append(place)
         for key, window in windows.items():

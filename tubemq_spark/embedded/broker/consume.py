@@ -1,6 +1,6 @@
 """Consumers at a broker: register, unregister, heartbeat, fetch and commit (BrokerServiceServer).
 
-Below, a partition is one as one group sees it (``GroupPartition``). The broker keeps two things for it:
+Below, a partition is one as one group sees it (``OffsetKey``). The broker keeps two things for it:
 
 * its **lease**: which consumer holds it, and until when. It is *free* without a lease and *held* with one. A
   lease whose time is over still holds it until it is ended: by the periodic ``expire_leases``, or by a
@@ -38,11 +38,12 @@ from typing import Any
 
 from tubemq_spark.embedded.broker.fetching import NOTHING, FetchResponse, fetch_failure, read_messages
 from tubemq_spark.embedded.broker.flow_control import Allowance
-from tubemq_spark.embedded.broker.groups import NO_OFFSET, GrantedLease, GroupPartition, GroupPosition
+from tubemq_spark.embedded.broker.groups import NO_OFFSET, GrantedLease, GroupPosition, OffsetKey
 from tubemq_spark.embedded.broker.state import BrokerState, has_partition
 from tubemq_spark.embedded.config.catalog import TopicStatus
 from tubemq_spark.embedded.dispatch import (
     MAX_NAME_CHARACTERS,
+    OK,
     Operation,
     RefusedError,
     failure,
@@ -85,7 +86,7 @@ class ConsumerHandlers:
         client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
         topic, _ = self._state.topic(request.topicName)
         group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
-        partition = GroupPartition(group, topic, request.partitionId)
+        partition = OffsetKey(group, topic, request.partitionId)
         if request.opType == OpType.REGISTER:
             return self._grant(partition, client_id, request)
         if request.opType == OpType.UNREGISTER:
@@ -96,14 +97,13 @@ class ConsumerHandlers:
         """Renew the leases that a consumer holds, and name those that it does not hold."""
         self._state.check_running("StoreService")
         self._state.check_token(request.authInfo, producer=False)
-        client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
-        group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        client_id, group = _caller(request)
         priority = _query_priority(request)
         failures = []
         for text in request.partitionInfo:
             # TubeMQ compares neither the broker nor the address with its own.
             named = parse_partition(text)
-            lease = self._state.leases.find(GroupPartition(group, named.topic, named.partition_id))
+            lease = self._state.leases.find(OffsetKey(group, named.topic, named.partition_id))
             if lease is None:
                 failures.append(f"{int(ErrCode.HB_NO_NODE)}:{_full_name(named)}")
             elif lease.client_id != client_id:
@@ -113,8 +113,7 @@ class ConsumerHandlers:
                 lease.query_priority = priority
         return pb.HeartBeatResponseB2C(
             success=True,
-            errCode=ErrCode.SUCCESS,
-            errMsg="OK!",
+            **OK,
             hasPartFailure=bool(failures),
             failureInfo=failures,
             requireAuth=False,
@@ -123,10 +122,9 @@ class ConsumerHandlers:
     def fetch(self, request: pb.GetMessageRequestC2B) -> FetchResponse:
         """Return messages of a partition, from the position of its group on."""
         self._state.check_reads()
-        client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
-        group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        client_id, group = _caller(request)
         topic, spec = self._state.topic(request.topicName)
-        partition = GroupPartition(group, topic, request.partitionId)
+        partition = OffsetKey(group, topic, request.partitionId)
         text = f"UnRegistered Consumer:{client_id}, you have to register firstly!"
         if_free = RefusedError(ErrCode.HB_NO_NODE, text)
 
@@ -149,10 +147,9 @@ class ConsumerHandlers:
     def commit(self, request: pb.CommitOffsetRequestC2B) -> pb.CommitOffsetResponseB2C:
         """Commit what a consumer has fetched, or drop it."""
         self._state.check_running("StoreService")
-        client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
-        group = required("groupName", request.groupName, MAX_NAME_CHARACTERS)
+        client_id, group = _caller(request)
         topic, _ = self._state.open_partition(request.topicName, request.partitionId)
-        partition = GroupPartition(group, topic, request.partitionId)
+        partition = OffsetKey(group, topic, request.partitionId)
         if_free = RefusedError(ErrCode.UNAUTHORIZED, "The partition not registered by consumers")
 
         def if_other(owner: str) -> RefusedError:
@@ -164,8 +161,7 @@ class ConsumerHandlers:
             committed = position.commit(consumed=consumed)
         return pb.CommitOffsetResponseB2C(
             success=True,
-            errCode=ErrCode.SUCCESS,
-            errMsg="OK!",
+            **OK,
             currOffset=committed,
             maxOffset=self._reported_end(lease, self._state.store(partition, "").bounds),
         )
@@ -189,7 +185,7 @@ class ConsumerHandlers:
     @contextlib.contextmanager
     def _locked(
         self,
-        partition: GroupPartition,
+        partition: OffsetKey,
         client_id: str,
         if_free: RefusedError,
         if_other: Callable[[str], RefusedError],
@@ -206,7 +202,7 @@ class ConsumerHandlers:
             yield position, lease
 
     def _grant(
-        self, partition: GroupPartition, client_id: str, request: pb.RegisterRequestC2B
+        self, partition: OffsetKey, client_id: str, request: pb.RegisterRequestC2B
     ) -> pb.RegisterResponseB2C:
         types = {trimmed("filterCondStr", item) for item in request.filterCondStr} - {""}
         if len(types) > MOST_MESSAGE_TYPES:
@@ -229,13 +225,12 @@ class ConsumerHandlers:
         logger.info("%s registered by %s, from %d (asked for %d)", partition, client_id, start, offset)
         return pb.RegisterResponseB2C(
             success=True,
-            errCode=ErrCode.SUCCESS,
-            errMsg="OK!",
+            **OK,
             currOffset=start,
             maxOffset=self._reported_end(lease, bounds),
         )
 
-    def _open_for_register(self, partition: GroupPartition) -> Store:
+    def _open_for_register(self, partition: OffsetKey) -> Store:
         failure = "Register broker failure!, exception is "
         spec = self._state.catalog.get(partition.topic)
         if spec is None or not has_partition(spec, partition.partition_id):
@@ -244,7 +239,7 @@ class ConsumerHandlers:
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure + wrong)
         return self._state.store(partition, failure)
 
-    def _open_for_fetch(self, partition: GroupPartition) -> Store:
+    def _open_for_fetch(self, partition: OffsetKey) -> Store:
         failure = f"Get the store of topic {partition.topic} in partition {partition.partition_id} failure!"
         spec = self._state.catalog.get(partition.topic)
         if spec is None or not has_partition(spec, partition.partition_id):
@@ -255,9 +250,7 @@ class ConsumerHandlers:
             logger.exception("the store of %s cannot be opened", partition)
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, failure) from error
 
-    def _refuse_if_other_holds(
-        self, partition: GroupPartition, position: GroupPosition, client_id: str
-    ) -> None:
+    def _refuse_if_other_holds(self, partition: OffsetKey, position: GroupPosition, client_id: str) -> None:
         lease = self._state.leases.find(partition)
         if lease is None or lease.client_id == client_id:
             return
@@ -270,7 +263,7 @@ class ConsumerHandlers:
             text = f"Partition {self._state.broker_id}#{partition} has been registered by {lease.client_id}"
         raise RefusedError(ErrCode.PARTITION_OCCUPIED, f"[Duplicated Register] {text}")
 
-    def _release(self, partition: GroupPartition, client_id: str, *, commit: bool) -> pb.RegisterResponseB2C:
+    def _release(self, partition: OffsetKey, client_id: str, *, commit: bool) -> pb.RegisterResponseB2C:
         if_free = RefusedError(
             ErrCode.HB_NO_NODE, f"UnRegistered Consumer {client_id}, you have to register firstly!"
         )
@@ -285,7 +278,7 @@ class ConsumerHandlers:
                 position.commit(consumed=True)
             position.drop_in_flight()
             self._state.leases.end(partition)
-        return pb.RegisterResponseB2C(success=True, errCode=ErrCode.SUCCESS, errMsg="OK!", currOffset=NOTHING)
+        return pb.RegisterResponseB2C(success=True, **OK, currOffset=NOTHING)
 
     def _reported_end(self, lease: GrantedLease, bounds: LogBounds) -> int:
         """Return the end of a store as registers and commits report it.
@@ -294,6 +287,14 @@ class ConsumerHandlers:
         not 101 (BrokerServiceServer.getRealQryPriorityId).
         """
         return bounds.flushed if self._state.query_priority(lease) <= 1 else bounds.latest
+
+
+def _caller(
+    request: pb.HeartBeatRequestC2B | pb.GetMessageRequestC2B | pb.CommitOffsetRequestC2B,
+) -> tuple[str, str]:
+    """Return the client id and the group that a request names."""
+    client_id = required("clientId", request.clientId, MAX_NAME_CHARACTERS)
+    return client_id, required("groupName", request.groupName, MAX_NAME_CHARACTERS)
 
 
 def _query_priority(request: pb.RegisterRequestC2B | pb.HeartBeatRequestC2B) -> int:

@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
-from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPartition, GroupPosition
+from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPosition, OffsetKey
 from tubemq_spark.embedded.broker.state import BrokerState, told
 from tubemq_spark.embedded.dispatch import RefusedError
-from tubemq_spark.embedded.log.reading import Batch, ReadLimits, Records
+from tubemq_spark.embedded.log.reading import LogBatch, ReadLimits, Records
 from tubemq_spark.embedded.log.records import INDEX_ENTRY, RECORD_HEADER, LogBounds
 from tubemq_spark.embedded.log.store import Store
 from tubemq_spark.embedded.scheduler import monotonic_ms, wall_ms
@@ -132,7 +132,7 @@ _FRONT: Final = pb.GetMessageResponseB2C(
 ).SerializePartialToString()
 
 
-def encode_found(batch: Batch, start: int, visible_end: int, bounds: LogBounds, *, slow: bool) -> bytes:
+def encode_found(batch: LogBatch, start: int, visible_end: int, bounds: LogBounds, *, slow: bool) -> bytes:
     """Return the serialised answer.
 
     ``start`` is where the read began, ``visible_end`` where what the consumer may see ends; ``slow`` asks it
@@ -179,7 +179,7 @@ FetchResponse = pb.GetMessageResponseB2C | bytes
 def read_messages(
     state: BrokerState,
     store: Store,
-    partition: GroupPartition,
+    partition: OffsetKey,
     lease: GrantedLease,
     position: GroupPosition,
     request: pb.GetMessageRequestC2B,
@@ -230,8 +230,8 @@ def read_messages(
 
 
 def _read_batch(
-    state: BrokerState, store: Store, partition: GroupPartition, start: int, limits: ReadLimits
-) -> Batch | None:
+    state: BrokerState, store: Store, partition: OffsetKey, start: int, limits: ReadLimits
+) -> LogBatch | None:
     try:
         batch = store.read(partition.partition_id, start, limits)
     except OSError as error:

@@ -21,7 +21,7 @@ NO_OFFSET: Final = -1
 """Stands for the offset in a register that asks for none."""
 
 
-class GroupPartition(NamedTuple):
+class OffsetKey(NamedTuple):
     """One partition as one group sees it."""
 
     group: str
@@ -137,14 +137,14 @@ class GroupPosition:
 class _Saved(NamedTuple):
     """What the file holds: offsets, and when each group last changed one, in ms since the epoch."""
 
-    offsets: Mapping[GroupPartition, int]
+    offsets: Mapping[OffsetKey, int]
     changed_at_ms: Mapping[str, int]
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """Make the value from what ``to_json`` returned."""
         offsets = {
-            GroupPartition(group, topic, int(partition_id)): int(committed)
+            OffsetKey(group, topic, int(partition_id)): int(committed)
             for group, topics in content["groups"].items()
             for topic, partitions in topics.items()
             for partition_id, committed in partitions.items()
@@ -181,7 +181,7 @@ class OffsetTable:
         }
 
     @contextlib.contextmanager
-    def locked(self, key: GroupPartition) -> Iterator[GroupPosition]:
+    def locked(self, key: OffsetKey) -> Iterator[GroupPosition]:
         """Lock a group's position, whether it is recorded or not."""
         while True:
             position = self._positions.get(key) or self._positions.setdefault(key, GroupPosition())
@@ -195,18 +195,18 @@ class OffsetTable:
                         del self._positions[key]
                 return
 
-    def find(self, key: GroupPartition) -> GroupPosition | None:
+    def find(self, key: OffsetKey) -> GroupPosition | None:
         """Return a group's position, if it has one."""
         position = self._positions.get(key)
         return position if position is not None and position.recorded else None
 
-    def find_or_add(self, key: GroupPartition, start: int) -> GroupPosition:
+    def find_or_add(self, key: OffsetKey, start: int) -> GroupPosition:
         """Return a group's position; a new one begins at ``start``."""
         with self.locked(key) as position:
             position.record(start)
         return position
 
-    def all(self) -> dict[GroupPartition, GroupPosition]:
+    def all(self) -> dict[OffsetKey, GroupPosition]:
         """Return all positions that are recorded."""
         # A copy is made in one step; making the pairs of `items` may run the garbage collector, and during
         # that other threads.
@@ -216,7 +216,7 @@ class OffsetTable:
         """Forget the positions in a removed topic, so that a new topic of the same name starts afresh."""
         self.forget(key for key in self.all() if key.topic == topic)
 
-    def forget(self, partitions: Iterable[GroupPartition]) -> None:
+    def forget(self, partitions: Iterable[OffsetKey]) -> None:
         """Forget positions."""
         for key in partitions:
             with self.locked(key) as position:
@@ -291,19 +291,19 @@ class LeaseTable:
     def __init__(self, timeout_ms: int, now_ms: Callable[[], int] = monotonic_ms) -> None:
         self._timeout_ms = timeout_ms
         self._now_ms = now_ms
-        self._leases: dict[GroupPartition, GrantedLease] = {}
-        self._refused: collections.deque[tuple[GroupPartition, GrantedLease]] = collections.deque()
+        self._leases: dict[OffsetKey, GrantedLease] = {}
+        self._refused: collections.deque[tuple[OffsetKey, GrantedLease]] = collections.deque()
 
-    def find(self, key: GroupPartition) -> GrantedLease | None:
+    def find(self, key: OffsetKey) -> GrantedLease | None:
         """Return the lease of a partition, expired or not."""
         return self._leases.get(key)
 
-    def grant(self, key: GroupPartition, lease: GrantedLease) -> None:
+    def grant(self, key: OffsetKey, lease: GrantedLease) -> None:
         """Give a partition to a consumer, also when another one holds it."""
         self.renew(lease)
         self._leases[key] = lease
 
-    def limit_refused(self, key: GroupPartition, lease: GrantedLease) -> None:
+    def limit_refused(self, key: OffsetKey, lease: GrantedLease) -> None:
         """Keep the lease of a refused register, as TubeMQ does; end the oldest of too many such leases."""
         self._refused.append((key, lease))
         if len(self._refused) > _MAX_REFUSED:
@@ -320,11 +320,11 @@ class LeaseTable:
         """Whether the consumer has been silent for too long."""
         return self._now_ms() >= lease.expires_at_ms
 
-    def end(self, key: GroupPartition) -> None:
+    def end(self, key: OffsetKey) -> None:
         """Free a partition."""
         self._leases.pop(key, None)
 
-    def expired(self) -> list[GroupPartition]:
+    def expired(self) -> list[OffsetKey]:
         """Return the partitions whose leases have expired; they are held until ``end``."""
         return [key for key, lease in self._leases.copy().items() if self.has_expired(lease)]
 
@@ -333,6 +333,6 @@ class LeaseTable:
         for key in [key for key in list(self._leases) if key.topic == topic]:
             self.end(key)
 
-    def all(self) -> dict[GroupPartition, GrantedLease]:
+    def all(self) -> dict[OffsetKey, GrantedLease]:
         """Return all leases."""
         return dict(self._leases)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tubemq_spark.embedded.authentication import Authentication, VisitTokens
-from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPartition, LeaseTable, OffsetTable
+from tubemq_spark.embedded.broker.groups import GrantedLease, LeaseTable, OffsetKey, OffsetTable
 from tubemq_spark.embedded.config.catalog import SYSTEM_TOPICS, SYSTEM_USER, Catalog, TopicSpec, TopicStatus
 from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.config.settings import EmbeddedSettings
@@ -386,7 +386,7 @@ class BrokerState:
                 self.catalog.remove(topic)
                 logger.info("topic %s and its data were removed", topic)
 
-    def store(self, partition: GroupPartition, failure: str) -> Store:
+    def store(self, partition: OffsetKey, failure: str) -> Store:
         """Return the store of a partition that exists.
 
         If it cannot be opened, that is refused (500) with a text that begins with ``failure``.

@@ -184,7 +184,7 @@ class ReadLimits:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class LogBatch:
     """What a read found: the records of the entries up to ``next_offset``."""
 
     records: Records
@@ -197,7 +197,7 @@ class Batch:
 
 def read_batch(
     index: SegmentedLog, data: SegmentedLog, partition_id: int, start: int, limits: ReadLimits
-) -> Batch | None:
+) -> LogBatch | None:
     """Read from an offset on; None if there is no visible entry.
 
     Records that have expired or are damaged are skipped, as in TubeMQ (DataStoreUtils.getTransferMsg).
@@ -224,4 +224,4 @@ def read_batch(
     if not block.sound.all():
         expired = entries[chosen]["position"] < data.start
         damaged = tuple(offsets[~block.sound & ~expired].tolist())
-    return Batch(records, start + count * _ENTRY_BYTES, int(last["position"]) + int(last["size"]), damaged)
+    return LogBatch(records, start + count * _ENTRY_BYTES, int(last["position"]) + int(last["size"]), damaged)

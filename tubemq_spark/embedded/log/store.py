@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tubemq_spark.embedded.log.reading import Batch, ReadLimits, read_batch
+from tubemq_spark.embedded.log.reading import LogBatch, ReadLimits, read_batch
 from tubemq_spark.embedded.log.records import (
     INDEX_ENTRY,
     RECORD_HEADER,
@@ -219,7 +219,7 @@ class Store:
             self._traffic.bytes_in += len(data) - RECORD_HEADER.size * len(records)
         return appended
 
-    def read(self, partition_id: int, start: int, limits: ReadLimits) -> Batch | None:
+    def read(self, partition_id: int, start: int, limits: ReadLimits) -> LogBatch | None:
         """Read messages of one partition from an offset on; None if there is no visible entry."""
         with self._lock:
             self._require_open()

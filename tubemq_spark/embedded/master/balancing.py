@@ -91,7 +91,7 @@ NONE: Final[Partitions] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RebalanceEvent:
+class MemberEvent:
     """What one member has to connect or disconnect."""
 
     rebalance_id: int
@@ -116,7 +116,7 @@ class _Share:
     round creates an event for it, and the answer to that resolves the doubt."""
     present: bool = False
     """Whether it takes part in rounds: it has sent a heartbeat, or joined with partitions."""
-    queue: collections.deque[RebalanceEvent] = dataclasses.field(default_factory=collections.deque)
+    queue: collections.deque[MemberEvent] = dataclasses.field(default_factory=collections.deque)
     handed: bool = False
     """Whether the member has the first event of the queue."""
 
@@ -169,7 +169,7 @@ class GroupEvents:
         if partitions is not None:
             share.held = partitions
 
-    def next_event(self, member: str) -> RebalanceEvent | None:
+    def next_event(self, member: str) -> MemberEvent | None:
         """Return the event to hand to a member now, if any (invariants 2 and 3)."""
         share = self._shares[member]
         while share.queue and not share.handed:
@@ -219,12 +219,12 @@ class GroupEvents:
             share.queue.extend(_events_for(rebalance_id, share.claimed - partitions, partitions - share.held))
 
 
-def _events_for(rebalance_id: int, give: Partitions, take: Partitions) -> list[RebalanceEvent]:
+def _events_for(rebalance_id: int, give: Partitions, take: Partitions) -> list[MemberEvent]:
     events = []
     if give:
         kind = EventType.DISCONNECT if take else EventType.ONLY_DISCONNECT
-        events.append(RebalanceEvent(rebalance_id, kind, give))
+        events.append(MemberEvent(rebalance_id, kind, give))
     if take:
         kind = EventType.CONNECT if give else EventType.ONLY_CONNECT
-        events.append(RebalanceEvent(rebalance_id, kind, take))
+        events.append(MemberEvent(rebalance_id, kind, take))
     return events

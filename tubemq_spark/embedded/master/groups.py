@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Set as AbstractSet
 from typing import Final
 
 from tubemq_spark.embedded.dispatch import RefusedError, trimmed
-from tubemq_spark.embedded.master.balancing import GroupEvents, RebalanceEvent
+from tubemq_spark.embedded.master.balancing import GroupEvents, MemberEvent
 from tubemq_spark.embedded.scheduler import monotonic_ms
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import UNDEFINED
@@ -176,7 +176,7 @@ class Group:
                 consumer.client_id, None if partitions is None else frozenset(partitions), answered
             )
 
-    def next_event(self, consumer: RegisteredConsumer) -> RebalanceEvent | None:
+    def next_event(self, consumer: RegisteredConsumer) -> MemberEvent | None:
         """Return the event that a member gets now, if any; it gets each event only once."""
         return None if self.client_balanced else self.events.next_event(consumer.client_id)
 

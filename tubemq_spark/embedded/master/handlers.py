@@ -10,6 +10,7 @@ from typing import Any, Final
 from tubemq_spark.embedded.config.controls import Controls
 from tubemq_spark.embedded.dispatch import (
     MAX_NAME_CHARACTERS,
+    OK,
     Operation,
     RefusedError,
     failure,
@@ -18,8 +19,8 @@ from tubemq_spark.embedded.dispatch import (
 )
 from tubemq_spark.embedded.master.balancing import (
     DEFAULT_BROKERS_PER_CLIENT,
+    MemberEvent,
     Partitions,
-    RebalanceEvent,
     members_needed,
 )
 from tubemq_spark.embedded.master.groups import (
@@ -63,7 +64,6 @@ _NOT_STATED: Final = -1
 """The member count of a group that does not state one."""
 _STALE_LAYOUT_MS: Final = 180_000
 """A heartbeat repeats the layout to a client whose own is older (maxMetaForceUpdatePeriodMs)."""
-_OK: Final[Mapping[str, Any]] = {"errCode": ErrCode.SUCCESS, "errMsg": "OK!"}
 _NO_FLOW: Final[Mapping[str, Any]] = {
     "ssdStoreId": UNDEFINED,
     "qryPriorityId": UNDEFINED,
@@ -138,7 +138,7 @@ class ProducerHandlers:
             state.members.add_producer(client_id)
         return pb.RegisterResponseM2P(
             success=True,
-            **_OK,
+            **OK,
             brokerCheckSum=state.brokers.list_id,
             brokerInfos=state.brokers.infos(),
             authorizedInfo=state.authorized(proof),
@@ -155,7 +155,7 @@ class ProducerHandlers:
             state.members.record_producer_heartbeat(client_id)
         return pb.HeartResponseM2P(
             success=True,
-            **_OK,
+            **OK,
             brokerCheckSum=state.brokers.list_id,
             topicInfos=[route for topic in sorted(topics) if (route := self._route(topic)) is not None],
             brokerInfos=state.brokers_for(request.brokerCheckSum),
@@ -169,7 +169,7 @@ class ProducerHandlers:
         self._state.check_leads(client_id)
         with self._state.lock:
             self._state.members.remove_producer(client_id)
-        return pb.CloseResponseM2P(success=True, **_OK)
+        return pb.CloseResponseM2P(success=True, **OK)
 
     def _route(self, topic: str) -> str | None:
         """Return a topic's route; None is all that a producer learns about an unknown or closed topic."""
@@ -241,7 +241,7 @@ class ServerBalanceHandlers:
             not_allocated = group.not_allocated
         return pb.RegisterResponseM2C(
             success=True,
-            **_OK,
+            **OK,
             notAllocated=not_allocated,
             authorizedInfo=state.authorized(proof),
             **self._flow(name, request),
@@ -259,7 +259,7 @@ class ServerBalanceHandlers:
             not_allocated = group.not_allocated
         response = pb.HeartResponseM2C(
             success=True,
-            **_OK,
+            **OK,
             notAllocated=not_allocated,
             authorizedInfo=state.authorized(proof),
             **self._flow(name, request),
@@ -289,7 +289,7 @@ class ServerBalanceHandlers:
         parts = (parse_subscribe_info(text).held.partition for text in texts if text.strip())
         return frozenset(part for part in parts if self._state.brokers.get(part.broker_id) is not None)
 
-    def _packed(self, event: RebalanceEvent, client_id: str, group: str) -> common_pb2.EventProto:
+    def _packed(self, event: MemberEvent, client_id: str, group: str) -> common_pb2.EventProto:
         infos = [
             PartitionInfo(broker.id, broker.endpoint, partition.topic, partition.partition_id)
             for partition in sorted(event.partitions)
@@ -361,7 +361,7 @@ class ClientBalanceHandlers:
             group.not_allocated = False
             from_max_id = group.from_max_id
         return pb.RegisterResponseM2CV2(
-            **_OK,
+            **OK,
             brokerConfigId=state.brokers.list_id,
             brokerConfigList=state.brokers_for(_stated(report, "brokerConfigId")),
             opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, consumer.from_max_id),
@@ -385,7 +385,7 @@ class ClientBalanceHandlers:
             from_max_id, done_id = group.from_max_id, consumer.from_max_id
             layout = layout_texts(state, group) if stale else None
         response = pb.HeartResponseM2CV2(
-            **_OK,
+            **OK,
             brokerConfigId=state.brokers.list_id,
             brokerConfigList=state.brokers_for(_stated(report, "brokerConfigId")),
             opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, done_id),
@@ -405,7 +405,7 @@ class ClientBalanceHandlers:
             group, _ = state.members.record_consumer_heartbeat(name, client_id, client_balanced=True)
             layout_id, texts = layout_texts(state, group)
         return pb.GetPartMetaResponseM2C(
-            **_OK,
+            **OK,
             brokerConfigId=state.brokers.list_id,
             topicMetaInfoId=layout_id,
             topicMetaInfoList=texts if request.topicMetaInfoId != layout_id else (),
@@ -417,7 +417,7 @@ class ClientBalanceHandlers:
         _, client_id, group = _consumer(self._state, request)
         with self._state.lock:
             self._state.members.remove_consumer(group, client_id)
-        return pb.CloseResponseM2C(success=True, **_OK)
+        return pb.CloseResponseM2C(success=True, **OK)
 
     def _ops_task(self, group: str, known: pb.OpsTaskInfo, from_max_id: int, done_id: int) -> pb.OpsTaskInfo:
         """Return what a client is told about flow control, and whether to start from the latest message."""

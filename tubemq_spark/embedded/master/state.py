@@ -108,7 +108,7 @@ class BrokerEntry:
         return self.accept_subscribe and spec.subscribable
 
 
-class Brokers:
+class BrokerList:
     """All brokers, in the order of their ids; reading takes no lock. None is ever removed."""
 
     def __init__(self, brokers: Iterable[BrokerEntry]) -> None:
@@ -156,7 +156,7 @@ class Brokers:
 class MasterState:
     """The cluster as its master knows it; ``lock`` guards ``members`` and all groups in it."""
 
-    brokers: Brokers
+    brokers: BrokerList
     controls: Controls
     tokens: VisitTokens
     members: Members

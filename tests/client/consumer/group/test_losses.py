@@ -12,7 +12,7 @@ from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.members import member
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart
-from tubemq_spark.embedded.broker.groups import GroupPartition
+from tubemq_spark.embedded.broker.groups import OffsetKey
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, TubeMQTimeoutError
 from tubemq_spark.model import TopicPartition
@@ -50,7 +50,7 @@ def expire(server):
 
 def move_group(server, offset):
     """Do what an administrator may do at a broker."""
-    position = server.faults._nodes.get(1).broker.state.offsets.find(GroupPartition("etl", TOPIC, 0))
+    position = server.faults._nodes.get(1).broker.state.offsets.find(OffsetKey("etl", TOPIC, 0))
     with position.lock:
         position.reset(offset)
 
