@@ -75,7 +75,8 @@ class ActiveMasterAdmin(MasterAdmin):
     def ask(self, /, **parameters: Parameter) -> dict[str, Any]:
         """Send parameters as ``MasterAdmin.ask``."""
         if not self._is_known:
-            self._turn_to(self._active())
+            self._server = self._active()
+            self.url, self._is_known = page_of(self._server), True
         try:
             return super().ask(**parameters)
         except TubeMQConnectionError:
@@ -96,9 +97,6 @@ class ActiveMasterAdmin(MasterAdmin):
                     return server
                 causes.append(f"{server}: no master is active")
         raise TubeMQConnectionError("TUBEMQ_NO_ACTIVE_MASTER", causes="; ".join(causes))
-
-    def _turn_to(self, server: Endpoint) -> None:
-        self._server, self.url, self._is_known = server, page_of(server), True
 
 
 Place: TypeAlias = tuple[str, str, dict[str, int]]

@@ -83,7 +83,8 @@ class Routes:
     async def refresh(self) -> None:
         """Ask a master for all topics that are in use, so that no call has to wait for that."""
         began = self._clock()
-        self._forget_unused(began - self._expiry_s)
+        for topic in [topic for topic, used in self._used.items() if used < began - self._expiry_s]:
+            self._drop(topic)
         async with self._asking_lock:
             topics = sorted(self._topics)
             if topics:
@@ -183,10 +184,6 @@ class Routes:
     def _has_partitions(self, topic: str) -> bool:
         answer = self._topics.get(topic)
         return answer is not None and bool(answer.partitions)
-
-    def _forget_unused(self, since: float) -> None:
-        for topic in [topic for topic, used in self._used.items() if used < since]:
-            self._drop(topic)
 
     def _drop(self, topic: str) -> None:
         del self._used[topic]
