@@ -281,7 +281,7 @@ def one_world() -> Iterator[None]:
     patches: list[Any] = [
         mock.patch.object(ServedCall, "__hash__", lambda call: hash((call.peer, call.method.name))),
         mock.patch.object(sessions.Inbox, "__hash__", number),
-        mock.patch.object(publishing._Stream, "__hash__", number),  # noqa: SLF001
+        mock.patch.object(publishing._PublishStream, "__hash__", number),  # noqa: SLF001
         *(mock.patch.object(module, "in_thread", _at_once) for module in _WITH_THREADS),
         mock.patch.object(addresses, "addresses_of", _addresses_of),
     ]
