@@ -1,10 +1,11 @@
-"""The page about the kinds of consumers: its examples run, and its tables are those of the code."""
+"""The pages about consumers: their examples run as they stand, and their tables are those of the code."""
 
 import dataclasses
 import re
 from pathlib import Path
 
 from tubemq_spark.client import (
+    AssignedConsumer,
     ClientConfig,
     ConsumePosition,
     ConsumerConfig,
@@ -16,8 +17,9 @@ from tubemq_spark.embedded.config.settings import EmbeddedSettings
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.settings.fields import settings_of
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "client" / "which-consumer.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "client"
+CONNECTS = re.compile(r'TubeMQClient\.connect\("127\.0\.0\.1:8715", group="(\w+)"\)')
+TEXT = (PAGES / "which-consumer.md").read_text(encoding="utf-8")
 WHOLE_NUMBER = "a whole number from "
 
 
@@ -28,14 +30,33 @@ def rows(heading):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
-def test_the_examples_run(capsys):
-    program = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+def program_of(page):
+    """Return the examples of a page, one after the other."""
+    program = "\n".join(
+        re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(encoding="utf-8"), re.DOTALL)
+    )
     assert "127.0.0.1:8715" in program
+    return program
+
+
+def run(program, page):
+    """Return the names that a program leaves."""
+    names = {}
+    try:
+        exec(compile(program, page, "exec"), names)
+    finally:
+        if "client" in names:
+            names["client"].close()
+    return names
+
+
+def test_the_examples_of_both_kinds_run(capsys):
+    program = program_of("which-consumer.md")
     # Partitions come with heartbeats.
     program = program.replace("consume_position=first", "consume_position=first&heartbeat_period_ms=50")
     topics, settings = {"clicks": (1, 1), "orders": (1, 1)}, EmbeddedSettings(balance_period_ms=100)
     with EmbeddedTubeMQ(topics=topics, brokers=3, settings=settings) as server:
-        exec(compile(program.replace("127.0.0.1:8715", server.master), str(PAGE), "exec"), {})
+        run(program.replace("127.0.0.1:8715", server.master), "which-consumer.md")
     topics, consumed, read, first = capsys.readouterr().out.splitlines()
     assert first == "b'1 book'"
     assert topics == "('clicks', 'orders')"
@@ -84,3 +105,33 @@ def test_the_rules_of_flow_control_have_these_fields():
 def text(kind, rule):
     fields = ",".join(f'"{name}":{value}' for name, value in rule.items())
     return f'[{{"type":{kind},"rule":[{{{fields}}}]}}]'
+
+
+def test_the_examples_of_assigned_consumers_do_what_they_say():
+    with EmbeddedTubeMQ(topics={"orders": (2, 2)}, brokers=3) as server:
+        program = program_of("assigned-consumer.md").replace("127.0.0.1:8715", server.master)
+        names = run(program, "assigned-consumer.md")
+    assert sorted(names["read"]) == sorted(b"order %d" % number for number in range(1000))
+    assert sorted(names["read_by_coroutine"]) == sorted(names["read"])
+    first, second = names["shares"]
+    assert len({*first, *second}) == len(first) + len(second) == 12
+    assert names["confirmed"].offset > names["batch"].offset == 0
+
+
+def test_the_page_about_assigned_consumers_names_what_there_is():
+    for name in re.findall(r"`(\w+)\(", (PAGES / "assigned-consumer.md").read_text(encoding="utf-8")):
+        assert hasattr(AssignedConsumer, name), name
+
+
+def test_the_examples_of_group_consumers_do_what_they_say():
+    settings = EmbeddedSettings(balance_period_ms=100)
+    with EmbeddedTubeMQ(topics={"orders": (2, 2)}, brokers=3, settings=settings) as server:
+        # Partitions come with heartbeats, which are 13 s apart otherwise.
+        url = rf"tubemq://{server.master}?group=\1&heartbeat_period_ms=100"
+        program, count = CONNECTS.subn(f'TubeMQClient.from_url("{url}")', program_of("group-consumer.md"))
+        assert count == 2
+        names = run(program, "group-consumer.md")
+    assert sorted(names["read"]) == sorted(b"order %d" % number for number in range(1000))
+    assert sorted(record.value for record in names["handled"]) == sorted(b"more %d" % n for n in range(30))
+    everything = names["read"] + [record.value for record in names["handled"]]
+    assert sorted(record.value for record in names["awaited"]) == sorted(everything)
