@@ -3,6 +3,7 @@
 import collections
 
 import pytest
+from google.protobuf.message import Message
 
 from tubemq_spark.net.connection import Call, Connection
 from tubemq_spark.protocol.constants import Method, ServiceType
@@ -19,27 +20,26 @@ class Requests:
         """Topic and partition id of each fetch, in order."""
         self.bytes = 0
         """Of all answers."""
-        send, body = Connection.send, Call.body
+        start, body = Connection.start, Call.body
 
-        def counted_send(
+        def counted_start(
             connection: Connection,
-            call: Call,
             service: ServiceType,
             method: Method,
-            request: bytes,
+            request: Message,
+            *,
             timeout_ms: int,
             during: str,
-        ) -> None:
+        ) -> Call:
             self.counts[method] += 1
-            if method is Method.GET_MESSAGE:
-                fetch = broker_pb2.GetMessageRequestC2B.FromString(request)
-                self.fetched.append((fetch.topicName, fetch.partitionId))
-            send(connection, call, service, method, request, timeout_ms, during)
+            if isinstance(request, broker_pb2.GetMessageRequestC2B):
+                self.fetched.append((request.topicName, request.partitionId))
+            return start(connection, service, method, request, timeout_ms=timeout_ms, during=during)
 
         def counted_body(call: Call, during: str) -> bytes | memoryview:
             answer = body(call, during)
             self.bytes += len(answer)
             return answer
 
-        patch.setattr(Connection, "send", counted_send)
+        patch.setattr(Connection, "start", counted_start)
         patch.setattr(Call, "body", counted_body)
