@@ -33,10 +33,9 @@ from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.options import OptionSet, ReadOptions
 from tubemq_spark.source.arrow import schema_of
 from tubemq_spark.source.batch_driver import plan_batch
-from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
+from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, Work, loss_policy
 from tubemq_spark.source.schema import default_columns, message_columns, unknown_column
 from tubemq_spark.source.task import builder, ranges
-from tubemq_spark.source.work import Work
 
 _NOTHING: Final = memoryview(b"")
 _OPTIONS_OF: Final = {

@@ -13,8 +13,7 @@ from tests.source.rows import PARTITION, columns, fetched
 from tubemq_spark.protocol import speedups
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.payload import encode_prefix, parse_attributes
-from tubemq_spark.source.arrow import BatchBuilder
-from tubemq_spark.source.pieces import BinaryColumn, Pieces, split_uids
+from tubemq_spark.source.arrow import BatchBuilder, BinaryColumn, Pieces, split_uids
 from tubemq_spark.source.schema import arrow_schema
 from tubemq_spark.spark.columns import READ
 

@@ -11,9 +11,9 @@ from tubemq_spark.model import OffsetBounds, OffsetRange, StoreId
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.options import OptionSet
 from tubemq_spark.protocol.errcodes import rpc_error
+from tubemq_spark.source.loss_ledger import Work
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.readers import partitions_of, work_of
-from tubemq_spark.source.work import Work
 
 AWAY = TubeMQConnectionError("TUBEMQ_CONNECT_FAILED", endpoint="broker:8123", cause="test")
 NOT_HERE = rpc_error(403, "no such topic here", peer="broker", during="testing")

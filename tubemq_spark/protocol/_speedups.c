@@ -1,6 +1,6 @@
 /* The hot loops of reading and sending, compiled: the same results as their Python twins, to the byte.
  *
- * Modules of protocol/, and source/pieces.py, call these functions where the module was built and hand them plain
+ * Modules of protocol/, and source/arrow.py, call these functions where the module was built and hand them plain
  * buffers; each has a Python twin there, which stands beside the call. A function that meets bytes which are not laid out as
  * TubeMQ's brokers write them answers None or stops, and the Python twin decides what they mean: so all errors are
  * raised there, and this file has none of its own but for callers that break its rules.

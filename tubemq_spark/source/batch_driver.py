@@ -18,11 +18,10 @@ from tubemq_spark.offsets.offset_spec import (
 from tubemq_spark.offsets.ranges import batch_ranges
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.advice import NullOffsetWarning
-from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger
+from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, Work
 from tubemq_spark.source.marks import Marks
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.visibility import Snapshot
-from tubemq_spark.source.work import Work
 
 
 def plan_batch(

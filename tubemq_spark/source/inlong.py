@@ -25,8 +25,7 @@ from tubemq_spark.errors import InLongMsgError
 from tubemq_spark.options import ParseMode
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.inlong_msg import Buffer, InLongMsg, parse_attributes, unpack
-from tubemq_spark.source.arrow import BatchBuilder, schema_of
-from tubemq_spark.source.pieces import Pieces, gather
+from tubemq_spark.source.arrow import BatchBuilder, Pieces, gather, schema_of
 from tubemq_spark.spark.columns import READ, UNPACKED
 
 logger = logging.getLogger(__name__)

@@ -11,14 +11,15 @@ record. What is repeated writes the same again, which changes nothing (see ``off
 What is lost of a planned range is written by the task of that range only, although the driver may see it
 too, when it plans the range (expired) or its task (removed). The task knows the query and the micro-batch.
 And of a repeated micro-batch, one attempt may see in the task what another one sees in the driver.
+So a task gets what is lost with its ranges, as its ``Work``.
 """
 
 import dataclasses
 import datetime
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from tubemq_spark.model import OffsetRange, StoreId, TopicPartition, rows_between
+from tubemq_spark.model import OffsetRange, RangeRequest, StoreId, TopicPartition, rows_between
 from tubemq_spark.offsets.ledger import SUFFIX, Origin, coalesced, file_of, micro_batch
 from tubemq_spark.offsets.loss import Loss, LossPolicy, LossRecord, LossRecorder, fail_on_loss
 from tubemq_spark.options import ReadOptions
@@ -28,6 +29,15 @@ from tubemq_spark.spark.edge import micro_batch_of_task
 _REMOVALS: Final = frozenset({Loss.TOPIC_REMOVED, Loss.PARTITION_REMOVED})
 _NOWHERE: Final[Mapping[TopicPartition, int]] = {}
 _REMEMBERED_FILES: Final = 1_000
+
+
+class Work(NamedTuple):
+    """One task, with Spark and without it: which records to read, and from which broker. Picklable."""
+
+    requests: tuple[RangeRequest, ...] = ()
+    """The ranges to read; if there are several, they are small and of one broker."""
+    lost: tuple[LossRecord, ...] = ()
+    """What was planned and can no longer be read, for the task to write to the ledger; else none."""
 
 
 def loss_policy(options: ReadOptions) -> LossPolicy:

@@ -71,9 +71,9 @@ from tubemq_spark.offsets.ranges import grouped, split_ranges
 from tubemq_spark.options import ReadOptions, TimestampSearch
 from tubemq_spark.source.beside import PATIENCE_S, Question, Questions
 from tubemq_spark.source.layout_cache import LayoutCache
+from tubemq_spark.source.loss_ledger import Work
 from tubemq_spark.source.outages import Outages, brokers_away, brokers_late, may_be_gone
 from tubemq_spark.source.visibility import Snapshot, VisibleBounds, ask_bounds, visible
-from tubemq_spark.source.work import Work
 
 logger = logging.getLogger(__name__)
 

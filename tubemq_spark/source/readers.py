@@ -25,8 +25,8 @@ from tubemq_spark.offsets.ledger import batch_read
 from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.offsets.source_offset import StartToken
 from tubemq_spark.options import ReadOptions
+from tubemq_spark.source.loss_ledger import Work
 from tubemq_spark.source.schema import arrow_schema, check_schema, message_columns
-from tubemq_spark.source.work import Work
 from tubemq_spark.spark.edge import at_sparks_edge
 
 if TYPE_CHECKING:

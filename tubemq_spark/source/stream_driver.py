@@ -54,12 +54,11 @@ from tubemq_spark.offsets.source_offset import (
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.advice import NullOffsetWarning, StartTimes
 from tubemq_spark.source.beside import GroupProgress
-from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, loss_policy
+from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, Work, loss_policy
 from tubemq_spark.source.marks import Findings, Marks
 from tubemq_spark.source.planner import Planner
 from tubemq_spark.source.row_sizes import RowSizes
 from tubemq_spark.source.visibility import Snapshot
-from tubemq_spark.source.work import Work
 
 logger = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ from tubemq_spark.options import PayloadFormat, ReadOptions, TimestampSearch
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 from tubemq_spark.source.arrow import TARGET_BYTES, BatchBuilder
 from tubemq_spark.source.inlong import InLongBuilder
-from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, loss_policy
-from tubemq_spark.source.work import Work
+from tubemq_spark.source.loss_ledger import LossesOfTask, LossLedger, Work, loss_policy
 from tubemq_spark.spark.edge import spare_collector
 
 logger = logging.getLogger(__name__)
