@@ -42,7 +42,7 @@ async def work(limit, owner, gate=None, patience_s=None):
 
 
 def counts(limit):
-    return limit.running, limit.quota.waiting
+    return limit.quota.used, limit.quota.waiting
 
 
 def test_work_that_finds_no_place_and_none_to_wait_is_refused_at_once():

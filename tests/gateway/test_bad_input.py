@@ -272,9 +272,9 @@ def test_a_half_open_connection_is_noticed_and_its_fetch_given_up(server):
             client.open(group=fresh("group"))
             attach(client, topic, 1)
             call = client.method("Fetch").future(client.request("Fetch", wait_ms=20_000), timeout=30)
-            wait_until(lambda: served.server._consuming.waiting == 1)
+            wait_until(lambda: served.server._consuming.places.used == 1)
             cable.cut()
-            wait_until(lambda: served.server._consuming.waiting == 0, 10)
+            wait_until(lambda: served.server._consuming.places.used == 0, 10)
             call.cancel()
         # The same client comes back on another way.
         again = fleet.client(client_id=client.session.client_id, epoch=1)

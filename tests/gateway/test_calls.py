@@ -225,14 +225,14 @@ def test_a_reader_that_does_not_read_gives_its_place_to_one_that_does(server):
             for sleeper in sleepers
         ]
         reads = served.server._admission.reads
-        wait_until(lambda: reads.running == 2)
+        wait_until(lambda: reads.quota.used == 2)
         events = fleet.client()("ReadRange", timeout=60, **asked)
         assert sum(event.batch.count for event in events) == 32
         ended = [call for call in sleeping if not call.is_active()]
         assert [call.code().name for call in ended] in ([], ["RESOURCE_EXHAUSTED"])
         for call in sleeping:
             call.cancel()
-        wait_until(lambda: reads.running == 0)
+        wait_until(lambda: reads.quota.used == 0)
         fleet.close()
 
 

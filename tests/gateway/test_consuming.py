@@ -221,7 +221,7 @@ def test_messages_fetched_after_the_client_had_gone_come_again(server, served, c
         call = client.method("Fetch").future(client.request("Fetch", wait_ms=5_000), timeout=10)
         assert held.wait_for_hits()
         call.cancel()
-        wait_until(lambda: next(iter(served.server._sessions)).running == 0)
+        wait_until(lambda: next(iter(served.server._sessions)).under_way == set())
     assert values_of(fetch(client)) == [b"one"]
 
 
@@ -353,7 +353,7 @@ def test_a_parked_fetch_is_answered_when_the_gateway_drains(server):
         client.open()
         attach(client, place())
         thread, found = in_background(lambda: fetch(client, wait_ms=20_000, timeout=30))
-        wait_until(lambda: served.server._consuming.waiting == 1)
+        wait_until(lambda: served.server._consuming.places.used == 1)
         served.stop(10_000)
         thread.join(20)
         assert found[0].draining
@@ -366,13 +366,13 @@ def test_only_so_many_fetches_wait_and_the_next_is_told_when_to_try_again(server
         attach(client, place())
         thread, _ = in_background(lambda: fetch(client))
         consuming = served.server._consuming
-        wait_until(lambda: consuming.waiting == 1)
+        wait_until(lambda: consuming.places.used == 1)
         refusal = refused(client, "Fetch")
         assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
         assert refusal.error.parameters["retry_after_ms"] > 0
         publish(served, b"one")
         thread.join(20)
-        assert consuming.waiting == 0
+        assert consuming.places.used == 0
 
 
 def test_a_fetch_brings_nothing_of_partitions_that_its_client_has_paused(client, served):

@@ -143,7 +143,7 @@ def test_a_fetch_that_waits_and_a_topic_that_is_waited_for_end_with_their_sessio
     client = fleet.client("waiting", delivery_timeout_ms=60_000)
     attach(client, fleet.topic(), 1)
     fetch = client.method("Fetch").future(client.request("Fetch", wait_ms=20_000), timeout=25)
-    wait_until(lambda: fleet.served.server._consuming.waiting)
+    wait_until(lambda: fleet.served.server._consuming.places.used)
     with PlainClient(fleet.served.address, client.session.client_id, epoch=2) as newer:
         newer.open(group="twins")
     error = RefusedError(fetch.exception(20))

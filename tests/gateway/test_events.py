@@ -90,7 +90,7 @@ def test_a_new_stream_tells_only_events_that_a_broken_one_has_not_told(fleet):
     comes = fleet.reader(topic, 2, group=group)
     stream.next("members_changed")
     stream.call.cancel()
-    wait_until(lambda: next(one for one in fleet.served.server._sessions).running == 0)
+    wait_until(lambda: next(one for one in fleet.served.server._sessions).under_way == set())
     assert heard(stays) == []
     comes("CloseSession")
     Stream(stays).next("members_changed")

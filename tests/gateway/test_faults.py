@@ -108,7 +108,7 @@ def test_a_fetch_goes_on_when_its_broker_has_come_back(server):
         first = reader("Fetch", wait_ms=10_000)
         reader("Commit", batch=first.batch)
         call = reader.method("Fetch").future(reader.request("Fetch", wait_ms=20_000), timeout=30)
-        wait_until(lambda: served.server._consuming.waiting == 1)
+        wait_until(lambda: served.server._consuming.places.used == 1)
         server.faults.stop_broker(1, graceful=True)
         server.faults.start_broker(1)
         fleet.publish(topic, b"two")

@@ -32,7 +32,7 @@ def park(client, wait_ms=20_000):
 
 
 def parked(served, count):
-    wait_until(lambda: served.server._consuming.waiting == count)
+    wait_until(lambda: served.server._consuming.places.used == count)
 
 
 def stream_of(writer, topic, *values):
@@ -162,12 +162,12 @@ def test_many_fetches_that_wait_leave_heartbeats_alone(fleet):
     topic = fleet.topic()
     readers = [fleet.reader(topic) for _ in range(10)]
     calls = {reader: [park(reader) for _ in range(50)] for reader in readers}
-    wait_until(lambda: fleet.served.server._consuming.waiting == 500)
+    wait_until(lambda: fleet.served.server._consuming.places.used == 500)
     other = fleet.client()
     for _ in range(20):
         other("Heartbeat", timeout=5)
     fleet.publish(topic, b"one")
-    wait_until(lambda: fleet.served.server._consuming.waiting == 490, seconds=20)
+    wait_until(lambda: fleet.served.server._consuming.places.used == 490, seconds=20)
     for reader in readers:
         # The gateway counts a fetch no longer before its client has the answer.
         wait_until(lambda: any(call.done() for call in calls[reader]))  # noqa: B023 (called at once)
@@ -175,4 +175,4 @@ def test_many_fetches_that_wait_leave_heartbeats_alone(fleet):
         assert values_of(answered.result()) == [b"one"]
         for call in calls[reader]:
             call.cancel()
-    wait_until(lambda: fleet.served.server._consuming.waiting == 0)
+    wait_until(lambda: fleet.served.server._consuming.places.used == 0)

@@ -427,7 +427,7 @@ def test_a_topic_that_is_waited_for_holds_up_its_stream_and_takes_no_thread(serv
     for _ in range(20):
         other.send(topic, b"x")
         assert other.stored() == 1
-    assert narrow.served.server._admission.questions.running == 0
+    assert narrow.served.server._admission.questions.quota.used == 0
     server.set_topic(late, TopicSpec())
     assert waiting.stored() == 1
     assert waiting.finish() == other.finish() == []
@@ -442,7 +442,7 @@ def test_checking_a_topic_that_cannot_be_published_to_takes_no_thread(server, na
         for _ in range(50)
     ]
     wait_until(lambda: narrow.served.server._admission.calls.used == 50)
-    assert narrow.served.server._admission.questions.running == 0
+    assert narrow.served.server._admission.questions.quota.used == 0
     for call in calls:
         call.cancel()
     wait_until(lambda: narrow.served.server._admission.calls.used == 0)

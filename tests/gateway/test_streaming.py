@@ -235,7 +235,7 @@ def test_the_stream_of_an_older_twin_is_fenced(fleet):
     topic = fleet.topic()
     older = fleet.reader(topic, client_id=fresh("twin"))
     stream = Stream(older)
-    wait_until(lambda: fleet.served.server._consuming.waiting == 1)
+    wait_until(lambda: fleet.served.server._consuming.places.used == 1)
     fleet.client(client_id=older.session.client_id, epoch=2)
     assert stream.error() == ("ABORTED", "TUBEMQ_SESSION_FENCED")
 
@@ -246,7 +246,7 @@ def test_a_stream_ends_when_the_gateway_drains(server, credit):
         fleet = Fleet(server, served)
         reader = fleet.reader(fleet.topic())
         stream = Stream(reader, credit)
-        wait_until(lambda: served.server._consuming.waiting == 1)
+        wait_until(lambda: served.server._consuming.places.used == 1)
         stopping = threading.Thread(target=served.stop, args=(10_000,))
         stopping.start()
         assert stream.error() == ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
@@ -260,7 +260,7 @@ def test_one_client_does_not_take_all_places_of_fetches(server):
         fleet = Fleet(server, served)
         reader = fleet.reader(fleet.topic())
         streams = [Stream(reader) for _ in range(14)]
-        wait_until(lambda: served.server._consuming.waiting == 14)
+        wait_until(lambda: served.server._consuming.places.used == 14)
         assert Stream(reader).error() == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
         with served.server._consuming.place(Owner("another")):
             pass
@@ -274,7 +274,7 @@ def test_a_stream_counts_as_a_fetch_that_waits(server):
         fleet = Fleet(server, served)
         reader = fleet.reader(fleet.topic())
         stream = Stream(reader)
-        wait_until(lambda: served.server._consuming.waiting == 1)
+        wait_until(lambda: served.server._consuming.places.used == 1)
         assert Stream(reader).error() == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
         stream.finish()
         fleet.close()

@@ -27,7 +27,7 @@ import functools
 import ipaddress
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import unquote
 
 from tubemq_spark.errors import GatewayError
@@ -69,12 +69,12 @@ def host_of(peer: str) -> str:
 class Pressure(Protocol):
     """Something scarce of which a session holds a part."""
 
-    def pressed(self, owner: Owner) -> bool:
-        """Return whether others wait for what a session holds."""
-
     @property
     def retry_after_ms(self) -> int:
         """When there may be some again."""
+
+    def pressed(self, owner: Owner) -> bool:
+        """Return whether others wait for what a session holds."""
 
 
 class WorkLimit:
@@ -93,11 +93,6 @@ class WorkLimit:
         self._closed = False
         self.quota = FairQuota(at_once)
         """What is under way."""
-
-    @property
-    def running(self) -> int:
-        """How much is under way."""
-        return self.quota.used
 
     @contextlib.asynccontextmanager
     async def place(self, owner: Owner = GATEWAY, patience_s: float | None = None) -> AsyncIterator[None]:
@@ -139,17 +134,17 @@ class WorkLimit:
 
     async def _begin(self, owner: Owner, patience_s: float | None) -> None:
         if self._closed:
-            self._refuse("it stops")
+            raise self._busy("it stops")
         if self.quota.take(owner):
             return
         if not self._line.take(owner):
-            self._refuse(f"{self._line.used} calls wait already")
+            raise self._busy(f"{self._line.used} calls wait already")
         patiences = [seconds for seconds in (patience_s, self._patience_s) if seconds is not None]
         patience_s = min(patiences, default=None)
         try:
             if not await self.quota.acquire(owner, 1, patience_s):
                 what = f"none of its {self.quota.limit} {self._kind} was free within {patience_s:.3g} s"
-                self._refuse(what)
+                raise self._busy(what)
         finally:
             self._line.give(owner)
 
@@ -164,8 +159,8 @@ class WorkLimit:
         if not ended.cancelled():
             ended.exception()
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise busy(self._gateway, what, self.quota.retry_after_ms)
+    def _busy(self, what: str) -> GatewayError:
+        return busy(self._gateway, what, self.quota.retry_after_ms)
 
 
 class Admission:

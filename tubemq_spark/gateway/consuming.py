@@ -63,9 +63,8 @@ Filter: TypeAlias = frozenset[str]
 class Waiter(Protocol):
     """A consumer for which fetches wait."""
 
-    @property
-    def filter(self) -> Filter:
-        """The message types that it reads; none: all."""
+    filter: Filter
+    """The message types that it reads; none: all."""
 
     def wake(self, partition: TopicPartition) -> None:
         """Ask for this partition at once, if it waits at its end."""
@@ -179,11 +178,6 @@ class SessionConsumer:
         return self.core.state.life is Life.OPEN and not self._closing
 
     @property
-    def status(self) -> ConsumeStatus:
-        """Whether messages can be had now."""
-        return self.core.consume_status()
-
-    @property
     def positions(self) -> list[pb.PartitionOffset]:
         """The partitions that it holds, each with where it stands."""
         return [
@@ -261,7 +255,9 @@ class SessionConsumer:
 
     async def attach(self, partition: TopicPartition, offset: int | None) -> int:
         """Take a partition; return where it stands."""
-        core = self._assigned()
+        core = self.core
+        if not isinstance(core, AssignedCore):
+            raise refusal("the session has subscribed: the master gives it partitions")
         position = await core.carry_out(core.connect(partition, offset), f"attaching {partition}")
         self._attached.add(partition)
         self.session.attached.add(partition.topic)
@@ -312,11 +308,6 @@ class SessionConsumer:
         if not self._tells_soon:
             self._tells_soon = True
             asyncio.get_running_loop().call_soon(self.tell_partitions)
-
-    def _assigned(self) -> AssignedCore:
-        if not isinstance(self.core, AssignedCore):
-            raise refusal("the session has subscribed: the master gives it partitions")
-        return self.core
 
     # Life.
 
@@ -370,7 +361,7 @@ class ConsumeService:
         admit: Callable[[Session], Awaitable[None]],
     ) -> None:
         self._gateway = settings.name
-        self._places = FairQuota(settings.fetches)
+        self.places = FairQuota(settings.fetches)
         """Of fetches that wait for messages."""
         self._upstream = upstream
         self._metrics = metrics
@@ -392,11 +383,6 @@ class ConsumeService:
     def endings(self) -> int:
         """How many consumers are closing."""
         return len(self._ending)
-
-    @property
-    def waiting(self) -> int:
-        """How many fetches wait for messages."""
-        return self._places.used
 
     # Partitions.
 
@@ -433,10 +419,8 @@ class ConsumeService:
         self, request: pb.DetachPartitionsRequest, call: ServedCall
     ) -> pb.DetachPartitionsResponse:
         """Give partitions up."""
-        consumer = self.consumer_of(call.owner())
-        given_up = [
-            place for place in request.partitions if await consumer.detach(values.partition_from_proto(place))
-        ]
+        detach = self.consumer_of(call.owner()).detach
+        given_up = [each for each in request.partitions if await detach(values.partition_from_proto(each))]
         return pb.DetachPartitionsResponse(partitions=given_up)
 
     # Messages.
@@ -453,7 +437,9 @@ class ConsumeService:
             batch = await consumer.fetch(_in_time(wait_s, call))
         if batch is not None:
             return self.response(batch, call)
-        return pb.FetchResponse(reason=_REASONS[consumer.status], draining=self._calls.draining)
+        return pb.FetchResponse(
+            reason=_REASONS[consumer.core.consume_status()], draining=self._calls.draining
+        )
 
     async def commit(self, request: pb.CommitRequest, call: ServedCall) -> pb.CommitResponse:
         """Confirm a batch, or take it back."""
@@ -469,12 +455,12 @@ class ConsumeService:
     @contextlib.contextmanager
     def place(self, who: Owner) -> Iterator[None]:
         """Take one of the places of fetches that wait."""
-        if not self._places.take(who):
-            raise busy(self._gateway, f"{self.waiting} fetches wait already", _SHORTLY_MS)
+        if not self.places.take(who):
+            raise busy(self._gateway, f"{self.places.used} fetches wait already", _SHORTLY_MS)
         try:
             yield
         finally:
-            self._places.give(who)
+            self.places.give(who)
 
     def response(self, batch: Batch, call: ServedCall) -> pb.FetchResponse:
         """Return a batch as a message, and count it."""

@@ -272,7 +272,7 @@ class OperatorService:
             version=__version__,
             draining=self._calls.draining,
             sessions=len(self._sessions),
-            open_reads=self._admission.reads.running,
+            open_reads=self._admission.reads.quota.used,
             open_publishes=self._admission.publishes.used,
             bytes_in_flight=self._admission.bytes.used,
             uptime_ms=int((time.monotonic() - self._began) * 1000),

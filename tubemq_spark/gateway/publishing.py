@@ -196,7 +196,7 @@ class _PublishStream:
         self._all_came = False
         """Whether the client has ended its side."""
         self._rest = _Rest(self, publishing.admission.arriving)
-        self._unanswered = 0
+        self.unanswered = 0
         """How many batches were taken and have no answer that was written."""
         self._answers: deque[tuple[Callable[[], pb.PublishStreamResponse], int, int]] = deque()
         """What makes answers to be written, how many rows each is about, and the bytes it gives back."""
@@ -222,11 +222,11 @@ class _PublishStream:
             while True:
                 self.changed.clear()
                 await self._write_answers()
-                if reading.done() and (reading.exception() is not None or not self._unanswered):
+                if reading.done() and (reading.exception() is not None or not self.unanswered):
                     reading.result()
                     if self._all_came:
                         return
-                if not self._unanswered:
+                if not self.unanswered:
                     calls.refuse_when_draining()
                 if not self._answers:
                     await self.changed.wait()
@@ -293,8 +293,8 @@ class _PublishStream:
         begun none while others wait to read.
         """
         if not self._parts:
-            read = self._call.context.read()
-            return await self._moving(read, "its client sends nothing", self._rest, _REST_S)
+            read, what = self._call.context.read(), "its client sends nothing"
+            return await self._publishing.admission.moving(read, self._who, what, (self._rest,), _REST_S)
         data = await self._moving(self._call.context.read(), "its client has sent a part of a batch")
         if data is None:
             raise MalformedMessageError(f"batch {self._number} of the stream has not all of its parts")
@@ -358,7 +358,7 @@ class _PublishStream:
         memory, self._holding = self._holding, 0
         outcome = BatchOutcome(rows, lambda outcome: self._ended(number, size, memory, outcome), refused)
         batch.outcomes = outcome
-        self._unanswered += 1
+        self.unanswered += 1
         self._under_way[outcome] = batch
         self.given_up.clear()
         outcome.begin()
@@ -370,7 +370,7 @@ class _PublishStream:
                 raise
             # It has told of what it had accepted.
             outcome.abandon(lambda _: ended)
-        if self._unanswered >= _MOST_UNANSWERED:
+        if self.unanswered >= _MOST_UNANSWERED:
             self._fewer.clear()
         await self._fewer.wait()
 
@@ -410,28 +410,16 @@ class _PublishStream:
             await self._write(answer)
             self._answers.popleft()
             self._give(memory)
-            self._unanswered -= 1
+            self.unanswered -= 1
             self._fewer.set()
 
     async def _write(self, answer: pb.PublishStreamResponse) -> None:
         await self._moving(self._call.context.write(answer), "its client does not read its answers")
 
-    async def _moving(
-        self,
-        step: Awaitable[Result],
-        what: str,
-        scarce: Pressure | None = None,
-        patience_s: float | None = None,
-    ) -> Result:
+    async def _moving(self, step: Awaitable[Result], what: str) -> Result:
         """Return what a step of the client brings; it may take its time unless others wait."""
-        publishing = self._publishing
-        patience_s = publishing.stall_s if patience_s is None else patience_s
-        return await publishing.admission.moving(step, self._who, what, (scarce or self._room,), patience_s)
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether it has nothing to answer."""
-        return not self._unanswered
+        service = self._publishing
+        return await service.admission.moving(step, self._who, what, (self._room,), service.stall_s)
 
     def _give(self, size: int) -> None:
         if size:
@@ -441,15 +429,13 @@ class _PublishStream:
 class _Rest(Pressure):
     """What a stream at rest holds: that it reads, which others may wait for, also those of its session."""
 
+    retry_after_ms = SOONEST_MS
+    """When its client may open another one: soon, since then others at rest give way."""
+
     def __init__(self, stream: _PublishStream, arriving: FairQuota) -> None:
         self._stream = stream
         self._arriving = arriving
 
     def pressed(self, owner: Owner) -> bool:  # noqa: ARG002 (its own session counts, too)
         """See ``Pressure``."""
-        return self._stream.at_rest and self._arriving.waiting > 0
-
-    @property
-    def retry_after_ms(self) -> int:
-        """When its client may open another one: soon, since then others at rest give way."""
-        return SOONEST_MS
+        return not self._stream.unanswered and self._arriving.waiting > 0

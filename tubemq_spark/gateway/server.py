@@ -36,7 +36,6 @@ from tubemq_spark.gateway.sessions import LOST, REMOVED, Events, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
 from tubemq_spark.gateway.upstream import Discovery, RouteRefresh, Upstream
 from tubemq_spark.gateway.web import WebServer
-from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import in_thread
 
 logger = logging.getLogger("tubemq_spark.gateway")
@@ -92,7 +91,6 @@ class GatewayServer:
         self._calls = calls = Calls(settings, sessions, admission, self.metrics)
         calls.hooks.extend(hooks)
         calls.guard.on_failure = self.metrics.policy_failed
-        questions = admission.questions
         self._route_refresh = RouteRefresh()
         self._events = Events(settings, sessions)
         self._upstream.on_route_change = self._events.route_changed
@@ -105,23 +103,12 @@ class GatewayServer:
         self._members = GroupService(settings, admission.administration)
         self._discovery = Discovery(settings, admission.administration)
         self._topics = TopicService(settings, admission.administration)
+        told = calls, self._events, self._waiters
         self._consuming = ConsumeService(
-            settings,
-            sessions,
-            self._upstream,
-            self.metrics,
-            calls,
-            self._events,
-            self._waiters,
-            self._members.admit,
+            settings, sessions, self._upstream, self.metrics, *told, self._members.admit
         )
         self._control = ControlService(
-            settings,
-            sessions,
-            self._upstream,
-            questions,
-            calls,
-            self._consuming,
+            settings, sessions, self._upstream, admission.questions, calls, self._consuming
         )
         self._operations = OperatorService(settings, sessions, admission, calls, self._upstream)
         self.observer = Observer(settings, sessions, self._upstream, self.metrics)
@@ -129,7 +116,7 @@ class GatewayServer:
         self._web: WebServer | None = None
         self._listener = listener(settings)
         self._is_bound = False
-        self._periodic = Periodic()
+        self._periodic: list[asyncio.Task[None]] = []
         self._hurried = False
         self.address = ""
         """Where clients reach the gateway, once it has started."""
@@ -140,25 +127,19 @@ class GatewayServer:
     def _watch(self) -> None:
         watch, admission = self.metrics.watch, self._admission
         watch("sessions", "Open sessions", lambda: len(self._sessions))
-        watch("open_reads", "Ranges that are read now", lambda: admission.reads.running)
-        watch(
-            "open_publishes",
-            "Producers, one for sessions of equal settings",
-            lambda: admission.publishes.used,
-        )
+        watch("open_reads", "Ranges that are read now", lambda: admission.reads.quota.used)
+        producers = "Producers, one for sessions of equal settings"
+        watch("open_publishes", producers, lambda: admission.publishes.used)
         watch("bytes_in_flight", "Bytes of messages that wait in the gateway", lambda: admission.bytes.used)
         watch("consumers", "Sessions that consume", lambda: len(self._consuming))
-        watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.waiting)
+        watch("waiting_fetches", "Fetches that wait for messages", lambda: self._consuming.places.used)
         # Of these two the page has the gateway's state in words.
         watch("degraded", "Whether no master answers", lambda: int(self._upstream.degraded), on_page=False)
-        watch(
-            "draining",
-            "Whether the gateway is about to stop",
-            lambda: int(self._calls.draining),
-            on_page=False,
-        )
+        stops = "Whether the gateway is about to stop"
+        watch("draining", stops, lambda: int(self._calls.draining), on_page=False)
         watch("waiting_calls", "Calls that wait until others have ended", lambda: admission.waiting)
-        watch("endings", "What clients have left behind and is being closed", self._endings)
+        left_behind = "What clients have left behind and is being closed"
+        watch("endings", left_behind, lambda: self._pipelines.closing + self._consuming.endings)
         watch(
             "upstream_connections",
             "Connections to masters and brokers that all sessions share",
@@ -173,9 +154,6 @@ class GatewayServer:
         for name in LIMITS:
             self.metrics.limited(name, getattr(self._settings, name))
 
-    def _endings(self) -> int:
-        return self._pipelines.closing + self._consuming.endings
-
     async def start(self) -> None:
         """Begin to serve."""
         try:
@@ -189,7 +167,11 @@ class GatewayServer:
 
     async def _begin(self) -> None:
         await self._discovery.refresh()
-        await self._contact()
+        if (failure := await self._upstream.contact()) is not None:
+            if self._settings.require_master:
+                raise failure
+            name = self._settings.name
+            logger.warning("gateway %s starts although no master can be reached: %s", name, failure)
         self._look_at_open_files()
         handlers = self._handlers()
         self._control.capabilities = self._operations.capabilities = tuple(sorted(handlers))
@@ -199,17 +181,22 @@ class GatewayServer:
         self.observer.begin(self.address)
         await self._listener.start()
         if self._settings.metrics is not None:
-            self.metrics_address = self._serve_web(self._settings.metrics)
-        settings = self._settings
-        self._periodic.every(
-            settings.housekeeping_ms, self._end_silent_sessions, "looking for silent sessions"
-        )
-        self._periodic.every(settings.housekeeping_ms, self._look_at_policy, "looking at the policy")
-        self._periodic.every(settings.route_refresh_ms, self._refresh_routes, "refreshing the routes")
-        if self._discovery.is_on:
-            self._periodic.every(
-                settings.master_discovery_ms, self._discovery.refresh, "looking for the masters"
+            names, observer = self._settings.web_names(), self.observer
+            self._web = WebServer(
+                self._settings.metrics, names, observer.asked, self.metrics.text, observer.takes_calls
             )
+            self.metrics_address = str(self._web.endpoint)
+        settings = self._settings
+        periodic = [
+            (settings.housekeeping_ms, self._end_silent_sessions, "looking for silent sessions"),
+            (settings.housekeeping_ms, self._look_at_policy, "looking at the policy"),
+            (settings.route_refresh_ms, self._refresh_routes, "refreshing the routes"),
+        ]
+        if self._discovery.is_on:
+            periodic.append(
+                (settings.master_discovery_ms, self._discovery.refresh, "looking for the masters")
+            )
+        self._periodic = [asyncio.create_task(repeat(*concern)) for concern in periodic]
         shown = [f"{name}={text}" for name, text in self._settings.shown().items()]
         logger.info(", ".join(["settings: %s", *["%s"] * (len(shown) - 1)]), *shown)
         logger.info(
@@ -237,7 +224,9 @@ class GatewayServer:
             self._publishing.drain()
             await self._quiet(grace_s)
             await self._listener.stop()
-        await self._periodic.stop()
+        for task in self._periodic:
+            task.cancel()
+        await asyncio.gather(*self._periodic, return_exceptions=True)
         await self._route_refresh.stop()
         # Consumers give their partitions up while there are connections.
         await self._consuming.close()
@@ -278,16 +267,6 @@ class GatewayServer:
                 self._settings.sessions,
             )
 
-    async def _contact(self) -> None:
-        failure = await self._upstream.contact()
-        if failure is None:
-            return
-        if self._settings.require_master:
-            raise failure
-        logger.warning(
-            "gateway %s starts although no master can be reached: %s", self._settings.name, failure
-        )
-
     def _handlers(self) -> dict[str, Handler]:
         control, publishing, operations = self._control, self._publishing, self._operations
         return {
@@ -318,17 +297,6 @@ class GatewayServer:
             "ListSessions": operations.list_sessions,
         }
 
-    def _serve_web(self, endpoint: Endpoint) -> str:
-        observer = self.observer
-        self._web = WebServer(
-            endpoint,
-            self._settings.web_names(),
-            observer.asked,
-            self.metrics.text,
-            observer.takes_calls,
-        )
-        return str(self._web.endpoint)
-
     async def _end_silent_sessions(self) -> None:
         for session in self._sessions.expire():
             level = logging.INFO if session.end == LOST else logging.DEBUG
@@ -347,30 +315,12 @@ class GatewayServer:
         self._route_refresh.begin(self._upstream.accesses())
 
 
-class Periodic:
-    """What a gateway does again and again, each concern in a task of its own; used in the event loop."""
-
-    def __init__(self) -> None:
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def every(self, period_ms: int, work: Callable[[], Awaitable[object]], what: str) -> None:
-        """Do something in each period; a mistake in it is logged, and it is done again in the next one."""
-        self._tasks.append(asyncio.create_task(_repeat(period_ms / 1000, work, what)))
-
-    async def stop(self) -> None:
-        """End all tasks."""
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-
-async def _repeat(period_s: float, work: Callable[[], Awaitable[object]], what: str) -> None:
+async def repeat(period_ms: int, work: Callable[[], Awaitable[object]], what: str) -> None:
+    """Do something in each period; a mistake in it is logged, and it is done again in the next one."""
     while True:
         # Gateways that were started together do not work together.
         jitter = random.uniform(0.9, 1.1)  # noqa: S311 (no secret)
-        await asyncio.sleep(period_s * jitter)
+        await asyncio.sleep(period_ms / 1000 * jitter)
         try:
             await work()
         except Exception:  # (one mistake must not end it for good)

@@ -117,7 +117,7 @@ class Upstream:
         subscription: Subscription,
         client_id: str,
         on_loss: LossPolicy,
-        node: Node | None = None,
+        node: Node | None,
     ) -> AssignedCore:
         """Return a new consumer under the settings and the client id of a session; asks no server.
 
@@ -160,10 +160,6 @@ class Upstream:
         )
         routes = Routes(transport, settings.route_refresh_ms / 1000, settings.route_expiry_ms / 1000)
         access = Access(config, transport, routes)
-        routes.on_change = self._telling(access)
-        return access
-
-    def _telling(self, access: Access) -> Callable[[str, int], None]:
         # Not a reference that would keep it: the access has the routes.
         reference = weakref.ref(access)
 
@@ -171,7 +167,8 @@ class Upstream:
             if (there := reference()) is not None:
                 self.on_route_change(there, topic, partitions)
 
-        return tell
+        routes.on_change = tell
+        return access
 
     async def contact(self) -> TubeMQConnectionError | None:
         """Connect to a master; return why none can be reached, or None."""
@@ -206,7 +203,7 @@ class RouteRefresh:
         for access in accesses:
             if access not in self._under_way:
                 task = self._under_way[access] = asyncio.create_task(self._refresh(access))
-                task.add_done_callback(functools.partial(self._forget, access))
+                task.add_done_callback(functools.partial(self._under_way.pop, access))
 
     async def stop(self) -> None:
         """End what is under way, and wait for that."""
@@ -214,9 +211,6 @@ class RouteRefresh:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _forget(self, access: Access, _: object) -> None:
-        del self._under_way[access]
 
     async def _refresh(self, access: Access) -> None:
         async with self._places:
@@ -236,11 +230,8 @@ class Discovery:
         self._first = settings.client_config().masters
         self._administration = administration
         self._failing = False
-
-    @property
-    def is_on(self) -> bool:
+        self.is_on = settings.master_discovery != "off"
         """Whether the settings say how to find out where the masters are."""
-        return self._settings.master_discovery != "off"
 
     async def refresh(self) -> None:
         """Find out where the masters are, and have sessions ask them; raises nothing."""
@@ -263,7 +254,6 @@ class Discovery:
             logger.info("the masters are %s now, and were %s before", _texts(members), _texts(before))
 
     def _find(self) -> tuple[Endpoint, ...]:
-        """Return the masters."""
         url = self._settings.master_discovery_url
         members = _by_name(self._first) if url is None else _listed_at(url)
         if not members:

@@ -60,6 +60,7 @@ class ScriptedGateways:
         self.session = types.SimpleNamespace(client_id="etl_1", epoch=1)
         self.current_index = 0
         self.patience_s = 60.0
+        self.addresses = ADDRESSES
         self.tried = "gateway1, gateway2"
         self.asked = []
         self.calls = []
@@ -68,12 +69,6 @@ class ScriptedGateways:
         self.events = []
         """Told by the next heartbeat."""
         self.is_draining = False
-
-    def endpoint(self, gateway):
-        return ADDRESSES[gateway]
-
-    def name(self, gateway):
-        return str(ADDRESSES[gateway])
 
     def attempts(self, patience_s, rounds):
         def leave(gateway):

@@ -75,6 +75,6 @@ def scripted(*scripts, **settings):
         running = [closing.enter_context(contextlib.closing(ScriptedGateway(**script))) for script in scripts]
         settings = {"rpc_timeout_ms": 2_000, "register_retry_ms": 10, **settings}
         gateways = Gateways(tuple(one.address for one in running), ClientConfig((), "test", **settings))
-        gateways._addresses = tuple(one.address for one in running)
+        gateways.addresses = tuple(one.address for one in running)
         closing.callback(gateways.close)
         yield running, gateways

@@ -38,7 +38,7 @@ class Gateways:
     def used_by(self, consumer):
         membership = consumer._core.membership
         wait_until(lambda: membership.gateway is not None)
-        name = membership.gateways.name(membership.gateway)
+        name = str(membership.gateways.addresses[membership.gateway])
         return next(number for number, one in enumerate(self.running) if one.address == name)
 
     def kill(self, number, drain_ms=0):

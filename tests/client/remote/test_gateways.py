@@ -141,7 +141,7 @@ def test_the_event_loop_does_not_keep_a_session_that_was_dropped(parts):
 def test_each_process_has_the_gateways_in_an_order_of_its_own(monkeypatch):
     monkeypatch.setattr("tubemq_spark.client.remote.gateways.shuffle", random.Random(7).shuffle)
     addresses = tuple(Endpoint("127.0.0.1", port) for port in range(1, 5))
-    first = [Gateways(addresses, ClientConfig((), "group")).name(0) for _ in range(200)]
+    first = [str(Gateways(addresses, ClientConfig((), "group")).addresses[0]) for _ in range(200)]
     assert set(first) == set(map(str, addresses))
     assert max(first.count(name) for name in set(first)) < 100
 

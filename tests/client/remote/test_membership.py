@@ -279,9 +279,9 @@ async def test_a_gateway_that_was_left_counts_no_missed_heartbeats():
         beating = await gateways.next("Heartbeat")
         beating.fail(busy())
         beating = await gateways.next("Heartbeat")
-        assert core.missed_heartbeats() == {gateways.endpoint(0): 1}
+        assert core.missed_heartbeats() == {gateways.addresses[0]: 1}
         beating.fail(killed())
         (await gateways.next("AttachPartitions")).answer(attached())
         (await gateways.next("Heartbeat")).fail(busy())
         await settle()
-        assert core.missed_heartbeats() == {gateways.endpoint(1): 1}
+        assert core.missed_heartbeats() == {gateways.addresses[1]: 1}

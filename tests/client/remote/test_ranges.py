@@ -122,15 +122,15 @@ def test_a_loss_that_is_found_again_by_the_next_gateway_is_reported_once(parts):
 def test_a_policy_that_raises_ends_the_reading_and_frees_the_gateway(parts):
     with pytest.raises(DataLossError):
         list(ranged(parts, (COUNT + 5) * ROW))
-    wait_until(lambda: parts.running[0].server._admission.reads.running == 0)
+    wait_until(lambda: parts.running[0].server._admission.reads.quota.used == 0)
 
 
 def test_a_reading_that_is_closed_gives_back_what_it_holds(parts):
     reading = ranged(parts)
     next(reading)
     with contextlib.closing(reading):
-        wait_until(lambda: parts.running[0].server._admission.reads.running == 1)
-    wait_until(lambda: parts.running[0].server._admission.reads.running == 0)
+        wait_until(lambda: parts.running[0].server._admission.reads.quota.used == 1)
+    wait_until(lambda: parts.running[0].server._admission.reads.quota.used == 0)
     assert parts.running[0].server._admission.bytes.used == 0
 
 

@@ -171,8 +171,9 @@ _ANSWER_S: Final = 1.0
 
 def grpc_credentials(grpc: ModuleType, tls: TlsConfig) -> Any:  # noqa: ANN401 (gRPC has no types)
     """Return gRPC's credentials for a new connection, from what is in the files now."""
+    pair = (tls.key_file or tls.cert_file, tls.cert_file)
     return grpc.ssl_channel_credentials(
-        _roots(tls), *map(_content, (tls.key_file or tls.cert_file, tls.cert_file))
+        _roots(tls), *(None if path is None else Path(path).read_bytes() for path in pair)
     )
 
 
@@ -230,10 +231,6 @@ def _roots(tls: TlsConfig) -> bytes:
     if not roots:
         raise OptionError("TUBEMQ_OPTION_NEEDED", option="tubemq.tls.caFile", other="tubemq.tls.enabled")
     return roots
-
-
-def _content(path: str | None) -> bytes | None:
-    return None if path is None else Path(path).read_bytes()
 
 
 Result = TypeVar("Result")
@@ -407,8 +404,8 @@ class GrpcChannel:
         details = error.details() or ""
         if _NOT_REACHED in details or (self._served and "handshake" not in details.lower()):
             return failure
-        look = functools.partial(tls_fault, self._gateway, self._config.tls, self._config.connect_timeout_ms)
-        fault = await _in_thread(look)
+        config = self._config
+        fault = await _in_thread(lambda: tls_fault(self._gateway, config.tls, config.connect_timeout_ms))
         return failure if fault is None else AwayError(fault)
 
 

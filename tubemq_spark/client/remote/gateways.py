@@ -78,24 +78,15 @@ class Use:
             raise AwayError("the session was not opened in time") from None
 
     @property
-    def lease_s(self) -> float | None:
-        """How long the session lives without calls; None: it is not open."""
-        answer = self._answer
-        return None if answer is None else answer.lease_ms / 1000
-
-    def heartbeat_s(self, longest_s: float) -> float:
-        """Return after how long without calls a heartbeat is due: a third of the lease at most."""
-        answer = self._answer
-        if answer is None:
-            return longest_s
-        lease_s, heartbeat_s = answer.lease_ms / 1000, answer.heartbeat_ms / 1000
-        return min(longest_s, heartbeat_s or longest_s, lease_s / 3)
+    def answer(self) -> pb.OpenSessionResponse | None:
+        """What the gateway has answered; None: the session is not open."""
+        is_open = self.opened.done() and self.opened.exception() is None
+        return self.opened.result() if is_open else None
 
     @property
-    def _answer(self) -> pb.OpenSessionResponse | None:
-        if not self.opened.done() or self.opened.exception() is not None:
-            return None
-        return self.opened.result()
+    def lease_s(self) -> float | None:
+        """How long the session lives without calls; None: it is not open."""
+        return None if self.answer is None else self.answer.lease_ms / 1000
 
 
 class SessionUses:
@@ -138,8 +129,10 @@ class SessionUses:
             return True
 
     def take_idle(self, gateway: int, use: Use) -> bool:
-        """Forget a use that is idle; return whether it was, so that the caller closes the session there."""
-        if not self._is_idle(use) or not self.forget(gateway, use):
+        """Forget a use without a call for half of its lease; return whether the caller closes it there."""
+        half_s = None if use.lease_s is None else use.lease_s / 2
+        is_idle = not use.calls and half_s is not None and self._clock() - use.used_at > half_s
+        if not is_idle or not self.forget(gateway, use):
             return False
         with self._lock:
             self._open_at.discard(gateway)
@@ -167,10 +160,6 @@ class SessionUses:
     def knows(self, gateway: int, use: Use) -> bool:
         """Whether a use is still that at its gateway."""
         return self._uses.get(gateway) is use
-
-    def _is_idle(self, use: Use) -> bool:
-        """Whether no call was made for half of a session's lease."""
-        return not use.calls and use.lease_s is not None and self._clock() - use.used_at > use.lease_s / 2
 
 
 Result = TypeVar("Result")
@@ -214,8 +203,9 @@ class Gateways:
     def _start(self) -> None:
         addresses = list(self._named)
         shuffle(addresses)
-        self._addresses = tuple(addresses)
-        self._current_index = 0
+        self.addresses = tuple(addresses)
+        self.current_index = 0
+        """The index of the gateway that calls go to."""
         # A client of its own, also in a forked child: two must never share an id.
         self.session = pb.SessionRef(
             client_id=consumer_id(self.config.group, self._kind),
@@ -259,15 +249,10 @@ class Gateways:
 
     def _leave(self, timeout_s: float) -> "tuple[list[Future[None]], list[Channel]]":
         """Begin to close the session everywhere; return what is done then, and what is to be closed."""
-        open_at = [self._addresses[gateway] for gateway in self._uses.take_all()]
+        open_at = [self.addresses[gateway] for gateway in self._uses.take_all()]
         channels = self._channels.take_all()
         ended = [self._begin_to_close(channels[at], timeout_s) for at in open_at if at in channels]
         return ended, list(channels.values())
-
-    @property
-    def several(self) -> bool:
-        """Whether there is another gateway to go to."""
-        return len(self._addresses) > 1
 
     # Calls with one answer.
 
@@ -292,7 +277,7 @@ class Gateways:
         """Return what an attempt returns at the first gateway that can serve it."""
         attempts = self.attempts(patience_s, self.config.register_attempts)
         while True:
-            gateway = self._current_index
+            gateway = self.current_index
             try:
                 return await attempt(gateway)
             except AwayError as error:
@@ -304,13 +289,9 @@ class Gateways:
 
     def attempts(self, patience_s: float | None, rounds: int | None) -> Attempts:
         """Return what says where a call goes on that a gateway cannot serve; see ``Attempts``."""
+        count, retry_s = len(self.addresses), self.config.register_retry_ms / 1000
         return Attempts(
-            len(self._addresses),
-            self.leave,
-            rounds=rounds,
-            retry_s=self.config.register_retry_ms / 1000,
-            patience_s=patience_s,
-            clock=self._clock,
+            count, self.leave, rounds=rounds, retry_s=retry_s, patience_s=patience_s, clock=self._clock
         )
 
     async def in_session(self, gateway: int, attempt: Callable[[], Awaitable[Result]]) -> Result:
@@ -338,14 +319,11 @@ class Gateways:
                 return use
 
     async def _open(self, gateway: int, use: Use) -> None:
+        session = self.session
         request = pb.OpenSessionRequest(
-            client_id=self.session.client_id,
-            epoch=self.session.epoch,
-            secret=self.session.secret,
-            settings=self._settings,
-            language=RUNTIME,
-            version=__version__,
+            client_id=session.client_id, epoch=session.epoch, secret=session.secret, settings=self._settings
         )
+        request.language, request.version = RUNTIME, __version__
         timeout_s = self.config.rpc_timeout_ms / 1000
         try:
             answer = await self.ask_at(gateway, "OpenSession", request, pb.OpenSessionResponse, timeout_s)
@@ -366,7 +344,7 @@ class Gateways:
 
         When its caller is cancelled, the call is.
         """
-        channel = await self._channels.reach(self._addresses[gateway])
+        channel = await self._channels.reach(self.addresses[gateway])
         with self._uses.during_a_call(gateway):
             try:
                 return await channel.call(METHODS[name], request, answer, self._metadata, timeout_s)
@@ -381,7 +359,7 @@ class Gateways:
         self, gateway: int, name: str, first: Message, *, parsed: bool = True
     ) -> AsyncIterator[Stream]:
         """Begin a stream with its first request; it is cancelled at the end. Its deadline is keepalive."""
-        channel = await self._channels.reach(self._addresses[gateway])
+        channel = await self._channels.reach(self.addresses[gateway])
         with self._uses.during_a_call(gateway):
             stream = channel.stream(METHODS[name], first, self._metadata, parsed=parsed)
             try:
@@ -399,26 +377,13 @@ class Gateways:
     def leave(self, gateway: int) -> None:
         """Go on to the next gateway, unless another caller has done so."""
         with self._lock:
-            if self._current_index == gateway:
-                self._current_index = (gateway + 1) % len(self._addresses)
+            if self.current_index == gateway:
+                self.current_index = (gateway + 1) % len(self.addresses)
 
     @property
     def tried(self) -> str:
-        """Return the addresses of all gateways."""
-        return ", ".join(map(str, self._addresses))
-
-    def name(self, gateway: int) -> str:
-        """Return the address of a gateway."""
-        return str(self._addresses[gateway])
-
-    @property
-    def current_index(self) -> int:
-        """The index of the gateway that calls go to."""
-        return self._current_index
-
-    def endpoint(self, gateway: int) -> Endpoint:
-        """Return where a gateway is."""
-        return self._addresses[gateway]
+        """All addresses, for errors."""
+        return ", ".join(map(str, self.addresses))
 
     @property
     def patience_s(self) -> float:
@@ -443,7 +408,7 @@ class Gateways:
         return not self._uses.knows(gateway, use)
 
     def _close_at(self, gateway: int) -> None:
-        if (channel := self._channels.existing(self._addresses[gateway])) is not None:
+        if (channel := self._channels.existing(self.addresses[gateway])) is not None:
             self._begin_to_close(channel)
 
     def _begin_to_close(self, channel: Channel, timeout_s: float = LEAVE_MS / 1000) -> "Future[None]":

@@ -103,7 +103,7 @@ class Membership:
     def endpoint(self) -> Endpoint:
         """Where the consumer is, or would be next."""
         gateway = self.gateway
-        return self.gateways.endpoint(self.gateways.current_index if gateway is None else gateway)
+        return self.gateways.addresses[self.gateways.current_index if gateway is None else gateway]
 
     def away_error(self, during: str, error: AwayError) -> TubeMQConnectionError:
         """Return the error of a call that no gateway has answered."""
@@ -157,7 +157,10 @@ class Membership:
         self.gateway, self.generation = gateway, self.generation + 1
         for other in self._state.missed.keys() - {self.endpoint}:
             del self._state.missed[other]
-        self._longest_s = use.heartbeat_s(_LONGEST_S)
+        self._longest_s = _LONGEST_S
+        if (opened := use.answer) is not None:
+            heartbeat_s = opened.heartbeat_ms / 1000 or _LONGEST_S
+            self._longest_s = min(_LONGEST_S, heartbeat_s, opened.lease_ms / 3000)
         self._attempts, self._seen, self._leave_at = self.gateways.attempts(None, None), 0, None
 
     async def ask(
@@ -200,7 +203,7 @@ class Membership:
             return
         gateway, self.gateway, self.is_draining = self.gateway, None, False
         if not self.has_closed:
-            logger.info("the gateway %s was left: %s", self.gateways.name(gateway), error)
+            logger.info("the gateway %s was left: %s", self.gateways.addresses[gateway], error)
         self.gateways.begin_epoch()
         if error.failure is None or error.failure.condition != _UNKNOWN:  # which the same one may take again
             self._rest(self._attempts.failed(gateway, error))

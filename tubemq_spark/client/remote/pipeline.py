@@ -166,7 +166,7 @@ class GatewayPipeline(Pipeline):
 
         Brokers are those that gateways have told of, at the address of a gateway.
         """
-        endpoint = self._gateways.endpoint(self._gateways.current_index)
+        endpoint = self._gateways.addresses[self._gateways.current_index]
         brokers = [counts.snapshot(broker_id, endpoint) for broker_id, counts in sorted(self._counts.items())]
         return ProducerStatistics(tuple(brokers), room_wait_s + self._room_wait_s, self.log.elapsed_s)
 

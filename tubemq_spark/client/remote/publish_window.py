@@ -111,7 +111,7 @@ class _GatewayStream:
         self._on_arrival = on_arrival
         self._numbers = 0
         self._stream: Stream | None = None
-        self._task = tasks.start(self._run(), f"answers of {gateways.name(gateway)}")
+        self._task = tasks.start(self._run(), f"answers of {gateways.addresses[gateway]}")
 
     def push(self, piece: Piece) -> None:
         """Send a piece."""
@@ -277,7 +277,7 @@ class PublishWindow:
         if not stream.is_open:
             stream.is_open = True
             self._attempts = None
-        if answer.draining and self._gateways.several:
+        if answer.draining and len(self._gateways.addresses) > 1:
             stream.left = True
         piece = stream.pieces.pop(answer.number, None)
         if piece is not None:
@@ -333,7 +333,7 @@ class PublishWindow:
         self._fail(late, self._trouble or "no gateway took it in time")
         if (stream := self._stream) is not None:
             late = [piece for piece in stream.pieces.values() if piece.due_at + _GRACE_S <= now]
-            self._fail(late, f"the gateway {self._gateways.name(stream.gateway)} did not answer in time")
+            self._fail(late, f"the gateway {self._gateways.addresses[stream.gateway]} did not answer in time")
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -90,7 +90,9 @@ async def read_remote_range(
                 return
             if pause_s is None:  # all have other ideas of TLS
                 raise attempts.error("reading", gateways.tried) from error
-            what = f"the gateway {gateways.name(gateway)} is {'busy' if error.busy else 'away'} ({error})"
+            what = (
+                f"the gateway {gateways.addresses[gateway]} is {'busy' if error.busy else 'away'} ({error})"
+            )
             await asyncio.sleep(patience.next_pause_s(what, rest.start, pause_s if error.busy else 0.0))
         else:
             return
