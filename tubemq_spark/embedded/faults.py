@@ -107,8 +107,8 @@ class Rule:
         with self._changed:
             self._changed.notify_all()
 
-    def claims(self, server: int, request: rpc.Request) -> bool:
-        """Return whether the rule applies to a request to a server, and count the request."""
+    def claim(self, server: int, request: rpc.Request) -> bool:
+        """Count a request to a server if the rule applies to it; return whether it does."""
         if request.method != self.method or self._broker not in (None, server):
             return False
         if not self._passes_only(request):
@@ -209,7 +209,7 @@ class RuleBook:
 
     def _reply(self, server: int, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         for rule in self._rules:
-            if rule.claims(server, request):
+            if rule.claim(server, request):
                 return rule.reply(functools.partial(self._pause, rule, server), request, handle)
         if any(rule.ended for rule in self._rules):
             with self._lock:

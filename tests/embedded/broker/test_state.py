@@ -27,13 +27,13 @@ def test_a_service_stops_with_one_error_too_many(allowed):
     service = Service(allowed, now_ms=lambda: 0)
     for _ in range(allowed):
         service.count_error(OSError(5, "Input/output error"))
-    assert service.admits()
+    assert service.admit()
     service.count_error(OSError(5, "Input/output error"))
-    assert not service.admits()
+    assert not service.admit()
     service.count_success()
     for _ in range(allowed):
         service.count_error(OSError(5, "Input/output error"))
-    assert service.admits(), "counted from none"
+    assert service.admit(), "counted from none"
 
 
 def test_only_errors_of_the_disk_count_against_a_service():
@@ -42,7 +42,7 @@ def test_only_errors_of_the_disk_count_against_a_service():
     service.count_error(KeyError("gone"))
     service.count_error(OSError(errno.EMFILE, "Too many open files"))
     service.count_error(OSError(errno.ENFILE, "Too many open files in system"))
-    assert service.admits()
+    assert service.admit()
 
 
 def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_pause(caplog):
@@ -50,16 +50,16 @@ def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_paus
     service = Service(0, "Writing", now_ms=lambda: now[0])
     full = OSError(errno.ENOSPC, "No space left on device")
     service.count_error(full)
-    assert not service.admits()
+    assert not service.admit()
     now[0] = broker_state.RETRY_MS
-    assert [service.admits(), service.admits()] == [True, False], "one trial"
+    assert [service.admit(), service.admit()] == [True, False], "one trial"
     service.count_error(full)
     now[0] += broker_state.RETRY_MS - 1
-    assert not service.admits()
+    assert not service.admit()
     now[0] += 1
-    assert service.admits()
+    assert service.admit()
     service.count_success()
-    assert [service.admits(), service.admits()] == [True, True]
+    assert [service.admit(), service.admit()] == [True, True]
     assert [record.getMessage() for record in caplog.records] == [
         (
             "Writing failed: [Errno 28] No space left on device; requests are refused (503); "

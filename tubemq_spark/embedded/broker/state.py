@@ -243,8 +243,8 @@ class Service:
         self.trouble = ""
         """The last error of the disk, for those who are refused because of it."""
 
-    def admits(self) -> bool:
-        """Tell whether a request is let through: all while the service runs, one after each pause."""
+    def admit(self) -> bool:
+        """Admit a request, if it may pass: all do while the service runs, one after each pause."""
         if self._retry_at_ms is None:
             return True
         now_ms = self._now_ms()
@@ -398,7 +398,7 @@ class BrokerState:
             raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{told(error)}") from error
 
     def _check(self, name: str, service: Service) -> None:
-        if not service.admits():
+        if not service.admit():
             text = f"{name} temporary unavailable! {service.trouble}"
             raise RefusedError(ErrCode.SERVICE_UNAVAILABLE, text)
         self.check_running(name)
