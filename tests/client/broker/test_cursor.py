@@ -10,7 +10,7 @@ from tubemq_spark.client.broker.cursor import Cursor, ReadAhead
 from tubemq_spark.client.broker.lease import Lease, ReaderGroupHolder
 from tubemq_spark.client.broker.session import BrokerSession, Claim
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError, RpcError
+from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.model import Route, StoreId, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.constants import Method
@@ -69,17 +69,6 @@ def span(step):
     return step.start, step.next
 
 
-async def test_steps_follow_each_other():
-    async with reading_ahead() as (_, cursor):
-        assert (await cursor.seek(28)).current == 28
-        assert [span(await cursor.step(END)) for _ in range(3)] == [(28, 112), (112, 196), (196, 252)]
-        assert cursor.position == 252
-
-        nothing = await cursor.step(END)
-        assert span(nothing) == (252, 252)
-        assert nothing.fetched.count == 0
-
-
 async def test_seeking_drops_what_was_fetched_ahead():
     async with reading_ahead() as (_, cursor):
         await cursor.seek(0)
@@ -97,46 +86,6 @@ async def test_nothing_is_fetched_ahead_beyond_the_end(until, fetches):
         await cursor.seek(0)
 
         assert broker.counts()[Method.GET_MESSAGE] == fetches
-
-
-async def test_an_answer_that_moves_without_records_is_a_step():
-    async with reading_ahead(partitions=3) as (broker, cursor):
-        broker.limits.memory_entries = 2
-        await cursor.seek(28)
-        moved = await cursor.step(END)
-
-        assert span(moved) == (28, 84)
-        assert moved.fetched.count == 0
-        assert span(await cursor.step(END)) == (84, 140)
-
-
-async def test_only_a_step_of_nothing_but_its_records_is_dense():
-    async with reading_ahead(partitions=2) as (_, cursor):
-        await cursor.seek(0)
-        assert not (await cursor.step(END)).dense
-
-    async with reading_ahead() as (_, cursor):
-        await cursor.seek(0)
-        assert (await cursor.step(END)).dense
-
-
-async def test_flow_control_is_a_step_with_a_pause():
-    async with reading_ahead() as (broker, cursor):
-        await cursor.seek(0)
-        broker.fault_of_method[Method.GET_MESSAGE] = [model.refuse(452, wait_ms=700)]
-        step = await cursor.step(END)
-
-        assert span(step) == (0, 0)
-        assert step.pause_ms == 700
-
-
-async def test_another_refusal_is_an_error():
-    async with reading_ahead() as (broker, cursor):
-        await cursor.seek(0)
-        broker.fault_of_method[Method.GET_MESSAGE] = [model.refuse(301)]
-        with pytest.raises(RpcError) as caught:
-            await cursor.step(END)
-        assert caught.value.code == 301
 
 
 async def test_a_batch_from_elsewhere_is_an_error():
@@ -169,26 +118,6 @@ def values_of(fetched):
     return [fetched.columns.message(row).value for row in range(len(fetched.columns))]
 
 
-async def test_what_was_fetched_is_confirmed_when_it_was_processed():
-    async with processing() as (broker, cursor):
-        await cursor.seek(0)
-        fetched = await fetch(cursor)
-        assert values_of(fetched) == [b"value 0", b"value 1", b"value 2"]
-        assert (committed(broker), cursor.position) == (0, 0)
-
-        assert span(await cursor.confirm()) == (0, 84)
-        assert (committed(broker), cursor.position) == (84, 84)
-        assert values_of(await fetch(cursor)) == [b"value 3", b"value 4", b"value 5"]
-
-
-async def test_what_was_not_confirmed_is_fetched_again():
-    async with processing() as (broker, cursor):
-        await cursor.seek(0)
-        assert values_of(await fetch(cursor)) == values_of(await fetch(cursor))
-        assert span(await cursor.confirm()) == (0, 84)
-        assert committed(broker) == 84
-
-
 async def test_a_consumer_reads_to_the_end_with_two_requests_per_step():
     async with processing() as (broker, cursor):
         await cursor.seek(0)
@@ -204,14 +133,6 @@ async def test_a_consumer_reads_to_the_end_with_two_requests_per_step():
             Method.GET_MESSAGE: 4,
             Method.COMMIT_OFFSET: 4,
         }
-
-
-async def test_in_a_shared_store_a_confirm_tells_where_the_records_end():
-    async with processing(partitions=2) as (broker, cursor):
-        await cursor.seek(0)
-        assert values_of(await fetch(cursor)) == [b"value 0", b"value 2"]
-        assert span(await cursor.confirm()) == (0, 84)
-        assert committed(broker) == 84
 
 
 async def test_a_confirm_can_be_said_with_the_next_fetch():
@@ -239,25 +160,3 @@ async def test_nothing_can_be_confirmed_twice_or_after_a_seek():
         with pytest.raises(LocalProtocolError, match="nothing of demo/1:0 was fetched"):
             await cursor.confirm()
         assert committed(broker) == 28
-
-
-async def test_a_confirm_that_fails_does_not_move():
-    async with processing() as (broker, cursor):
-        await cursor.seek(0)
-        await fetch(cursor)
-        broker.fault_of_method[Method.COMMIT_OFFSET] = [model.refuse(401)]
-        with pytest.raises(RpcError):
-            await cursor.confirm()
-
-        assert cursor.position == 0
-        await cursor.seek(cursor.position)
-        assert values_of(await fetch(cursor)) == [b"value 0", b"value 1", b"value 2"]
-
-
-async def test_a_partition_stays_under_one_name_over_seeks():
-    async with processing() as (broker, cursor):
-        for offset in (0, 84, 28):
-            assert (await cursor.seek(offset)).current == offset
-            await fetch(cursor)
-        assert broker.counts()[Method.PARTITION_REGISTER] == 3
-        assert [group for group, _, _ in broker.leases()] == ["etl"]
