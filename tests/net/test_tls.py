@@ -70,47 +70,28 @@ def test_a_missing_file_is_named(authority, pair, tmp_path):
     assert f"tubemq.tls.keyFile names {gone}, {said}" in fault(config)
 
 
-def test_a_directory_is_not_a_file(authority, tmp_path):
-    assert f"{tmp_path}, which cannot be used: Is a directory" in fault(
-        client(authority, ca_file=str(tmp_path))
-    )
-
-
-def test_a_path_that_cannot_be_is_refused(authority):
-    assert "null byte" in fault(client(authority, ca_file="a\0b"))
-
-
-def test_java_s_stores_are_not_pem(authority, pair):
-    store = str(authority.trust_store())
-    assert f"{store}, which cannot be used: it is not a PEM file" in fault(client(authority, ca_file=store))
-    config = client(authority, cert_file=str(pair.key_store()))
-    assert "certFile" in fault(config)
-    assert "it is not a PEM file" in fault(config)
-
-
-def test_a_damaged_file_is_refused(authority, tmp_path):
+def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(authority, pair, tmp_path):
+    """Among them are Java's stores, files that are cut, and those of the other kind or of another pair."""
     cut = tmp_path / "cut.pem"
     cut.write_bytes(authority.cert.read_bytes()[:200])
-    assert "it holds no certificate that can be read" in fault(client(authority, ca_file=str(cut)))
-
-
-def test_files_of_the_other_kind_are_told(authority, pair):
-    key, cert = str(pair.key), str(pair.cert)
-    assert "it holds no certificate that can be read" in fault(client(authority, ca_file=key))
-    assert f"{cert}, which cannot be used: it holds no private key" in fault(
-        client(authority, cert_file=cert)
-    )
-    config = client(authority, cert_file=key, key_file=key)
-    assert f"{key}, which cannot be used: it holds no certificate" in fault(config)
-
-
-def test_a_key_of_another_certificate_is_refused(authority, pair):
-    other = authority.issue("other")
-    said = fault(client(authority, cert_file=str(pair.cert), key_file=str(other.key)))
-    assert (
-        f"{other.key}, which cannot be used: its key does not belong to the certificate in {pair.cert}"
-        in said
-    )
+    key, cert, other = str(pair.key), str(pair.cert), str(authority.issue("other").key)
+    store = str(authority.trust_store())
+    for changes, words in (
+        ({"ca_file": str(tmp_path)}, f"{tmp_path}, which cannot be used: Is a directory"),
+        ({"ca_file": "a\0b"}, "null byte"),
+        ({"ca_file": store}, f"{store}, which cannot be used: it is not a PEM file"),
+        ({"cert_file": str(pair.key_store())}, "it is not a PEM file"),
+        ({"cert_file": str(pair.key_store())}, "certFile"),
+        ({"ca_file": str(cut)}, "it holds no certificate that can be read"),
+        ({"ca_file": key}, "it holds no certificate that can be read"),
+        ({"cert_file": cert}, f"{cert}, which cannot be used: it holds no private key"),
+        ({"cert_file": key, "key_file": key}, f"{key}, which cannot be used: it holds no certificate"),
+        (
+            {"cert_file": cert, "key_file": other},
+            f"{other}, which cannot be used: its key does not belong to the certificate in {cert}",
+        ),
+    ):
+        assert words in fault(client(authority, **changes))
 
 
 @pytest.mark.parametrize("password", [None, "guessed"])
