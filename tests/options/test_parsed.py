@@ -441,7 +441,7 @@ def test_options_without_effect_are_named(caplog):
     with caplog.at_level(logging.WARNING):
         options.for_batch_read()
     path = "'path' has no effect in a batch read; topics are named by options"
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "option 'maxOffsetsPerTrigger' has no effect in a batch read",
         "option 'topic' has no effect in a batch read",
         "option 'tubemq.sendWindowBytes' has no effect in a batch read",
@@ -450,7 +450,7 @@ def test_options_without_effect_are_named(caplog):
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         options.for_write()
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "option 'subscribe' has no effect in a write",
         "option 'maxOffsetsPerTrigger' has no effect in a write",
         path.replace("batch read", "write"),
@@ -506,16 +506,14 @@ def test_a_parse_mode_needs_bodies_to_parse(caplog):
         assert batch().payload is PayloadFormat.RAW
     assert caplog.records == []
     batch(mode="FAILFAST")
-    assert [record.getMessage() for record in caplog.records] == [
-        "option 'mode' has no effect without 'payload=inlong'"
-    ]
+    assert caplog.messages == ["option 'mode' has no effect without 'payload=inlong'"]
 
 
 @pytest.mark.parametrize("make", [batch, stream])
 def test_a_ledger_without_losses_is_named(make, caplog):
     """By default a query ends at the first loss: there is none to write down."""
     assert make(lossLedger="/losses").loss_ledger is None
-    assert [record.getMessage() for record in caplog.records] == [
+    assert caplog.messages == [
         "option 'lossLedger' has no effect, since nothing is passed over unless 'failOnDataLoss' is false"
     ]
 
