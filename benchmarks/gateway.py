@@ -30,7 +30,7 @@ from rich.table import Table
 
 from integration_tests.rig.messages import client_config
 from integration_tests.rig.processes import ServerProcess
-from testkit.gateway_process import GatewayProcess
+from testkit.gateway_caller import GatewayProcess
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.cluster.base import Cluster
 from tubemq_spark.cluster.config import ClusterConfig

@@ -39,8 +39,7 @@ from rich.table import Table
 
 from integration_tests.rig.messages import client_config
 from integration_tests.rig.processes import ServerProcess
-from testkit.gateway_caller import OPTIONS, AsyncCaller
-from testkit.gateway_process import GatewayProcess
+from testkit.gateway_caller import OPTIONS, AsyncCaller, GatewayProcess
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb

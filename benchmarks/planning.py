@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tubemq_spark.model import Endpoint, OffsetBounds, StoreBounds, StoreId, TopicPartition, TopicsLayout
-from tubemq_spark.net.connection import Connection
+from tubemq_spark.net.connection import Call, Connection
 from tubemq_spark.options import OptionSet
 from tubemq_spark.source import planner
 from tubemq_spark.source.stream_driver import StreamDriver
@@ -136,14 +136,14 @@ def server_process(stores: int) -> Iterator[str]:
 def idle(stores: int, seconds: float) -> dict[str, float]:
     """Return what an idle stream of so many stores costs the driver, asked as often as Spark asks."""
     requests = 0
-    send = Connection.send
+    start = Connection.start
 
-    def counted(*arguments: object) -> None:
+    def counted(*arguments: object, **more: object) -> Call:
         nonlocal requests
         requests += 1
-        send(*arguments)  # type: ignore[arg-type]
+        return start(*arguments, **more)  # type: ignore[arg-type]
 
-    Connection.send = counted  # type: ignore[method-assign, assignment]
+    Connection.start = counted  # type: ignore[method-assign, assignment]
     with server_process(stores) as master:
         options = {"tubemq.master.servers": master, "subscribe": TOPIC}
         driver = StreamDriver(OptionSet.parse(options).for_stream_read(), ["value"])

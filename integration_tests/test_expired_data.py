@@ -13,7 +13,7 @@ from integration_tests.rig.messages import assert_same_rows, client_config, clus
 from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, run, start
 from integration_tests.rig.servers import await_files, server_of
 from integration_tests.rig.store_check import first_offset_from, logs
-from testkit.requests import Requests
+from testkit.readers import Requests
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import DataLossError

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, St
 
 from integration_tests.rig.messages import assert_same_rows, client_config
 from integration_tests.rig.servers import await_files, server_of
-from testkit.stream import Stream, read_task
+from testkit.readers import Stream, read_task
 from testkit.views import read_view
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.errors import DataLossError

@@ -9,8 +9,7 @@ import types
 import pytest
 
 from integration_tests.rig.servers import USER
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.group.session import GroupSession

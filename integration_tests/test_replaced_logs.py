@@ -11,7 +11,7 @@ from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.rig.messages import client_config, produce_numbers
 from integration_tests.rig.queries import Collected, read_stream, refusal, run
 from integration_tests.rig.servers import await_files
-from testkit.stream import Stream, read_task
+from testkit.readers import Stream, read_task
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.errors import DataLossError
 

@@ -24,8 +24,7 @@ from integration_tests.rig.clusters import (
 )
 from integration_tests.rig.runs import form
 from integration_tests.rig.write_faults import Asking, Writing, while_writing
-from testkit.forwarder import Forwarder, Link
-from testkit.master_relay import MasterRelay
+from testkit.forwarder import Forwarder, Link, MasterRelay
 from tubemq_spark.client import BrokerAdmin, ClientConfig
 from tubemq_spark.client.producer.resending import SERVER_ERRORS
 from tubemq_spark.embedded.server import EmbeddedSettings

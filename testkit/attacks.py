@@ -23,8 +23,7 @@ import grpc
 
 from testkit.certificates import Authority
 from testkit.forwarder import Forwarder
-from testkit.gateway_caller import Caller, opening, status
-from testkit.gateway_process import GatewayProcess
+from testkit.gateway_caller import Caller, GatewayProcess, opening, status
 from testkit.heartbeats import SOURCE
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError

@@ -2,13 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from tubemq_spark.client.master.session import MasterSession
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import loop
 from tubemq_spark.net.connection import Connection
 from tubemq_spark.net.connections import DEFAULT_CONNECT_TIMEOUT_MS, Connections, close_connections
+from tubemq_spark.net.loop import run
 from tubemq_spark.protocol.constants import Method, ServiceType
 from tubemq_spark.protocol.rpc import AnyMessage
 
@@ -47,3 +50,16 @@ def submit_call(
         return call.result(response_type, "asking")
 
     return loop.submit(answer())
+
+
+AnySession = TypeVar("AnySession", bound=MasterSession)
+
+
+@contextlib.contextmanager
+def opened(session: AnySession) -> Iterator[AnySession]:
+    """Open a session, and close it at the end of the block."""
+    run(session.open())
+    try:
+        yield session
+    finally:
+        run(session.close())

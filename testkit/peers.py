@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Self
 
-from testkit.blackhole import swallowing
-from testkit.forwarder import Forwarder
+from testkit.forwarder import Forwarder, swallowing
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ

@@ -1,13 +1,22 @@
 """The readers of the table, asked as Spark asks them: triggers, plans and tasks, without a JVM."""
 
+import collections
 import concurrent.futures
 import pickle
 import time
+from collections.abc import Mapping
+from typing import Any
 
+import pytest
+from google.protobuf.message import Message
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from testkit.stream import Stream, read_task
 from tubemq_spark.datasource import TubeMQDataSource
+from tubemq_spark.net.connection import Call, Connection
+from tubemq_spark.protocol.constants import Method, ServiceType
+from tubemq_spark.protocol.pb import broker_pb2
 from tubemq_spark.source.readers import OffsetRangePartition
 
 SCHEMA = StructType([StructField("value", BinaryType())])
@@ -68,6 +77,23 @@ def plan_batch(scene, **changes):
     return Tasks(pickle.dumps(reader), reader.partitions())
 
 
+class Stream:
+    """A streaming query with its checkpoint."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, checkpoint: object = None) -> None:
+        """Start at a checkpoint; without one, as a new query does."""
+        self.reader: Any = TubeMQDataSource(dict(options)).streamReader(schema)
+        # A task's copy of the reader is made before the driver has asked it anything.
+        self.pickled_reader = pickle.dumps(self.reader)
+        self.checkpoint = checkpoint or self.reader.initialOffset()
+
+    def plan(self) -> list[InputPartition]:
+        """Plan a micro-batch and return its tasks; none if nothing is new."""
+        start = self.checkpoint
+        self.checkpoint = self.reader.latestOffset(start, ReadAllAvailable())
+        return [] if start == self.checkpoint else list(self.reader.partitions(start, self.checkpoint))
+
+
 class Query(Stream):
     """A streaming query with all values that it has read."""
 
@@ -110,3 +136,47 @@ class Query(Stream):
         """Run as ``Trigger.AvailableNow`` does."""
         self.prepare()
         self.finish()
+
+
+Row = tuple[Any, ...]
+
+
+def read_task(pickled_reader: bytes, task: InputPartition) -> list[Row]:
+    """Return a task's rows, read by a copy of the reader as an executor does."""
+    batches = pickle.loads(pickled_reader).read(task)
+    return [row for batch in batches for row in zip(*(column.to_pylist() for column in batch), strict=True)]
+
+
+class Requests:
+    """Counts them from now on, until the test ends."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        """Count what ``Connection`` sends."""
+        self.counts: collections.Counter[Method] = collections.Counter()
+        self.fetched: list[tuple[str, int]] = []
+        """Topic and partition id of each fetch, in order."""
+        self.bytes = 0
+        """Of all answers."""
+        start, body = Connection.start, Call.body
+
+        def counted_start(
+            connection: Connection,
+            service: ServiceType,
+            method: Method,
+            request: Message,
+            *,
+            timeout_ms: int,
+            during: str,
+        ) -> Call:
+            self.counts[method] += 1
+            if isinstance(request, broker_pb2.GetMessageRequestC2B):
+                self.fetched.append((request.topicName, request.partitionId))
+            return start(connection, service, method, request, timeout_ms=timeout_ms, during=during)
+
+        def counted_body(call: Call, during: str) -> bytes | memoryview:
+            answer = body(call, during)
+            self.bytes += len(answer)
+            return answer
+
+        patch.setattr(Connection, "start", counted_start)
+        patch.setattr(Call, "body", counted_body)

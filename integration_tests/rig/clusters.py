@@ -14,8 +14,7 @@ from integration_tests.real.processes import wait_until
 from integration_tests.real.servers import ServerSettings
 from integration_tests.rig.runs import form
 from integration_tests.rig.servers import await_files
-from testkit.forwarder import Forwarder, Link
-from testkit.master_relay import MasterRelay
+from testkit.forwarder import Forwarder, Link, MasterRelay
 from tubemq_spark.client import BrokerAdmin, Record
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.testing.client import TopicClient

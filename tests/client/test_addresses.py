@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from testkit.blackhole import swallowing
+from testkit.forwarder import swallowing
 from tests.client.scripted_cluster import scripted_cluster
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ

@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 
-from testkit.gateway_process import GatewayProcess
+from testkit.gateway_caller import GatewayProcess
 from tests.gateway.running import settings, tubemq
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig

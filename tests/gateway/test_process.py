@@ -16,7 +16,7 @@ import time
 import pytest
 
 from testkit.attacks import ATTACKS, LIMIT_BYTES, SLACK_BYTES, run
-from testkit.gateway_process import GatewayProcess
+from testkit.gateway_caller import GatewayProcess
 from testkit.heartbeats import LEAST
 from tests.gateway.fleet import ROW, attach, place, publish
 from tests.gateway.running import PlainClient, gateway, tubemq

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from testkit.stream import Stream
+from testkit.readers import Stream
 from tests.source.fake_cluster import NO_SUCH_TOPIC, partition
 from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient

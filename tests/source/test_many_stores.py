@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from testkit.requests import Requests
+from testkit.readers import Requests
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.protocol.constants import Method

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from testkit.stream import Stream, read_task
+from testkit.readers import Stream, read_task
 from tests.rpc_server import RpcServer
 from tubemq_spark.client import ClientConfig, TubeMQClient
 from tubemq_spark.datasource import TubeMQDataSource

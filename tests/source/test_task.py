@@ -8,7 +8,7 @@ import zoneinfo
 import pyarrow as pa
 import pytest
 
-from testkit.requests import Requests
+from testkit.readers import Requests
 from tests.source.rows import PARTITION, fetched
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig

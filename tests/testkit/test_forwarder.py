@@ -6,7 +6,14 @@ import threading
 
 import pytest
 
-from testkit.forwarder import Forwarder, Link
+from testkit.connections import opened, opened_connections
+from testkit.forwarder import Forwarder, Link, MasterRelay
+from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.master.producers import ProducerSession
+from tubemq_spark.embedded.server import EmbeddedTubeMQ
+from tubemq_spark.errors import TubeMQError
+from tubemq_spark.model import Endpoint
+from tubemq_spark.net.loop import run
 
 MOMENT_S = 0.2
 PATIENCE_S = 10
@@ -90,3 +97,45 @@ def test_all_bytes_come_over_a_link(echo):
     with Forwarder(echo, Link(10_000_000)) as way, dial(way.address) as connected:
         threading.Thread(target=connected.sendall, args=(sent,), daemon=True).start()
         assert receive(connected, len(sent)) == sent
+
+
+@pytest.fixture
+def server():
+    with EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=2) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def session_of(address):
+    config = ClientConfig((Endpoint.parse(address),), "test", register_attempts=1)
+    with opened_connections() as connections, opened(ProducerSession(config, connections)) as session:
+        yield session
+
+
+def test_a_broker_is_where_the_relay_says(server):
+    with (
+        Forwarder(server.brokers[2]) as way,
+        MasterRelay(server.master, {2: way.address}) as relay,
+        session_of(relay.address) as session,
+    ):
+        run(session.publish(["demo"]))
+        routes = session.routes("demo").partitions
+        told = {partition.broker_id: str(endpoint) for partition, endpoint in routes.items()}
+    assert told == {1: server.brokers[1], 2: way.address}
+
+
+def test_routes_are_hidden_and_shown_again(server):
+    with MasterRelay(server.master, {}) as relay, session_of(relay.address) as session:
+        counts = []
+        for change in (relay.hide_routes, relay.show_routes):
+            change()
+            run(session.publish(["demo"]))
+            counts.append(len(session.routes("demo").partitions))
+    assert counts == [0, 2]
+
+
+def test_a_master_that_is_away_hangs_up(server):
+    with MasterRelay(server.master, {}) as relay:
+        server.close()
+        with pytest.raises(TubeMQError), session_of(relay.address):
+            pass

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow

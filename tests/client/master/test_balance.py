@@ -2,8 +2,7 @@
 
 import pytest
 
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tests.client.scripted_master import FIRST, SECOND, ScriptedMaster, balance, config_for, meta, partition
 from tubemq_spark.errors import RemoteProtocolError, RpcError
 from tubemq_spark.model import Endpoint

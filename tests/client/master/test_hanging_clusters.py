@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tests.client.scripted_master import ScriptedMaster, balance, beat, config_for, meta, registered, token
 from tubemq_spark.client.master.producers import ProducerSession
 from tubemq_spark.model import Endpoint

@@ -2,8 +2,7 @@
 
 import pytest
 
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tests.client.scripted_master import (
     FIRST,
     SECOND,

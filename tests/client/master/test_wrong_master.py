@@ -5,8 +5,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tests.client.scripted_master import STANDBY, ScriptedMaster, balance, config_for
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, TubeMQConnectionError

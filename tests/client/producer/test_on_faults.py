@@ -5,9 +5,8 @@ import errno
 
 import pytest
 
-from testkit.connections import opened_connections
+from testkit.connections import opened, opened_connections
 from testkit.message_sender import MessageSender
-from testkit.sessions import opened
 from tests.client.ranges import config_of
 from tubemq_spark.client.master.balance import BalanceSession
 from tubemq_spark.client.master.producers import fresh_visit_token

@@ -8,8 +8,7 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tests.cases import in_one_test
 from tests.client.scripted_master import (
     FIRST,

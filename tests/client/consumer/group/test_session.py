@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from testkit.connections import opened_connections
-from testkit.sessions import opened
+from testkit.connections import opened, opened_connections
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat, member_registered, token
 from tests.protocol.vectors import build, named
 from tests.waiting import wait_until
