@@ -314,15 +314,6 @@ def test_attempts_of_a_task_write_its_losses_once(server, ledger, in_task):
     assert ledger.gaps == [("demo", 1, 0, 0, 196, 7, "EXPIRED")]
 
 
-def test_the_next_micro_batch_has_gaps_of_its_own(server, ledger, in_task):
-    one, tasks = planned(server, ledger)
-    for batch in (3, 4):
-        in_task(batch)
-        values(one, tasks)
-
-    assert sorted(ledger.rows("batchId")) == [(3,), (4,)]
-
-
 def test_tasks_that_share_a_range_add_up_to_one_gap(server, ledger, in_task):
     one, tasks = planned(server, ledger, minPartitions="3")
     in_task(0)

@@ -1,22 +1,36 @@
 """What is left of a traceback where Spark takes over an error."""
 
+import gc
 import importlib.util
 import io
 import logging
 import os
 import pickle
+import subprocess
 import sys
 import traceback
 
+import pyarrow as pa
+import pyspark
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import handle_worker_exception
 
+from tests.memory_cluster import MemoryCluster
 from tubemq_spark.datasource import TubeMQDataSource
 from tubemq_spark.errors import LocalProtocolError, OptionError, TubeMQConnectionError, TubeMQError
+from tubemq_spark.sink import task as writing, writers
 from tubemq_spark.sink.writers import TubeMQStreamWriter, TubeMQWriter
+from tubemq_spark.source import planner, task as reading
 from tubemq_spark.source.readers import RefusedStreamReader, TubeMQReader, TubeMQStreamReader
 from tubemq_spark.source.schema import default_schema
-from tubemq_spark.spark.edge import at_sparks_edge
+from tubemq_spark.spark.edge import (
+    REUSED_VARIABLE,
+    at_sparks_edge,
+    spare_collector,
+    spare_collector_of_imports,
+    too_old,
+)
 
 MISSING = {"tubemq.master.servers": "master:8715"}
 
@@ -172,3 +186,84 @@ def test_an_error_of_a_refused_reader_is_the_same_at_every_question():
         with pytest.raises(TubeMQError) as caught:
             reader.initialOffset()
         assert frames(caught.value) == ["called_by_spark"]
+
+
+@pytest.fixture
+def fresh_process():
+    """Whatever the collector passes over was moved there by the test."""
+    gc.unfreeze()
+    spare_collector.cache_clear()
+    yield
+    spare_collector.cache_clear()
+    gc.freeze()  # as at the beginning of the run
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_the_collector_passes_over_what_a_reused_worker_has_imported(monkeypatch):
+    monkeypatch.setenv(REUSED_VARIABLE, "1")
+    spare_collector()
+    spared = gc.get_freeze_count()
+    assert spared > 1000
+    kept = [[] for _ in range(1000)]
+    spare_collector()
+    assert gc.get_freeze_count() == spared, f"only the first task does that; {len(kept)} lists came later"
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_tasks_that_write_and_tasks_that_read_do_that(monkeypatch):
+    cluster, schema = MemoryCluster(demo=(1, 1)), StructType([StructField("value", BinaryType())])
+    for module in (planner, reading, writers, writing):
+        monkeypatch.setattr(module, "open_cluster", lambda *_, **__: cluster)
+    monkeypatch.setenv(REUSED_VARIABLE, "1")
+    servers = {"tubemq.master.servers": "master:8715"}
+
+    writer = TubeMQDataSource({**servers, "topic": "demo"}).writer(schema, False)
+    writer.write(iter([pa.RecordBatch.from_pydict({"value": [b"a"]})]))
+    assert gc.get_freeze_count() > 1000
+
+    gc.unfreeze()
+    spare_collector.cache_clear()
+    reader = TubeMQDataSource({**servers, "subscribe": "demo"}).reader(schema)
+    assert [batch.num_rows for batch in reader.read(*reader.partitions())] == [1]
+    assert gc.get_freeze_count() > 1000
+
+
+@pytest.mark.usefixtures("fresh_process")
+def test_other_processes_are_left_alone(monkeypatch):
+    monkeypatch.delenv(REUSED_VARIABLE, raising=False)
+    spare_collector()
+    spare_collector_of_imports()
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.0.0", "4.1.4", "4.1.0.dev0"])
+def test_an_old_spark_is_refused_with_both_versions(monkeypatch, version):
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(TubeMQError) as caught:
+        TubeMQDataSource({"subscribe": "demo"})
+    assert str(caught.value) == (
+        f"[TUBEMQ_SPARK_TOO_OLD] PySpark {version} is installed, but tubemq_spark needs 4.2 or newer; "
+        "run: pip install 'pyspark>=4.2' (on a cluster: a newer Spark)."
+    )
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.0rc1", "4.3.0.dev1", "4.10.0", "5.0.0"])
+def test_newer_ones_are_taken(version):
+    assert not too_old(version)
+
+
+def test_a_spark_without_python_data_sources_is_refused_where_ours_is_imported(tmp_path):
+    """PySpark 3.5 has no ``pyspark.sql.datasource``."""
+    (tmp_path / "pyspark" / "sql").mkdir(parents=True)
+    (tmp_path / "pyspark" / "__init__.py").write_text('__version__ = "3.5.7"\n')
+    (tmp_path / "pyspark" / "sql" / "__init__.py").touch()
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import tubemq_spark.datasource"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith(
+        "tubemq_spark.errors.TubeMQError: [TUBEMQ_SPARK_TOO_OLD] PySpark 3.5.7 is installed"
+    )
