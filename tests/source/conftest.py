@@ -30,5 +30,5 @@ def clock(monkeypatch):
     for module in (planner, layout_cache, marks, row_sizes, stream_driver, peek):
         monkeypatch.setattr(module, "time", fake)
     for module in (beside, marks, planner):
-        monkeypatch.setattr(module, "Question", scripted(now))
+        monkeypatch.setattr(module, "BackgroundQuestion", scripted(now))
     return now

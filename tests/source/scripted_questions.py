@@ -17,7 +17,7 @@ def is_beside():
 
 
 def scripted(clock):
-    """Return what stands for ``Question``, on a clock that only tests and waits move."""
+    """Return what stands for ``BackgroundQuestion``, on a clock that only tests and waits move."""
     return functools.partial(ScriptedQuestion, clock)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.source.scripted_questions import ScriptedQuestion, StillAskingError, scripted
 from tubemq_spark.errors import TubeMQConnectionError
 from tubemq_spark.source import beside
-from tubemq_spark.source.beside import PATIENCE_S, Question, Questions
+from tubemq_spark.source.beside import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
 
 AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
 
@@ -17,7 +17,7 @@ def test_a_question_is_asked_by_a_thread_that_ends_with_it(monkeypatch):
     """It does not keep a process alive: Spark ends the driver's process of a stream without a word."""
     answers, moments = threading.Event(), iter((5.0, 7.5))
     monkeypatch.setattr(beside, "time", types.SimpleNamespace(monotonic=lambda: next(moments)))
-    begun = Question(lambda: answers.wait(20) and threading.current_thread(), "tubemq-test")
+    begun = BackgroundQuestion(lambda: answers.wait(20) and threading.current_thread(), "tubemq-test")
     assert not begun.ended_within(0)
     answers.set()
     assert begun.ended_within(20)
@@ -29,7 +29,7 @@ def test_an_error_is_raised_where_the_answer_is_taken():
     def ask():
         raise AWAY
 
-    begun = Question(ask, "tubemq-test")
+    begun = BackgroundQuestion(ask, "tubemq-test")
     assert begun.ended_within(20)
     with pytest.raises(TubeMQConnectionError) as raised:
         begun.answer()
@@ -39,7 +39,7 @@ def test_an_error_is_raised_where_the_answer_is_taken():
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(beside, "Question", scripted(now))
+    monkeypatch.setattr(beside, "BackgroundQuestion", scripted(now))
     return now
 
 
@@ -58,7 +58,7 @@ class Peer:
 
 
 def test_a_peer_that_stops_answering_is_waited_for_once(clock):
-    peer, questions = Peer(), Questions("test")
+    peer, questions = Peer(), BackgroundQuestions("test")
     questions.begin(peer.ask)
     assert questions.ended().answer() == 1
     assert not questions.under_way
@@ -89,7 +89,7 @@ def test_a_peer_that_stops_answering_is_waited_for_once(clock):
 
 
 def test_what_is_forgotten_is_not_taken(clock):
-    peer, questions = Peer(), Questions("test")
+    peer, questions = Peer(), BackgroundQuestions("test")
     questions.begin(peer.ask)
     questions.forget()
     assert questions.ended() is None
@@ -97,7 +97,7 @@ def test_what_is_forgotten_is_not_taken(clock):
 
 
 def test_a_peer_whose_question_was_forgotten_is_not_waited_for_again(clock):
-    peer, questions = Peer(), Questions("test")
+    peer, questions = Peer(), BackgroundQuestions("test")
     peer.hangs = True
     for _ in range(3):
         questions.begin(peer.ask)

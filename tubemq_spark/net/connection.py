@@ -136,7 +136,7 @@ _numbers: Final = itertools.count(1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Traffic:
+class ConnectionTraffic:
     """What a connection was used for so far, for the log."""
 
     requests: int
@@ -198,11 +198,11 @@ class Connection(ByteConnection):
         return self._loop.time() - self._heard_at
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> ConnectionTraffic:
         """What it was used for so far."""
         now = self._loop.time()
         frames = self._rpc.frame_count
-        return Traffic(self._requests, frames, now - self._opened_at, now - self._heard_at)
+        return ConnectionTraffic(self._requests, frames, now - self._opened_at, now - self._heard_at)
 
     def start(
         self, service: ServiceType, method: Method, request: ProtobufMessage, *, timeout_ms: int, during: str

@@ -21,7 +21,7 @@ ASSIGN: Final = "assign"
 ASSIGN_EXAMPLE: Final = '{"demo":["1:0","1:10000"]}'
 
 
-class Subscription(abc.ABC):
+class TopicSubscription(abc.ABC):
     """What a query reads; picklable, comparable, safe to log."""
 
     option: ClassVar[str]
@@ -55,7 +55,7 @@ class Subscription(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Topics(Subscription):
+class Topics(TopicSubscription):
     """All partitions of the topics with these names: ``subscribe``."""
 
     option: ClassVar[str] = "subscribe"
@@ -73,7 +73,7 @@ class Topics(Subscription):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TopicPattern(Subscription):
+class TopicPattern(TopicSubscription):
     """All partitions of all topics whose whole names match: ``subscribePattern``."""
 
     option: ClassVar[str] = "subscribePattern"
@@ -92,7 +92,7 @@ class TopicPattern(Subscription):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Assignment(Subscription):
+class Assignment(TopicSubscription):
     """These partitions: ``assign``."""
 
     option: ClassVar[str] = ASSIGN
@@ -124,7 +124,7 @@ class Assignment(Subscription):
         return dataclasses.replace(layout, partitions=chosen, unread=others)
 
     def refuse_missing(self, layout: TopicsLayout) -> None:
-        """See ``Subscription``."""
+        """See ``TopicSubscription``."""
         missing = sorted(self.partitions - layout.partitions.keys())
         if missing:
             raise OptionError(

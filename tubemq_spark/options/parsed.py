@@ -17,7 +17,7 @@ from tubemq_spark.errors import OptionError
 from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import Edge, OffsetSpec, Stored, mentions
-from tubemq_spark.offsets.subscription import Subscription
+from tubemq_spark.offsets.subscription import TopicSubscription
 from tubemq_spark.options.option import Option
 from tubemq_spark.options.rules import (
     CONNECTION_PREFIX,
@@ -265,7 +265,7 @@ class OptionSet:
         web = self._given.get("tubemq.master.web", self._of_client.web)
         return dataclasses.replace(self._of_client, client=client, web=web).validate()
 
-    def _reading_client(self, mode: Mode, subscription: Subscription | None) -> ClientConfig:
+    def _reading_client(self, mode: Mode, subscription: TopicSubscription | None) -> ClientConfig:
         if self._of_client is not None:
             return self._changed_client(self._of_client.client, mode)
         group = self._given.get(GROUP) or _default_group(subscription)
@@ -402,7 +402,7 @@ def _refuse_edge(option: str, spec: OffsetSpec, edge: Edge) -> None:
         raise OptionError("TUBEMQ_POSITION_IN_BATCH", option=option, edge=edge.value, whose=whose)
 
 
-def _default_group(subscription: Subscription | None) -> str:
+def _default_group(subscription: TopicSubscription | None) -> str:
     """Return a group's name made of topics, if these are named.
 
     A master refuses members of one group that read different topics (error 425), so each set of topics

@@ -14,7 +14,13 @@ from tubemq_spark.files.folder_uri import FolderUri
 from tubemq_spark.net.tls import TlsConfig
 from tubemq_spark.offsets.offset_spec import TIMESTAMPS_EXAMPLE, Edge, OffsetSpec
 from tubemq_spark.offsets.ranges import MOST_RANGES, MOST_ROWS
-from tubemq_spark.offsets.subscription import ASSIGN_EXAMPLE, Assignment, Subscription, TopicPattern, Topics
+from tubemq_spark.offsets.subscription import (
+    ASSIGN_EXAMPLE,
+    Assignment,
+    TopicPattern,
+    Topics,
+    TopicSubscription,
+)
 from tubemq_spark.options.option import (
     ASSIGNMENT,
     DURATION,
@@ -95,7 +101,7 @@ class Subscribing:
         ViewName.MESSAGES,
     )
 
-    def subscription(self) -> Subscription | None:
+    def subscription(self) -> TopicSubscription | None:
         """Return what is read; None: nothing is named."""
         if self.topics is not None:
             return Topics(self.topics)
@@ -163,7 +169,7 @@ class ReadOptions:
 
     cluster: ClusterConfig
     """How TubeMQ is reached."""
-    subscription: Subscription
+    subscription: TopicSubscription
     """What is read."""
     starting: OffsetSpec
     """Where a batch read or a new stream begins; a stream's checkpoint wins over it."""
@@ -311,7 +317,7 @@ class ViewOptions:
 
     cluster: ClusterConfig
     """How TubeMQ is reached; a view waits for no broker longer than for one answer."""
-    subscription: Subscription | None = None
+    subscription: TopicSubscription | None = None
     """The topics or partitions that the view is about; None where the user need not say."""
     group: str | None = None
     """The consumer group that the view is about; None where it is about none, or about all."""

@@ -19,7 +19,7 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.message_time import minutes_of
-from tubemq_spark.source.beside import Questions
+from tubemq_spark.source.beside import BackgroundQuestions
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class StartTimes:
     def __init__(self, cluster: Cluster, time_zone: str) -> None:
         self._cluster = cluster
         self._zone = zoneinfo.ZoneInfo(time_zone)
-        self._questions: Questions[None] = Questions("tubemq-start-times")
+        self._questions: BackgroundQuestions[None] = BackgroundQuestions("tubemq-start-times")
 
     def look(self, layout: TopicsLayout, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Begin to look where a micro-batch begins, and return at once.

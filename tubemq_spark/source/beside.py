@@ -27,7 +27,7 @@ PATIENCE_S: Final = 1.0
 """How long a trigger waits for a peer that has answered so far."""
 
 
-class Question(Generic[Answer]):
+class BackgroundQuestion(Generic[Answer]):
     """A question that is being asked; for use by one thread."""
 
     def __init__(self, ask: Callable[[], Answer], name: str) -> None:
@@ -60,13 +60,13 @@ class Question(Generic[Answer]):
         self._ended.set()
 
 
-class Questions(Generic[Answer]):
+class BackgroundQuestions(Generic[Answer]):
     """Questions one after the other; one is waited for if the one before it was answered in time."""
 
     def __init__(self, name: str) -> None:
         """``name``: that of their threads."""
         self._name = name
-        self._begun: Question[Answer] | None = None
+        self._begun: BackgroundQuestion[Answer] | None = None
         self._is_new = False
         self._prompt = True
 
@@ -77,10 +77,10 @@ class Questions(Generic[Answer]):
 
     def begin(self, ask: Callable[[], Answer]) -> None:
         """Ask a question; none may be under way."""
-        self._begun = Question(ask, self._name)
+        self._begun = BackgroundQuestion(ask, self._name)
         self._is_new = True
 
-    def ended(self) -> Question[Answer] | None:
+    def ended(self) -> BackgroundQuestion[Answer] | None:
         """Return the question under way if it has ended; the first call after ``begin`` may wait for that."""
         begun = self._begun
         if begun is None:
@@ -132,7 +132,7 @@ class GroupProgress:
             if self._moving:
                 return
             self._moving = True
-        Question(self._follow, "tubemq-group")
+        BackgroundQuestion(self._follow, "tubemq-group")
 
     def _follow(self) -> None:
         """Show the newest positions, until there are no newer ones."""

@@ -28,10 +28,10 @@ from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import Endpoint, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.retry import with_retries
-from tubemq_spark.offsets.subscription import Subscription, TopicPattern
+from tubemq_spark.offsets.subscription import TopicPattern, TopicSubscription
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.settings.kinds import nearest_names
-from tubemq_spark.source.beside import Questions
+from tubemq_spark.source.beside import BackgroundQuestions
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _FIRST_LIST_PAUSE_MS: Final = 1_000
 class LayoutCache:
     """The layout of what one query reads."""
 
-    def __init__(self, cluster: Cluster, subscription: Subscription) -> None:
+    def __init__(self, cluster: Cluster, subscription: TopicSubscription) -> None:
         self._cluster = cluster
         self._subscription = subscription
         self._existing: Collection[str] | None = None
@@ -61,7 +61,7 @@ class LayoutCache:
         self._masters_away = False
         self._told_of_other_brokers = False
         self._no_match_told = False
-        self._refreshes: Questions[TopicsLayout] = Questions("tubemq-layout")
+        self._refreshes: BackgroundQuestions[TopicsLayout] = BackgroundQuestions("tubemq-layout")
         self.last: TopicsLayout | None = None
         """The last layout, however old."""
         self.suspect = False

@@ -35,7 +35,7 @@ from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.loss import Evidence
 from tubemq_spark.offsets.marks import MOST_MARKS, Mark, Place, newest, passed, place_of
 from tubemq_spark.offsets.source_offset import SourceOffset
-from tubemq_spark.source.beside import PATIENCE_S, Question, Questions
+from tubemq_spark.source.beside import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
 from tubemq_spark.source.visibility import Snapshot
 
 logger = logging.getLogger(__name__)
@@ -77,13 +77,13 @@ class Marks:
         self._replaced: dict[Mark, Evidence] = {}
         self._failed: Collection[Mark] = ()
         """Those whose last look had no answer."""
-        self._looks: Questions[tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]] = Questions(
-            "tubemq-look"
+        self._looks: BackgroundQuestions[tuple[dict[Mark, Mark | None], dict[Mark, TubeMQError]]] = (
+            BackgroundQuestions("tubemq-look")
         )
         self._look_at = 0.0
         self._taken: dict[Place, Mark] = {}
         """The newest marks, in the order in which they were taken."""
-        self._taking: Question[None] | None = None
+        self._taking: BackgroundQuestion[None] | None = None
         self._arrived: collections.deque[Mark] = collections.deque()
         """Those of the round under way, put there by its threads."""
         self._take_at: dict[Place, float] = {}
@@ -152,7 +152,7 @@ class Marks:
         self._round += 1
         chosen = [stores[place] for place in due]
         question = functools.partial(self._read_last, snapshot.layout, end, chosen, self._arrived)
-        self._taking = Question(question, "tubemq-marks")
+        self._taking = BackgroundQuestion(question, "tubemq-marks")
 
     def newest_for(
         self, end: SourceOffset, before: Collection[Mark], *, wait: bool = False

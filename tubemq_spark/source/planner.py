@@ -69,7 +69,7 @@ from tubemq_spark.offsets.offset_spec import (
 )
 from tubemq_spark.offsets.ranges import grouped, split_ranges
 from tubemq_spark.options import ReadOptions, TimestampSearch
-from tubemq_spark.source.beside import PATIENCE_S, Question, Questions
+from tubemq_spark.source.beside import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.loss_ledger import Work
 from tubemq_spark.source.outages import Outages, brokers_away, brokers_late, may_be_gone
@@ -110,12 +110,12 @@ class Planner:
         """Where the partitions are."""
         self.outages = Outages()
         """Which brokers are late or away."""
-        self._beside: dict[int, Question[VisibleBounds]] = {}
+        self._beside: dict[int, BackgroundQuestion[VisibleBounds]] = {}
         """What is being asked of brokers that no look waits for, by broker id: one question each."""
         self._last_late: dict[int, VisibleBounds] = {}
         """What a broker that is late has answered last, by broker id."""
-        self._readable: Questions[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = Questions(
-            "tubemq-readable"
+        self._readable: BackgroundQuestions[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = (
+            BackgroundQuestions("tubemq-readable")
         )
         """Where some logs begin, and where they can be read from."""
         self._warned_of_few_groups = False
@@ -360,7 +360,7 @@ class Planner:
         for broker_id, due in self.outages.due(layout, time.monotonic()).items():
             if broker_id not in self._beside:
                 question = functools.partial(ask, due.stores, timeout_ms=due.timeout_ms)
-                self._beside[broker_id] = Question(question, f"tubemq-late-{broker_id}")
+                self._beside[broker_id] = BackgroundQuestion(question, f"tubemq-late-{broker_id}")
         answer = ask(
             self.outages.stores_to_ask(layout), timeout_ms=None if patient else round(PATIENCE_S * 1000)
         )

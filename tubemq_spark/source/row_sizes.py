@@ -36,7 +36,7 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.side_by_side import answers_and_errors
-from tubemq_spark.source.beside import Questions
+from tubemq_spark.source.beside import BackgroundQuestions
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class RowSizes:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._samples: dict[StoreId, _Sample] = {}
-        self._questions: Questions[dict[StoreId, _Sample]] = Questions("tubemq-row-sizes")
+        self._questions: BackgroundQuestions[dict[StoreId, _Sample]] = BackgroundQuestions("tubemq-row-sizes")
 
     def of(
         self, layout: TopicsLayout, unread: Mapping[StoreId, OffsetBounds], *, assume: bool

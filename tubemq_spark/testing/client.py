@@ -2,25 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from tubemq_spark.client.config import DEFAULT_DELIVERY_TIMEOUT_MS
+from tubemq_spark.client.producer.messages import MessageFields
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.tubemq import TubeMQClient
 from tubemq_spark.errors import TubeMQError
 
 if TYPE_CHECKING:
     from tubemq_spark.embedded.faults import Faults
-
-
-class MessageFields(TypedDict, total=False):
-    """The optional fields of a message; see ``Producer.send``."""
-
-    attributes: dict[str, str]
-    message_type: str
-    message_time: str
-    key: bytes
-    partition: tuple[int, int]
 
 
 class TopicClient:

@@ -14,7 +14,7 @@ from tests.cases import in_one_test
 from tests.client.virtual_brokers import VirtualBrokers
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.aio import AsyncTubeMQClient
-from tubemq_spark.client.producer.messages import MinuteClock, OutgoingMessage, checked_message, message_batch
+from tubemq_spark.client.producer.messages import MinuteClock, PendingMessage, checked_message, message_batch
 from tubemq_spark.errors import OptionError
 from tubemq_spark.protocol.payload import encode_prefix
 from tubemq_spark.protocol.send_batch import MessageHeader
@@ -40,7 +40,7 @@ def test_a_batch_has_all_that_belongs_to_its_messages(parts, first_row):
     sent = []
     for target, value, header, key, partition in parts:
         prefix = encode_prefix(*header)
-        message = OutgoingMessage(
+        message = PendingMessage(
             target.partition.topic, value, prefix, header, key, partition, len(prefix) + len(value)
         )
         message.accepted_at = 0.0

@@ -22,7 +22,7 @@ from typing import Final, Self, Unpack
 
 from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.producer.futures import AsyncSendFuture, SharedByFutures
-from tubemq_spark.client.producer.messages import MessageFields, OutgoingMessage
+from tubemq_spark.client.producer.messages import MessageFields, PendingMessage
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.producer.queue import SendQueue
 from tubemq_spark.client.producer.statistics import ProducerStatistics
@@ -245,7 +245,7 @@ class AsyncProducer(metaclass=AnsweringType):
         self._queue.refuse_if_ended()
         self._loop.enter()
 
-    async def _put(self, message: OutgoingMessage) -> None:
+    async def _put(self, message: PendingMessage) -> None:
         """Hand over a message as soon as there is room."""
         queue = self._queue
 
@@ -265,7 +265,7 @@ class AsyncProducer(metaclass=AnsweringType):
             self._standing -= 1
             queue.room_wait_s += time.monotonic() - began
 
-    async def _put_in_turn(self, message: OutgoingMessage) -> bool:
+    async def _put_in_turn(self, message: PendingMessage) -> bool:
         """Return whether a message was accepted; False: the share of its broker is full."""
         queue = self._queue
         accepted = False
@@ -279,12 +279,12 @@ class AsyncProducer(metaclass=AnsweringType):
             await queue.until(looked)
         return accepted
 
-    def _may_pass(self, message: OutgoingMessage) -> bool:
+    def _may_pass(self, message: PendingMessage) -> bool:
         """Whether no other message stands before this one, of those that stand in lines."""
         lines = self._lines
         return not (lines[_ROOM].locked() or lines[self._line_of(message)].locked())
 
-    def _line_of(self, message: OutgoingMessage) -> frozenset[int]:
+    def _line_of(self, message: PendingMessage) -> frozenset[int]:
         """Return the brokers that a message may have to wait for; none as long as none was ever full."""
         return message.brokers() if len(self._lines) > 1 or self._queue.full_brokers(message) else _ROOM
 

@@ -68,7 +68,7 @@ class MinuteClock:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class OutgoingMessage:
+class PendingMessage:
     """A message that can be written, from its producer's ``send`` until it stands in a batch."""
 
     topic: str
@@ -106,7 +106,7 @@ def checked_message(
     message_time: datetime.datetime | str | None = None,
     key: bytes | str | None = None,
     partition: tuple[int, int] | None = None,
-) -> OutgoingMessage:
+) -> PendingMessage:
     """Return a message if it can be sent, as far as its arguments tell; see ``MessageFields``."""
     if isinstance(message_time, datetime.datetime):
         # Not strftime("%Y"): it writes the year 800 with three digits on some systems.
@@ -131,11 +131,11 @@ def checked_message(
             if not isinstance(text, str):
                 raise _wrong_type("attributes", text, "a mapping of str to str")
     header, prefix = _message_header(value, attributes, message_type, message_time)
-    return OutgoingMessage(topic, value, prefix, header, key, partition, len(prefix) + len(value))
+    return PendingMessage(topic, value, prefix, header, key, partition, len(prefix) + len(value))
 
 
 def message_batch(
-    messages: Sequence[OutgoingMessage], first_row: int, *, checksums: bool = False
+    messages: Sequence[PendingMessage], first_row: int, *, checksums: bool = False
 ) -> OutgoingBatch:
     """Return messages as one batch, which costs as much as a batch of one; there is at least one."""
     prefixes = [message.prefix for message in messages]

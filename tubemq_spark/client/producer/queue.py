@@ -48,7 +48,7 @@ from tubemq_spark.client.producer.messages import (
     MOST,
     MessageFields,
     MinuteClock,
-    OutgoingMessage,
+    PendingMessage,
     checked_message,
     message_batch,
 )
@@ -92,7 +92,7 @@ class SendQueue:
         self._clock = MinuteClock(config.message_time_zone) if config.stamp_message_time else None
         self._process = os.getpid()
         self._begin_locks()
-        self._waiting: collections.deque[OutgoingMessage] = collections.deque()
+        self._waiting: collections.deque[PendingMessage] = collections.deque()
         self._waiting_bytes = 0
         self._taken = 0
         self._flush_to = 0
@@ -147,7 +147,7 @@ class SendQueue:
 
     # The way of a message into the queue.
 
-    def check(self, topic: str, value: bytes | str, fields: MessageFields) -> OutgoingMessage:
+    def check(self, topic: str, value: bytes | str, fields: MessageFields) -> PendingMessage:
         """Return a message if it can be sent, as far as that can be said without its topic.
 
         A time that is missing is added to ``fields``.
@@ -160,7 +160,7 @@ class SendQueue:
         except OptionError as error:
             raise refused_message(error, self._describe(value)) from error
 
-    def complete(self, message: OutgoingMessage, place: Place, future: MessageFuture) -> None:
+    def complete(self, message: PendingMessage, place: Place, future: MessageFuture) -> None:
         """Add what must be known of a message before it is put."""
         topic, message.destination = place
         if message.size > topic.max_message_bytes and (excess := topic.excess(message.prefix, message.size)):
@@ -169,7 +169,7 @@ class SendQueue:
             message.destination = topic.choose(message.key, message.value)
         message.published, message.future, message.accepted_at = topic, future, time.monotonic()
 
-    def put(self, message: OutgoingMessage, *, block: bool) -> bool:
+    def put(self, message: PendingMessage, *, block: bool) -> bool:
         """Accept a message; wait while there is no room for it, or return False if not told to ``block``."""
         with self._lock:
             if self._has_no_room(message) and not self._is_ending() and not self._in_callback():
@@ -184,19 +184,19 @@ class SendQueue:
                 self._wake()
             return True
 
-    def full_brokers(self, message: OutgoingMessage) -> frozenset[int]:
+    def full_brokers(self, message: PendingMessage) -> frozenset[int]:
         """Return the ids of the brokers that a message has to wait for, whose shares are full; often none."""
         full = self._full
         return brokers if full and (brokers := message.brokers()) <= full else frozenset()
 
-    def would_wait(self, message: OutgoingMessage) -> ProduceError:
+    def would_wait(self, message: PendingMessage) -> ProduceError:
         """Return why a message is refused for which there is no room, and whose sender does not wait."""
         full = self.full_brokers(message)
         whose = f", the share of {', '.join(f'broker {id_}' for id_ in sorted(full))} is full" if full else ""
         cause = f"{self.unacknowledged} messages are under way{whose}"
         return ProduceError("TUBEMQ_SEND_WOULD_WAIT", topic=message.topic, cause=cause)
 
-    def refuse_and_ask(self, message: OutgoingMessage, cause: str) -> ProduceError:
+    def refuse_and_ask(self, message: PendingMessage, cause: str) -> ProduceError:
         """Return why a message is refused whose sender does not wait, and begin to ask where such ones go.
 
         A producer asks one question at a time that way; for the others, the next refusal asks.
@@ -204,7 +204,7 @@ class SendQueue:
         self._call_soon(self._begin_to_ask, message.topic, message.partition)
         return ProduceError("TUBEMQ_SEND_WOULD_WAIT", topic=message.topic, cause=cause)
 
-    def _has_no_room(self, message: OutgoingMessage) -> bool:
+    def _has_no_room(self, message: PendingMessage) -> bool:
         waiting = len(self._waiting)
         return (
             waiting >= self._max_messages
@@ -212,7 +212,7 @@ class SendQueue:
             or bool(self._full and self.full_brokers(message))
         )
 
-    def _wait_for_room(self, message: OutgoingMessage) -> None:
+    def _wait_for_room(self, message: PendingMessage) -> None:
         began = time.monotonic()
         while self._has_no_room(message) and not self._is_ending():
             self._room.wait()
@@ -352,7 +352,7 @@ class SendQueue:
             if timer is not None:
                 timer.cancel()
 
-    def _take(self) -> tuple[list[OutgoingMessage], float | None]:
+    def _take(self) -> tuple[list[PendingMessage], float | None]:
         """Take messages that wait, if it is time for them; otherwise return how long there is until then."""
         with self._lock:
             waiting = self._waiting
@@ -365,7 +365,7 @@ class SendQueue:
                 if patience_s > 0:
                     self._sleep()
                     return [], patience_s
-            messages: list[OutgoingMessage] = []
+            messages: list[PendingMessage] = []
             size = 0
             while waiting and len(messages) < MOST and size < ENOUGH_BYTES:
                 messages.append(waiting.popleft())
@@ -383,7 +383,7 @@ class SendQueue:
         self._is_woken = False
         self._event.clear()
 
-    def _outcome(self, messages: list[OutgoingMessage], first_row: int) -> BatchOutcome:
+    def _outcome(self, messages: list[PendingMessage], first_row: int) -> BatchOutcome:
         outcome = BatchOutcome(len(messages), lambda outcome: self._forget(first_row, outcome))
         follow(outcome, [message.future for message in messages], self._run_user_code)
         return outcome
@@ -396,7 +396,7 @@ class SendQueue:
                 self._abandoned += sum(error.condition == _ABANDONED for error in outcome.errors.values())
         self._tell_change()
 
-    async def _send(self, messages: list[OutgoingMessage]) -> None:
+    async def _send(self, messages: list[PendingMessage]) -> None:
         """Hand messages to the pipeline as it has room for them."""
         first_row = self._taken + 1 - len(messages)
         outcome = self._open[first_row]

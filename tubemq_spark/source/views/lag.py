@@ -25,7 +25,7 @@ from tubemq_spark.offsets.audit import Audit, audit
 from tubemq_spark.offsets.loss import Evidence, Loss, LossRecord, data_loss
 from tubemq_spark.offsets.marks import Mark, Place
 from tubemq_spark.offsets.message_time import minutes_of
-from tubemq_spark.offsets.subscription import Subscription, Topics
+from tubemq_spark.offsets.subscription import Topics, TopicSubscription
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.protocol.fetch_columns import FetchedBatch, MessageColumns
 from tubemq_spark.source.checkpoints import CheckpointFiles
@@ -107,7 +107,7 @@ COLUMNS: Final = (
 class _LagSubject:
     """Whose lag it is: a source of a query, or a group."""
 
-    subscription: Subscription
+    subscription: TopicSubscription
     """What it reads."""
     reached: Mapping[TopicPartition, int]
     """Where it stands, in index bytes; only of what it reads."""
@@ -167,7 +167,7 @@ def _of_group(options: ViewOptions) -> Iterator[Row]:
 
 
 def _reader(
-    subscription: Subscription | None,
+    subscription: TopicSubscription | None,
     reached: Mapping[TopicPartition, int],
     planned: Mapping[TopicPartition, int] | None,
     unknown: Mapping[int, str],

@@ -15,7 +15,7 @@ from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.cluster.peek import bounds_after
 from tubemq_spark.errors import LocalProtocolError, TubeMQConnectionError, TubeMQError
 from tubemq_spark.model import StoreBounds, StoredOffset, StoreId, TopicPartition, TopicsLayout, rows_between
-from tubemq_spark.offsets.subscription import Subscription
+from tubemq_spark.offsets.subscription import TopicSubscription
 from tubemq_spark.options import ViewOptions
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.views import PARTITION, Row, named
@@ -77,7 +77,7 @@ class Places:
 
 def look(
     cluster: Cluster,
-    subscription: Subscription,
+    subscription: TopicSubscription,
     *,
     missing_ok: bool = False,
     silent: Collection[int] = (),
