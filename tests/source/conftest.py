@@ -7,7 +7,7 @@ import pytest
 from tests.source.fake_cluster import FakeCluster
 from tests.source.scripted_questions import scripted
 from tubemq_spark.cluster import peek
-from tubemq_spark.source import beside, layout_cache, marks, planner, row_sizes, stream_driver
+from tubemq_spark.source import background, layout_cache, marks, planner, row_sizes, stream_driver
 
 
 @pytest.fixture
@@ -29,6 +29,6 @@ def clock(monkeypatch):
     fake = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
     for module in (planner, layout_cache, marks, row_sizes, stream_driver, peek):
         monkeypatch.setattr(module, "time", fake)
-    for module in (beside, marks, planner):
+    for module in (background, marks, planner):
         monkeypatch.setattr(module, "BackgroundQuestion", scripted(now))
     return now

@@ -744,7 +744,7 @@ def test_a_group_that_cannot_be_moved_is_logged_once(error, cluster, clock, capl
     cluster.group_fails = None
     stream.commit(first)
     assert len(cluster.group) == 4
-    told = [record.getMessage() for record in caplog.records if record.name.endswith("beside")]
+    told = [record.getMessage() for record in caplog.records if record.name.endswith("background")]
     failed, again = told
     assert failed.startswith("the group's position is not moved in 4 partitions; the first: [TUBEMQ_RPC]")
     assert again == "the group's position is moved in all partitions again"

@@ -31,7 +31,7 @@ from tubemq_spark.net.retry import with_retries
 from tubemq_spark.offsets.subscription import TopicPattern, TopicSubscription
 from tubemq_spark.protocol.constants import UNDEFINED
 from tubemq_spark.settings.kinds import nearest_names
-from tubemq_spark.source.beside import BackgroundQuestions
+from tubemq_spark.source.background import BackgroundQuestions
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from tubemq_spark.net.side_by_side import answers_and_errors
 from tubemq_spark.offsets.loss import Evidence
 from tubemq_spark.offsets.marks import MOST_MARKS, Mark, Place, newest, passed, place_of
 from tubemq_spark.offsets.source_offset import SourceOffset
-from tubemq_spark.source.beside import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
+from tubemq_spark.source.background import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
 from tubemq_spark.source.visibility import Snapshot
 
 logger = logging.getLogger(__name__)

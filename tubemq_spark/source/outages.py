@@ -3,7 +3,7 @@
 ========  ====================================================================================================
 a broker  means
 ========  ====================================================================================================
-answers   no entry here: every look waits for it, up to ``source.beside.PATIENCE_S``
+answers   no entry here: every look waits for it, up to ``source.background.PATIENCE_S``
 is late   an entry that is not ``told``: it did not answer in time. It is asked beside the look, without a
           pause and with all the time there is, until it answers in time again, or not at all
 is away   an entry that is ``told``: one of its stores has no answer. If none has one, it is asked beside the

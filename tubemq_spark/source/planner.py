@@ -69,7 +69,7 @@ from tubemq_spark.offsets.offset_spec import (
 )
 from tubemq_spark.offsets.ranges import grouped, split_ranges
 from tubemq_spark.options import ReadOptions, TimestampSearch
-from tubemq_spark.source.beside import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
+from tubemq_spark.source.background import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
 from tubemq_spark.source.layout_cache import LayoutCache
 from tubemq_spark.source.loss_ledger import Work
 from tubemq_spark.source.outages import Outages, brokers_away, brokers_late, may_be_gone
@@ -110,7 +110,7 @@ class Planner:
         """Where the partitions are."""
         self.outages = Outages()
         """Which brokers are late or away."""
-        self._beside: dict[int, BackgroundQuestion[VisibleBounds]] = {}
+        self._late_questions: dict[int, BackgroundQuestion[VisibleBounds]] = {}
         """What is being asked of brokers that no look waits for, by broker id: one question each."""
         self._last_late: dict[int, VisibleBounds] = {}
         """What a broker that is late has answered last, by broker id."""
@@ -358,19 +358,19 @@ class Planner:
             ask_bounds, self.cluster, self._options.visibility, layout, positions=positions
         )
         for broker_id, due in self.outages.due(layout, time.monotonic()).items():
-            if broker_id not in self._beside:
+            if broker_id not in self._late_questions:
                 question = functools.partial(ask, due.stores, timeout_ms=due.timeout_ms)
-                self._beside[broker_id] = BackgroundQuestion(question, f"tubemq-late-{broker_id}")
+                self._late_questions[broker_id] = BackgroundQuestion(question, f"tubemq-late-{broker_id}")
         answer = ask(
             self.outages.stores_to_ask(layout), timeout_ms=None if patient else round(PATIENCE_S * 1000)
         )
         late = set() if patient else brokers_late(answer.bounds.failures)
         stores = layout.stores.keys()
         seconds = PATIENCE_S if patient else 0
-        for broker_id, begun in list(self._beside.items()):
+        for broker_id, begun in list(self._late_questions.items()):
             if not begun.ended_within(seconds):
                 continue
-            del self._beside[broker_id]
+            del self._late_questions[broker_id]
             other = begun.answer().of(stores)
             answer = answer.with_others(other)
             if begun.took_s > PATIENCE_S and not other.bounds.failures:

@@ -36,7 +36,7 @@ from tubemq_spark.model import (
 )
 from tubemq_spark.net.deadline import Deadline
 from tubemq_spark.net.side_by_side import answers_and_errors
-from tubemq_spark.source.beside import BackgroundQuestions
+from tubemq_spark.source.background import BackgroundQuestions
 
 logger = logging.getLogger(__name__)
 

@@ -53,7 +53,7 @@ from tubemq_spark.offsets.source_offset import (
 )
 from tubemq_spark.options import ReadOptions
 from tubemq_spark.source.advice import NullOffsetWarning, StartTimes
-from tubemq_spark.source.beside import GroupProgress
+from tubemq_spark.source.background import GroupProgress
 from tubemq_spark.source.loss_ledger import LossesOfDriver, LossLedger, Work, loss_policy
 from tubemq_spark.source.marks import Findings, Marks
 from tubemq_spark.source.planner import Planner

@@ -7,8 +7,8 @@ import pytest
 
 from tests.source.scripted_questions import ScriptedQuestion, StillAskingError, scripted
 from tubemq_spark.errors import TubeMQConnectionError
-from tubemq_spark.source import beside
-from tubemq_spark.source.beside import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
+from tubemq_spark.source import background
+from tubemq_spark.source.background import PATIENCE_S, BackgroundQuestion, BackgroundQuestions
 
 AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
 
@@ -16,7 +16,7 @@ AWAY = TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="none")
 def test_a_question_is_asked_by_a_thread_that_ends_with_it(monkeypatch):
     """It does not keep a process alive: Spark ends the driver's process of a stream without a word."""
     answers, moments = threading.Event(), iter((5.0, 7.5))
-    monkeypatch.setattr(beside, "time", types.SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(background, "time", types.SimpleNamespace(monotonic=lambda: next(moments)))
     begun = BackgroundQuestion(lambda: answers.wait(20) and threading.current_thread(), "tubemq-test")
     assert not begun.ended_within(0)
     answers.set()
@@ -39,7 +39,7 @@ def test_an_error_is_raised_where_the_answer_is_taken():
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(beside, "BackgroundQuestion", scripted(now))
+    monkeypatch.setattr(background, "BackgroundQuestion", scripted(now))
     return now
 
 
