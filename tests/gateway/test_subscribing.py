@@ -116,8 +116,7 @@ def test_a_member_goes_on_at_another_gateway_at_once(server, served, monkeypatch
 
 def kill(served):
     connections = served.server._upstream._connections
-    loop.call_soon(connections.hang_up)
-    wait_until(lambda: connections.closed)
+    loop.run(connections.close())
 
 
 def test_an_equal_request_may_be_repeated_and_another_is_refused(served):
