@@ -30,7 +30,7 @@ def test_a_default_that_is_a_constant_is_its_value(package):
 
 
 def test_a_call_that_is_awaited_has_the_signature_and_the_text_of_the_one_that_blocks(package):
-    call = package["client.aio.admin.AsyncMasterAdmin.topics"]
+    call = package["client.aio.client.AsyncMasterAdmin.topics"]
     blocking = package["client.metadata.admin.MasterAdmin.topics"]
 
     assert call.is_function
@@ -39,4 +39,4 @@ def test_a_call_that_is_awaited_has_the_signature_and_the_text_of_the_one_that_b
 
 
 def test_a_class_that_a_client_makes_shows_no_constructor(package):
-    assert "__init__" not in package["client.consumer.group.consumer.GroupConsumer"].all_members
+    assert "__init__" not in package["client.consumer.consumer.GroupConsumer"].all_members
