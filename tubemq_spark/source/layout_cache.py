@@ -9,7 +9,7 @@ A layout is *recent* until it is due (``_due_at``): ten seconds after it was ask
 broker has cast doubt on it (``suspect``).
 
 Two kinds of callers ask. What fixes an offset permanently waits for the masters (``ask``). A running stream
-waits for them once (``recent``, ``newest``): the layout is asked for beside it (``source.beside``), and a
+waits for them once (``recent``, ``newest``): the layout is asked for beside it (``background``), and a
 refresh that is late is taken over when it has come. While ``_masters_away``, none begins before it is due.
 
 One thread uses a cache. The thread of a refresh uses ``_existing...`` and ``_missing...`` only, and there is

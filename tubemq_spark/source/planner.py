@@ -8,7 +8,7 @@ There are two kinds of snapshot:
 
 - *as far as brokers answer* (``snapshot``): what a running stream needs. Stores without an answer stay put.
   It waits a moment for a peer that has answered so far, and then no more: such a peer is asked beside the
-  look (``source.beside``), and what it answers belongs to the look that finds it.
+  look (``background``), and what it answers belongs to the look that finds it.
 - *complete* (``complete_snapshot``): what fixes an offset permanently: a start, the end of a batch
   read, or the target of ``Trigger.AvailableNow``. It waits for every store, up to ``fetchOffset.numRetries``
   attempts.
@@ -28,8 +28,8 @@ Invariants:
   why a store whose only partition is planned holds nothing else. After a partial snapshot neither counts.
 - A snapshot is immutable, and the same object as long as nothing has changed: callers keep what they have
   computed from it.
-- Only one thread uses a planner: Spark asks one question at a time. Threads of ``_beside`` and of
-  ``_readable`` ask the cluster and use nothing of the planner.
+- Only one thread uses a planner: Spark asks one question at a time. Threads of ``_late_questions`` and
+  of ``_readable`` ask the cluster and use nothing of the planner.
 """
 
 import collections

@@ -11,7 +11,7 @@ A sample holds for a store until one of these, so that sampling costs a small pa
 
 Where a broker does not answer there is no new sample; the last one counts instead, if there is one. Otherwise
 the size is not known, and a stream leaves the store where it is, as it does with stores whose ends are not
-known. Brokers are asked beside the trigger (``source.beside``), in one question at a time for all stores that
+known. Brokers are asked beside the trigger (``background``), in one question at a time for all stores that
 need a sample.
 """
 

@@ -3,8 +3,8 @@
 The status of answers is always HTTP 200, or 302 if the master does not lead; the JSON says whether a call
 failed. Parameters are in the query or in a form, and most have a short alias.
 
-Two answers are not TubeMQ's: 403 to a request that a page of another site made a browser send (``visitors``),
-and 408 or 413 to a request that takes too long or is too large.
+Two answers are not TubeMQ's (``net/http_server.py``): 403 to a request that a page of another site made a
+browser send, and 408 or 413 to a request that takes too long or is too large.
 """
 
 import dataclasses
