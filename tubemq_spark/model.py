@@ -245,7 +245,7 @@ class TopicsLayout:
 
     @functools.cached_property
     def _routes(self) -> Mapping[Endpoint, Route]:
-        """One object per broker: a task's requests are pickled together."""
+        """The route to each broker: one object, which requests that are pickled together share."""
         return {endpoint: Route(endpoint, self.visit_token) for endpoint in self.partitions.values()}
 
 

@@ -130,6 +130,7 @@ class Screen:
 
 
 def _standard_output() -> Console:
+    """Return the console of standard output, which has a fixed width where that is no terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=_NARROWEST)
 

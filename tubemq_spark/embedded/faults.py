@@ -217,6 +217,7 @@ class RuleBook:
         return Reply(handle())
 
     def _pause(self, rule: Rule, server: int, timeout_s: float | None) -> bool:
+        """Pause a request to a server as its rule wants; return whether the server still runs."""
         return rule.pause(lambda: server in self._down, timeout_s)
 
 

@@ -79,6 +79,7 @@ class _ConsumeStream:
     # Sending.
 
     async def _send(self) -> None:
+        """Send batches while the stream flows, until the session ends or the gateway drains."""
         consumer = self._consumer
         while not consumer.session.ended:
             self._calls.refuse_when_draining()

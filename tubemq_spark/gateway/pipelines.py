@@ -96,7 +96,7 @@ class Pipelines:
         if entry is None:
             if not self._quota.take(owner):
                 for idle in [other for other in self._entries.values() if not other.users]:
-                    self._close(idle)
+                    self._begin_to_close(idle)
                 if not self._quota.take(owner):
                     what = f"clients publish with {self._quota.used} different settings"
                     raise busy(self._gateway, what, self._quota.retry_after_ms)
@@ -120,14 +120,14 @@ class Pipelines:
         if entry.users:
             return
         if entry.pipeline.error is not None:
-            self._close(entry)
+            self._begin_to_close(entry)
         else:
-            entry.closing = asyncio.get_running_loop().call_later(_IDLE_S, self._close, entry)
+            entry.closing = asyncio.get_running_loop().call_later(_IDLE_S, self._begin_to_close, entry)
 
     async def close(self, patience_s: float) -> None:
         """Close all pipelines, and wait so long for that."""
         for entry in list(self._entries.values()):
-            self._close(entry)
+            self._begin_to_close(entry)
         if self._closing:
             _, late = await asyncio.wait(self._closing, timeout=patience_s)
             for task in late:
@@ -141,7 +141,8 @@ class Pipelines:
         for entry in self._entries.values():
             entry.pipeline.abandon(error)
 
-    def _close(self, entry: PipelineEntry) -> None:
+    def _begin_to_close(self, entry: PipelineEntry) -> None:
+        """Take a pipeline out, and close it in a task of its own, for which ``close`` waits."""
         if entry.closing is not None:
             entry.closing.cancel()
         self._entries = {key: value for key, value in self._entries.items() if value is not entry}

@@ -88,7 +88,7 @@ class Rights:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether a name is a pattern's, in which ``*`` stands for any text and all else for itself."""
+    """Whether a name fits a pattern, in which ``*`` stands for any text and all else for itself."""
     first, *rest = pattern.split("*")
     if not rest:
         return name == pattern

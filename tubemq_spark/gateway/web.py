@@ -203,7 +203,7 @@ def render(overview: GatewayOverview) -> str:
 
 
 def _state(overview: GatewayOverview) -> tuple[str, str]:
-    """Return a colour and words."""
+    """Return the colour and the words for what the gateway is doing."""
     if overview.draining:
         return "bad", "about to stop"
     return ("warning", "serving, but no master answers") if overview.degraded else ("good", "serving")

@@ -85,7 +85,7 @@ class SendCredentials:
         )
 
     def back(self, has_attributes: bool, message_type: str | None, message_time: str | None) -> bytes:
-        """Return what follows one payload."""
+        """Return the encoded fields that follow one payload in its request."""
         key = has_attributes, message_type, message_time
         encoded = self._backs.get(key)
         if encoded is None:

@@ -282,7 +282,7 @@ class ConsumerPartition:
         cursor = self._cursor
         undecided, self._undecided = self._undecided, None
         if undecided is not None:
-            await self._ask(undecided)
+            await self._ask_on_loss(undecided)
         if self._reset_wanted:
             await self._follow_reset()
         elif self.standing is Standing.UNPLACED:
@@ -384,10 +384,10 @@ class ConsumerPartition:
         return rows_between(start, end) if self.own_store else None
 
     async def _report(self, loss: Loss, start: int, end: int, rows: int | None) -> None:
-        await self._ask(LossRecord(loss, self.partition, start, end, rows))
+        await self._ask_on_loss(LossRecord(loss, self.partition, start, end, rows))
 
-    async def _ask(self, loss: LossRecord) -> None:
-        """Ask ``on_loss``, which may take its time."""
+    async def _ask_on_loss(self, loss: LossRecord) -> None:
+        """Ask ``on_loss``, which may take its time; if this is cancelled, the next fetch asks again."""
         try:
             await self._reader.on_loss(loss)
         except asyncio.CancelledError:
@@ -487,9 +487,10 @@ class GroupPartition(ConsumerPartition):
                 actual,
             )
 
-    async def _ask(self, loss: LossRecord) -> None:
+    async def _ask_on_loss(self, loss: LossRecord) -> None:
+        """Keep what ``on_loss`` raises, for the next fetch."""
         try:
-            await super()._ask(loss)
+            await super()._ask_on_loss(loss)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

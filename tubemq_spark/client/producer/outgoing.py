@@ -173,7 +173,7 @@ class OutgoingBatch:
         return describe_message(self.first_row + row, self.sender or sender, self.value(row))
 
     def tell_abandoned(self, row: int, sender: str, cause: object) -> None:
-        """Tell who asked that a message has no outcome."""
+        """End a message without a known outcome, if it is open: it may have been stored."""
         if self.outcomes is not None and self.outcomes.asked(row):
             message = f"message {self.first_row + row} of {self.sender or sender}"
             error = ProduceError(

@@ -224,7 +224,7 @@ def told(error: Exception) -> str:
 
 
 class Service:
-    """Reading or writing."""
+    """Reading or writing at one broker, which stops after too many errors of the disk and is tried again."""
 
     def __init__(
         self, allowed_errors: int, name: str = "service", now_ms: Callable[[], int] = monotonic_ms

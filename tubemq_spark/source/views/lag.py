@@ -182,6 +182,7 @@ def _reader(
 
 
 def _rows(cluster: Cluster, reader: _LagSubject, options: ViewOptions) -> Iterator[Row]:
+    """Ask the brokers, and yield a row for each partition that was reached or that there is now."""
     places = look(cluster, reader.subscription, missing_ok=True, silent=reader.unknown.keys())
     spans = places.bounds.by_store
     patience_ms = options.cluster.client.fetch_timeout_ms
