@@ -1,7 +1,7 @@
 """The ledger of losses: what its files say, how they are named, and which gaps they add up to.
 
 Losses are *observed*, by the driver or by tasks, and every observation goes to a file. One gap may be
-observed several times: by the attempts of a task, by its speculative twin, by a micro-batch that is repeated
+observed several times: by the attempts of a task, by its speculative copy, by a micro-batch that is repeated
 after a restart. Some of these see the same, and their files have the same name. Others do not: retention has
 gone on, or a broker's answers end elsewhere. So the files hold observations, and ``gaps`` makes gaps of them:
 

@@ -164,5 +164,5 @@ class RpcConnection:
 
 
 def _after(serial_no: int) -> int:
-    """The next serial number: Java's int wraps through the negative numbers."""
+    """Return the next serial number: Java's int wraps through the negative numbers."""
     return (serial_no + 1 + _SERIAL_NUMBERS // 2) % _SERIAL_NUMBERS - _SERIAL_NUMBERS // 2

@@ -1,1 +1,1 @@
-"""Spark itself: its edge, its versions, its workers, the columns of its frames."""
+"""Spark itself: how errors reach its users, which versions work, its processes, the columns of frames."""

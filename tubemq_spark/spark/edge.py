@@ -1,4 +1,4 @@
-"""What Spark prints when something expected goes wrong: our sentence, not our frames.
+"""What Spark prints when something expected goes wrong: our sentence without a traceback.
 
 Spark shows the traceback of its Python process twice, in the message of its own error and as frames of it,
 and the user looks for one line in it. An error of our tree says by itself what happened and what to do; how

@@ -83,7 +83,7 @@ class Cursor:
         self._partition = partition
 
     async def seek(self, offset: int) -> Position:
-        """Lease the partition again, at an offset; the answer is where the broker really stands."""
+        """Lease the partition again, at an offset; return where the broker really stands."""
         self.unconfirmed = None
         answer = await self._holder.acquire(offset)
         self.position = answer.current

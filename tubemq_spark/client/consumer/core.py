@@ -1,4 +1,4 @@
-"""What consumers of all kinds show to their faces, as coroutines of one event loop, and their life.
+"""What consumers of all kinds do, as coroutines of one event loop; their faces are the public classes.
 
 Who fetches and confirms is a subclass: ``engine`` at brokers, ``client/remote/consumers.py`` at gateways.
 

@@ -135,7 +135,7 @@ class BatchOutcome:
         self._end(len(rows))
 
     def failed(self, row: int, error: TubeMQError) -> None:
-        """End a message that will not be stored."""
+        """End a message with an error; it says whether the message may be stored all the same."""
         self.errors[row] = error
         if self.on_rows is not None:
             self.on_rows((row,))

@@ -195,7 +195,7 @@ class Pipeline(Protocol):
         """Fail the messages of some batches that have not ended, within half a second."""
 
     def break_off(self, error: BaseException) -> None:
-        """Fail for good, unless that is so already; what has not ended is told to be abandoned."""
+        """Fail for good, unless that is so already; what has not ended is reported as abandoned."""
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far, in the partitions' order; for any thread."""
@@ -207,7 +207,7 @@ class Pipeline(Protocol):
         """Begin the next piece of work, when all messages have ended: under a name, with new counts."""
 
     async def close(self, room_wait_s: float = 0.0) -> None:
-        """Leave the servers and close the connections; what has not ended is told to be abandoned."""
+        """Leave the servers and close the connections; what has not ended is reported as abandoned."""
 
     def abandon(self, error: ProduceError) -> None:
         """Drop every connection without closing it for another process that shares it; fail for good."""

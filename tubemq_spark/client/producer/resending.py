@@ -159,7 +159,7 @@ class RetryQueue:
         return [retry.message for retry in late]
 
     def messages(self) -> list[Run]:
-        """Return all messages."""
+        """Return all messages that wait for their next attempt."""
         return [retry.message for retry in self._waiting]
 
     def clear(self) -> None:

@@ -218,7 +218,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]
 
 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    """Return the number that stands somewhere, and where it ends."""
+    """Return the varint at a position of a message, and where it ends."""
     number = 0
     for count, byte in enumerate(message[position : position + _LONGEST]):
         number |= (byte & ~_MORE) << 7 * count

@@ -1,4 +1,4 @@
-"""Views with one row per partition: where it is, and how its broker does.
+"""Views with one row per partition: where it is, and whether its broker answers.
 
 ``partitions`` says where the partitions are, what they hold, and which brokers are away; ``groups`` where
 consumer groups stand, as the brokers' administration API says.

@@ -50,7 +50,6 @@ class Rebalancing:
         session: GroupSession,
         callbacks: Callbacks,
     ) -> None:
-        """Carry out nothing."""
         self._state = state
         self._tasks = tasks
         self._reader = reader
