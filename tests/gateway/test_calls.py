@@ -297,3 +297,9 @@ def test_a_long_request_takes_room_for_its_bytes_as_long_as_it_is_under_way(serv
         assert call.exception(20) is not None, "there are no such topics"
         wait_until(lambda: in_flight() == 0)
         fleet.close()
+
+
+def test_a_session_with_long_settings_opens_and_leaves_no_bytes_held(fleet):
+    groups = [f"{'g' * 100}{n:03}" for n in range(200)]
+    client = fleet.client(reader_groups=groups)
+    assert client("DescribeGateway").bytes_in_flight == 0

@@ -331,15 +331,16 @@ class Calls:
     async def _answer(self, call: ServedCall, handler: Handler) -> Message | None:
         """Take the only message of a call, and carry it out; the bytes of a long one are held."""
         request, size = await self._request(call)
-        held = self._admission.bytes if size > _SMALL_BYTES else None
+        # A handler may give the call its session, which is another owner.
+        who, held = call.who, self._admission.bytes if size > _SMALL_BYTES else None
         if held is not None:
-            await self._admission.hold(held, call.who, size, call.patience_s)
+            await self._admission.hold(held, who, size, call.patience_s)
         try:
             call.judge(request)
             return cast("Message | None", await handler(request, call))
         finally:
             if held is not None:
-                held.give(call.who, size)
+                held.give(who, size)
 
     async def _request(self, call: ServedCall) -> tuple[Request, int]:
         """Return the only message of a call, and its size in bytes."""
