@@ -87,7 +87,7 @@ def test_closing_a_producer(master):
         ),
         (
             {"topics": [f"t{number}" for number in range(1025)]},
-            "ReadyBatch topic's count over max value, required max count is 1024",
+            "Booked topic's count over max value, required max count is 1024",
         ),
     ],
     ids=["client", "long client", "host", "long host", "history", "many topics"],

@@ -203,7 +203,7 @@ def _published_topics(names: Iterable[str]) -> set[str]:
         text = f"System Topic {OFFSET_HISTORY_TOPIC} does not allow client produce data!"
         raise RefusedError(ErrCode.BAD_REQUEST, text)
     if len(topics) > MAX_TOPICS:
-        text = f"ReadyBatch topic's count over max value, required max count is {MAX_TOPICS}"
+        text = f"Booked topic's count over max value, required max count is {MAX_TOPICS}"
         raise RefusedError(ErrCode.BAD_REQUEST, text)
     return topics
 
