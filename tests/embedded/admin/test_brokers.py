@@ -1,10 +1,13 @@
 """Web calls about brokers; integration tests compare the answers with TubeMQ's, word for word."""
 
+import threading
+
 import pytest
 
 from tests.embedded.web import TOKEN, ask, change
 from tests.embedded.wire import MasterClient
 from tubemq_spark.client.metadata.admin import MasterAdmin
+from tubemq_spark.embedded.admin.brokers import BrokerSetup
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.controls import ClusterSetting
 from tubemq_spark.errors import AdminError
@@ -100,6 +103,29 @@ def test_no_broker_can_be_made_that_does_not_run_here(server):
     assert (code, text) == (407, "the embedded TubeMQ has no broker 2; the broker ids are: 1")
     codes = ask(server.master_web, method="admin_online_broker_configure", brokerId="2,1", **TOKEN)["data"]
     assert [(item["brokerId"], item["errCode"]) for item in codes] == [(1, 403), (2, 401)]
+
+
+def test_a_broker_is_put_online_after_the_call_that_changes_it(server, monkeypatch):
+    began, may_end, codes = threading.Event(), threading.Event(), []
+
+    def refuse_second(*_):
+        began.set()
+        may_end.wait(10)
+
+    def call(name, **parameters):
+        codes.append(change(server, name, **parameters)[0])
+
+    monkeypatch.setattr(BrokerSetup, "_refuse_second", refuse_second)
+    adding = threading.Thread(target=call, args=[ADD], kwargs={"brokerIp": "127.0.0.1"})
+    online = threading.Thread(target=call, args=["admin_online_broker_configure"], kwargs={"brokerId": 1})
+    adding.start()
+    assert began.wait(10)
+    online.start()
+    online.join(0.2)
+    may_end.set()
+    adding.join()
+    online.join()
+    assert (codes, setup(server)["manageStatus"]) == ([200, 200], "online")
 
 
 def test_producers_and_consumers_learn_of_a_brokers_status(server, closing):

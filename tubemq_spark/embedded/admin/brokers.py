@@ -5,7 +5,6 @@ create a cluster. No call creates a broker that does not exist.
 """
 
 import dataclasses
-import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -56,11 +55,11 @@ class BrokerSetup:
         """Calls that change something need ``token``."""
         self._state = state
         self._brokers = state.brokers
-        # Each call reads the record before it changes it.
-        self._change_lock = threading.Lock()
+        changes = RecordChanges(token)
+        self._change_lock = changes.lock
         self.calls: Mapping[str, Call] = {
             "admin_add_broker_configure": GuardedCall(token, self.add),
-            "admin_online_broker_configure": RecordChanges(token).call(_broker_ids, self._online),
+            "admin_online_broker_configure": changes.call(_broker_ids, self._online),
             "admin_query_broker_configure": self.query_setup,
             "admin_query_broker_run_status": self.query_run_status,
         }

@@ -317,8 +317,8 @@ class RecordChanges:
     def __init__(self, token: str) -> None:
         """The calls need ``token``."""
         self._token = token
-        # Each change reads a record first: two calls at once must not both find that it is new.
-        self._change_lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held by each change: of two at once, both could find a record to be new, or one undo the other."""
 
     def call(
         self,
@@ -333,7 +333,7 @@ class RecordChanges:
         def answer(parameters: Parameters) -> dict[str, Any]:
             who = author_of(parameters, adding=adding)
             items, fields = keys(parameters), values(parameters)
-            with self._change_lock:
+            with self.lock:
                 return success([{**item, **outcome_of(change, item, fields, who)} for item in items])
 
         return GuardedCall(self._token, answer)
