@@ -270,7 +270,7 @@ def read(pieces: Iterable[bytes]) -> list:
 
 
 def in_chunks_of(size: int, data: bytes) -> bytes:
-    """The same answer_frame with shorter chunks, as another writer may cut it."""
+    """The same frame with shorter chunks, as another writer may cut it."""
     (single,) = framing.FrameDecoder().receive_data(data)
     chunks = [single.stream[start : start + size] for start in range(0, len(single.stream), size)]
     lengths = b"".join(len(chunk).to_bytes(4, "big") + chunk for chunk in chunks)
@@ -352,7 +352,7 @@ def numbered(message_id, append_time, offset, text):
     data=st.data(),
 )
 def test_details_are_those_of_each_stored_message(told, data):
-    """Of usual answers, of the first answer_body of a store, and behind refusals."""
+    """Of usual answers, of the first message of a store, and behind refusals."""
     frames, expected = [], []
     for number, (message_id, append_time, odd) in enumerate(told):
         frames.append(answer_frame(number, numbered(message_id, append_time, 28 * number, "x" * 90 * odd)))
@@ -447,7 +447,7 @@ def general(data, *more):
     """Read frames by the general decoders alone; ``more`` names fields besides the offset."""
     for one in framing.FrameDecoder().receive_data(data):
         answer = rpc.decode_answer(one.serial_no, one.stream)
-        # Not rpc.parse_message: a text that is not UTF-8 does not make a stored answer_body unstored.
+        # Not rpc.parse_message: a text that is not UTF-8 does not make a stored message unstored.
         stored = broker_pb2.SendMessageResponseB2P.FromString(answer.body)
         yield one.serial_no, *(getattr(stored, name) for name in ("appendOffset", *more))
 
