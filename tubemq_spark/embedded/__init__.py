@@ -20,7 +20,7 @@ the maps of ``BrokerList`` and ``BrokerNodes``, an open store in ``StoreSet``. L
 that holds one of these locks may only take locks below it:
 
 ============================================ =============================================================
-``_change_lock`` in classes of ``admin``     A web call reads a record and changes it.
+``_change_lock``, ``RecordChanges.lock``     A web call reads a record and changes it.
 ``BrokerNodes._adding_lock``                 Opening one more broker.
 ``BrokerNode._lock``                         Starting, stopping and freezing a broker.
 ``BrokerState.topics_lock``                  Changing a topic, and deleting what belongs to it.
