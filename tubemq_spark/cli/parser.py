@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from tubemq_spark.cli.output import Output
 from tubemq_spark.files.folder_uri import EXPECTED, FolderUri, redacted
@@ -20,6 +20,7 @@ from tubemq_spark.protocol.constants import is_encodable
 from tubemq_spark.settings.kinds import MAX_LONG, TIME_ZONE, Kind, did_you_mean, enumerated, integer
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 FAILED: Final = 1
 WRONG_ARGUMENTS: Final = 2
@@ -117,6 +118,8 @@ Arguments: TypeAlias = argparse._ActionsContainer  # noqa: SLF001 (typeshed and 
 """Where arguments are added: a parser, or a group of its arguments."""
 Argument: TypeAlias = Callable[[Arguments], object]
 """What adds an argument, or some that belong together, to a parser."""
+Run: TypeAlias = Callable[[argparse.Namespace], int | Output]
+"""What a command does; it returns an exit code, or what is printed."""
 
 _EXAMPLE: Final = "example: "
 
@@ -132,10 +135,12 @@ class _Paragraphs(argparse.HelpFormatter):
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Command:
     """A command that does something; ``command`` declares it."""
 
+    run: Run
+    _: dataclasses.KW_ONLY
     name: str
     summary: str
     """What the list of commands says of it: a phrase without capital and full stop."""
@@ -147,7 +152,6 @@ class Command:
     failure: str = "something cannot be reached or used"
     """When its exit code is 1: continues "if"."""
     more_exit_codes: Mapping[int, str] = dataclasses.field(default_factory=dict)
-    run: Callable[[argparse.Namespace], int | Output]
 
     def add_to(self, commands: Commands) -> None:
         """Add its parser."""
@@ -169,9 +173,12 @@ class Command:
         parser.set_defaults(run=self.run)
 
 
-def command(**declared: Any) -> Callable[[Callable[[argparse.Namespace], int | Output]], Command]:  # noqa: ANN401
-    """Declare the command that a function is, by the fields of ``Command``."""
-    return lambda run: Command(**declared, run=run)
+def _declaring(make: Callable[Concatenate[Run, P], Command]) -> Callable[P, Callable[[Run], Command]]:
+    return lambda *nothing, **declared: lambda run: make(run, *nothing, **declared)
+
+
+command: Final = _declaring(Command)
+"""Declares the command that a function is, by the other fields of ``Command``."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
