@@ -26,13 +26,14 @@ Send = Callable[[bytes], None]
 
 
 @contextmanager
-def tubemq_sender(master: str, topic: str) -> Iterator[Send]:
-    """Yield our producer."""
+def tubemq_sender(master: str, topic: str, *, waits: bool = True) -> Iterator[Send]:
+    """Yield our producer, which waits until a message is stored, or accepts it only."""
     with TubeMQClient.connect(master) as client, client.producer() as producer:
 
         def send(value: bytes) -> None:
             producer.send(topic, value)
-            producer.flush()
+            if waits:
+                producer.flush()
 
         yield send
 
@@ -75,7 +76,7 @@ def _send_datagram(sender: socket.socket, port: int, value: bytes) -> None:
 
 
 def free_datagram_port() -> int:
-    """Return a UDP port of 127.0.0.1 that nobody listens on."""
+    """Return a free UDP port of 127.0.0.1."""
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -96,20 +97,13 @@ def steady_flow(system: System, topic: str, per_second: int) -> Iterator[None]:
         sender.wait()
 
 
-@contextmanager
-def _tubemq(master: str, topic: str) -> Iterator[Send]:
-    with TubeMQClient.connect(master) as client, client.producer() as producer:
-
-        def send(value: bytes) -> None:
-            producer.send(topic, value)
-
-        yield send
-
-
 def main() -> None:
     """Send until this process is killed; then Kafka's producer, behind a pipe, ends too."""
     name, address, topic, rate = sys.argv[1:]
-    opened = kafka_sender(address, topic, linger_ms=_EVERY_MS) if name == KAFKA else _tubemq(address, topic)
+    if name == KAFKA:
+        opened = kafka_sender(address, topic, linger_ms=_EVERY_MS)
+    else:
+        opened = tubemq_sender(address, topic, waits=False)
     with opened as send:
         sent, began = 0, time.monotonic()
         while True:
