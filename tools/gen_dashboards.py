@@ -127,7 +127,7 @@ def _variable(name: str, asked: dict[str, str], names: list[str]) -> dict[str, A
         text = {"name": name, "label": asked["label"], "type": "textbox", "query": asked["value"]}
         return {**text, "current": value, "options": [value], "hide": 0, "skipUrlSync": False}
     before = names[: names.index(name)]
-    selector = "{" + ", ".join(f'{one}=~"${one}"' for one in before) + "}" if before else ""
+    selector = "{" + ", ".join(f'{label}=~"${label}"' for label in before) + "}" if before else ""
     question = f"label_values({asked['metric']}{selector}, {name})"
     return {
         "name": name,
@@ -151,22 +151,22 @@ def _variable(name: str, asked: dict[str, str], names: list[str]) -> dict[str, A
 
 def _panels(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
     """Return the panels of all rows, each row from the left, as many beside each other as fit."""
-    made: list[dict[str, Any]] = []
+    panels: list[dict[str, Any]] = []
     top = 0
     for row in rows:
         place = {"h": 1, "w": _WIDTH, "x": 0, "y": top}
-        number = {"id": len(made) + 1, "type": "row"}
-        made.append({**number, "title": row["title"], "gridPos": place, "collapsed": False, "panels": []})
+        number = {"id": len(panels) + 1, "type": "row"}
+        panels.append({**number, "title": row["title"], "gridPos": place, "collapsed": False, "panels": []})
         left, top, height = 0, top + 1, 0
         for panel in row["panels"]:
             width, tall = panel.get("size") or _SIZES[panel.get("kind", "timeseries")]
             if left + width > _WIDTH:
                 left, top = 0, top + height
             place = {"h": tall, "w": width, "x": left, "y": top}
-            made.append(_panel(panel, len(made) + 1, place, names))
+            panels.append(_panel(panel, len(panels) + 1, place, names))
             left, height = left + width, tall
         top += height
-    return made
+    return panels
 
 
 def _panel(panel: dict[str, Any], number: int, place: dict[str, int], names: list[str]) -> dict[str, Any]:
@@ -231,19 +231,19 @@ def _selected(metric: re.Match[str], names: list[str]) -> str:
     if "job=" in more:
         return metric[0]
     family = FAMILIES.get(name.removesuffix("_total"))
-    labels = [one for one in names if family is None or one in ("job", *family.labels)]
-    selectors = [f'{one}=~"${one}"' for one in labels]
+    labels = [label for label in names if family is None or label in ("job", *family.labels)]
+    selectors = [f'{label}=~"${label}"' for label in labels]
     return f"{name}{{{', '.join([*selectors, *filter(None, [more])])}}}"
 
 
 def written() -> Iterator[tuple[Path, str]]:
     """Yield the file of each dashboard that Grafana imports, and its text, with a panel in each line."""
-    for board in sorted((ROOT / "tools" / "dashboards").glob("*.toml")):
-        made = dashboard(tomllib.loads(board.read_text(encoding="utf-8")))
-        panels = ",\n".join(map(json.dumps, made.pop("panels")))
-        head = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in made.items())
+    for source in sorted((ROOT / "tools" / "dashboards").glob("*.toml")):
+        board = dashboard(tomllib.loads(source.read_text(encoding="utf-8")))
+        panels = ",\n".join(map(json.dumps, board.pop("panels")))
+        head = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in board.items())
         yield (
-            ROOT / "deploy" / "grafana" / f"tubemq-{board.stem}.json",
+            ROOT / "deploy" / "grafana" / f"tubemq-{source.stem}.json",
             f'{{\n{head}"panels": [\n{panels}\n]\n}}\n',
         )
 

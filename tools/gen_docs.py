@@ -226,15 +226,15 @@ def _command(command: CommandParser) -> str:
 
 def connection_arguments() -> str:
     """Return the arguments that all commands which reach a cluster have, and those that some of them have."""
-    found: dict[str, tuple[str, str]] = {}
+    cells: dict[str, tuple[str, str]] = {}
     for command, _ in leaves(build_parser()):
         for action in _actions(command, connection=True):
             names, meaning = _argument(command, action, "connection")
             own_group = f"default: {command.get_default('group_by_default')})"
-            found.setdefault(
+            cells.setdefault(
                 action.dest, (names, meaning.replace(own_group, "default: that of the command)"))
             )
-    return rows("argument", "meaning", of=found.values())
+    return rows("argument", "meaning", of=cells.values())
 
 
 def _actions(command: CommandParser, *, connection: bool) -> list[argparse.Action]:
@@ -322,17 +322,18 @@ def columns(what: str, names: Iterable[tuple[str, str, str]]) -> str:
 def view_columns(view: ViewName) -> str:
     """Return the columns of a view."""
     return columns(
-        "what it says", ((one.name, f"`{one.type_name}`", one.read) for one in VIEWS[view].columns)
+        "what it says",
+        ((column.name, f"`{column.type_name}`", column.read) for column in VIEWS[view].columns),
     )
 
 
 def other_names(names: Iterable[OtherName]) -> str:
     """Return names of other clients, and what is used here."""
-    found = (
+    cells = (
         (code(name.names), "a setting" if name.places == A_SETTING else code(name.places), name.answer)
         for name in names
     )
-    return rows("elsewhere", "of", "here", of=found)
+    return rows("elsewhere", "of", "here", of=cells)
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {
@@ -348,14 +349,18 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "gateway-metrics": gateway_metrics,
     "gateway-labels": gateway_labels,
     "columns-read": lambda: columns(
-        "what it holds", ((one.name, f"`{one.type_name}`", one.read) for one in READ.values())
+        "what it holds", ((column.name, f"`{column.type_name}`", column.read) for column in READ.values())
     ),
     "columns-unpacked": lambda: columns(
         "what it holds",
-        ((one.name, f"`{one.type_name}`", one.unpacked) for one in UNPACKED.values() if one.unpacked),
+        (
+            (column.name, f"`{column.type_name}`", column.unpacked)
+            for column in UNPACKED.values()
+            if column.unpacked
+        ),
     ),
     "columns-written": lambda: columns(
-        "what it does", ((name, one.expected, one.meaning) for name, one in WRITTEN.items())
+        "what it does", ((name, column.expected, column.meaning) for name, column in WRITTEN.items())
     ),
     **{f"view-{view.value}": functools.partial(view_columns, view) for view in VIEWS},
     "other-attributes": lambda: other_names(ATTRIBUTES),

@@ -1,4 +1,4 @@
-"""What is left out of a run, and the CPU time of processes that nobody waited for."""
+"""What is left out of a run, and the CPU time of processes that their parent has not waited for."""
 
 import subprocess
 import sys
