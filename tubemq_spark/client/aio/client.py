@@ -34,14 +34,13 @@ _THREAD: Final = "tubemq-aio"
 class Reading:
     """Records for one coroutine, while a task reads the next batch.
 
-    =========
-    ================================================================================================== state
-    meaning =========
-    ================================================================================================== *new*
-    nothing was asked of any server: the coroutine has not begun *ahead*    the task reads the batch that
-    comes next, or waits until the last one is taken *ended*    there is no next one, or ``close`` was called:
-    the task has ended, its leases are given back =========
-    ==================================================================================================
+    =========  ==============================================================================================
+    state      meaning
+    =========  ==============================================================================================
+    *new*      nothing was asked of any server: the coroutine has not begun
+    *ahead*    the task reads the batch that comes next, or waits until the last one is taken
+    *ended*    there is no next one, or ``close`` was called: the task has ended, its leases are given back
+    =========  ==============================================================================================
 
     Invariants:
 
