@@ -1,5 +1,6 @@
 """Wrong guesses of names: each of the table has its answer, and what an answer says to use is there."""
 
+import abc
 import asyncio
 import contextlib
 import copy
@@ -131,6 +132,19 @@ def test_a_class_has_the_same_answers(place, name, row):
             str(refused.value) == f"type object '{cls.__name__}' has no attribute '{name}'. {answered(row)}"
         )
         assert pickle.loads(pickle.dumps(cls)) is cls
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERING_CLASSES))
+def test_a_class_of_the_user_may_be_abstract(name):
+    for cls in forms(name):
+
+        class Abstract(cls, abc.ABC):
+            @abc.abstractmethod
+            def handle(self):
+                pass
+
+        with pytest.raises(TypeError, match="abstract method"):
+            Abstract(None)
 
 
 def test_a_misspelt_attribute_of_a_class_is_left_to_python():

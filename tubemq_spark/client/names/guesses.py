@@ -40,17 +40,16 @@ def answers_attributes(cls: Class) -> Class:
     return cls
 
 
-class AnsweringType(type):
-    """The type of classes that answer wrong guesses of their own attributes: ``TubeMQClient.subscribe``."""
+class AnsweringType(abc.ABCMeta):
+    """The type of classes that answer wrong guesses of their own attributes: ``TubeMQClient.subscribe``.
+
+    It is that of abstract classes too, so that a class of the user may be both.
+    """
 
     if not TYPE_CHECKING:  # which would take every attribute for one that is there
 
         def __getattr__(cls, name: str) -> object:
             raise missing_attribute(cls, name)
-
-
-class AbstractAnsweringType(AnsweringType, abc.ABCMeta):
-    """The same for classes with abstract methods."""
 
 
 def missing_attribute(thing: object, name: str) -> AttributeError:

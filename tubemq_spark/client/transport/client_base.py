@@ -35,7 +35,7 @@ from tubemq_spark.client.consumer_config import (
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.client.metadata.admin_questions import ActiveMasterAdmin
 from tubemq_spark.client.metadata.questions import Questions
-from tubemq_spark.client.names.guesses import AbstractAnsweringType, answers_guesses, refuse_unknown_fields
+from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 from tubemq_spark.client.reader.times import milliseconds, offsets_of_time
 from tubemq_spark.client.remote import check_access
@@ -136,9 +136,7 @@ def _unread(position: int | None, bounds: OffsetBounds | None) -> int | None:
 
 
 @answers_guesses
-class ClientBase(
-    Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind], metaclass=AbstractAnsweringType
-):
+class ClientBase(Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind], metaclass=AnsweringType):
     """A client of one cluster of either kind."""
 
     def __init__(self, settings: UrlSettings, transport: Transport) -> None:
