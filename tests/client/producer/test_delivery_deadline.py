@@ -74,20 +74,18 @@ def test_a_master_that_does_not_answer_the_farewell_of_a_question_for_a_partitio
 
 
 def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, connections):
-    with producer_of(server, connections, heartbeat_period_ms=20, delivery_timeout_ms=1_100) as producer:
+    with producer_of(server, connections, heartbeat_period_ms=20, delivery_timeout_ms=60_000) as producer:
         producer.send("demo", b"x")
         producer.flush()
-        # Of the heartbeat, too:
-        session = session_of(producer)
-        session._config = config_of(server, rpc_timeout_ms=NEVER_MS, heartbeat_period_ms=20)
-        session._caller._config = session._config
         held = server.faults.hold(Method.PRODUCER_HEARTBEAT)
         wait_until(lambda: held.hits == 1)
+        routing = producer._pipeline._routing
+        settings, routing._config = routing._config, config_of(server, delivery_timeout_ms=TIME_MS)
         with pytest.raises(TubeMQConnectionError, match="the request before, which has no answer yet"):
             producer.send("other", b"x")
+        routing._config = settings
         producer.send("demo", b"y")
         producer.flush()
-        session._config = config_of(server, rpc_timeout_ms=500)  # of closing
     assert server.stats().messages_in == 2
     assert held.hits == 1
 
