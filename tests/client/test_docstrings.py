@@ -30,6 +30,14 @@ THINGS = {
     **{name: getattr(functions, name) for name in functions.__all__},
     **{name: getattr(testing, name).__wrapped__ for name in FIXTURES},
 }
+VARIABLES = {
+    "client": ("TubeMQClient",),
+    "producer": ("Producer",),
+    "consumer": ("GroupConsumer", "AssignedConsumer"),
+    "master": ("MasterAdmin",),
+    "broker": ("BrokerAdmin",),
+}
+"""What examples name their objects, with the classes of these; those for asyncio have the same methods."""
 AWAIT_ANYWHERE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -75,3 +83,23 @@ def test_a_call_of_a_public_method_is_shown(name, method):
     assert text
     shown = "\n".join([*shown_in(text), *shown_in(inspect.getdoc(THINGS[name]))])
     assert re.search(rf"\b{method}\(", shown), f"call {method} in the example of {name}"
+
+
+def fits(call, cls):
+    """Whether a class has a method with the name and the arguments of a call."""
+    arguments = {argument.arg: None for argument in call.keywords}
+    try:
+        inspect.signature(getattr(cls, call.func.attr)).bind(None, *call.args, **arguments)
+    except (AttributeError, TypeError):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", exported())
+def test_an_example_calls_only_what_there_is(name):
+    example = textwrap.dedent(example_in(inspect.getdoc(THINGS[name])))
+    for call in ast.walk(compile(example, name, "exec", flags=AWAIT_ANYWHERE)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            classes = VARIABLES.get(ast.unparse(call.func.value))
+            if classes is not None:
+                assert any(fits(call, THINGS[cls]) for cls in classes), ast.unparse(call)
