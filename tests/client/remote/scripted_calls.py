@@ -172,6 +172,14 @@ async def connect(core, gateways, *partitions, offset=0):
         await connecting
 
 
+@contextlib.asynccontextmanager
+async def connected(*partitions, offset=0, **settings):
+    """Open a consumer with these partitions, of which each begins at the offset."""
+    async with core_of(**settings) as (core, gateways):
+        await connect(core, gateways, *partitions, offset=offset)
+        yield core, gateways
+
+
 def opened():
     """Return the use of a session that a gateway has opened."""
     use = Use()

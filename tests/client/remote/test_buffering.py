@@ -14,6 +14,7 @@ from tests.client.remote.scripted_calls import (
     buffered,
     confirmed,
     connect,
+    connected,
     core_of,
     left,
     member_of,
@@ -30,8 +31,7 @@ from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 
 @in_virtual_time
 async def test_a_batch_whose_caller_has_left_is_the_next_ones():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         await buffered(core, gateways, HERE, 7)
         assert core.state.state_of(HERE) is PartitionState.FETCHING
         assert core.consume_status() is ConsumeStatus.READY
@@ -42,8 +42,7 @@ async def test_a_batch_whose_caller_has_left_is_the_next_ones():
 
 @in_virtual_time
 async def test_a_call_whose_caller_has_left_serves_the_one_that_comes_before_its_answer():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         call = await left(core, gateways)
         fetching = began(core)
         await settle()
@@ -54,8 +53,7 @@ async def test_a_call_whose_caller_has_left_serves_the_one_that_comes_before_its
 
 @in_virtual_time
 async def test_a_batch_that_has_not_reached_its_user_is_the_next_ones():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         await buffered(core, gateways, THERE, 3)
         fetching = began(core)
         batch = await fetching
@@ -72,8 +70,7 @@ async def test_a_batch_that_has_not_reached_its_user_is_the_next_ones():
 
 @in_virtual_time
 async def test_who_has_waited_longest_is_served_first():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         first, second = began(core), began(core)
         await settle()
         assert gateways.names() == ["Fetch", "Fetch"]
@@ -90,8 +87,7 @@ async def test_who_has_waited_longest_is_served_first():
 
 @in_virtual_time
 async def test_one_that_leaves_as_its_batch_comes_leaves_it_to_the_next():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         first, second = began(core), began(core)
         await settle()
         gateways.asked[0].answer(batch_of(HERE, 1))
@@ -103,8 +99,7 @@ async def test_one_that_leaves_as_its_batch_comes_leaves_it_to_the_next():
 
 @in_virtual_time
 async def test_a_batch_that_no_caller_has_taken_in_time_comes_again():
-    async with core_of(confirm_timeout_ms=60_000) as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE, confirm_timeout_ms=60_000) as (core, gateways):
         (await left(core, gateways)).answer(batch_of(HERE, 7))
         await asyncio.sleep(60)
         fetching = began(core)
@@ -116,8 +111,7 @@ async def test_a_batch_that_no_caller_has_taken_in_time_comes_again():
 
 @in_virtual_time
 async def test_an_error_that_no_caller_has_waited_for_is_raised_by_the_next():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         error = DataLossError("TUBEMQ_DATA_LOSS.EXPIRED", partition=str(HERE), start=0, end=28)
         (await left(core, gateways)).fail(error)
         await settle()
@@ -153,8 +147,7 @@ async def test_what_comes_before_the_news_of_its_partition_waits_for_them():
 
 @in_virtual_time
 async def test_the_batch_of_a_paused_partition_waits_until_that_is_resumed():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         fetching = began(core)
         call = await gateways.next("Fetch")
         core.pause(HERE)
@@ -170,8 +163,7 @@ async def test_the_batch_of_a_paused_partition_waits_until_that_is_resumed():
 
 @in_virtual_time
 async def test_a_gateway_that_knows_a_partition_as_paused_is_called_once_more_when_that_is_resumed():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         core.pause(HERE)
         fetching = began(core)
         await gateways.next("Fetch")
@@ -206,8 +198,7 @@ async def test_nothing_is_asked_for_while_nothing_is_wanted():
 
 @in_virtual_time
 async def test_a_patient_fetch_waits_a_moment_for_what_the_gateway_looks_for_and_no_other_does():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         loop = asyncio.get_running_loop()
         before = loop.time()
         assert await core.fetch(0) is None

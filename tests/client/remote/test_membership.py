@@ -17,7 +17,7 @@ from tests.client.remote.scripted_calls import (
     began,
     busy,
     confirmed,
-    connect,
+    connected,
     core_of,
     core_on,
     fetched,
@@ -150,8 +150,7 @@ async def test_gateways_that_know_no_session_are_not_asked_without_pause():
 
 @in_virtual_time
 async def test_a_fetch_whose_caller_has_left_while_its_gateway_is_lost_is_made_at_the_next_one():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         (await left(core, gateways)).fail(killed())
         fetching = began(core)
         (await gateways.next("AttachPartitions")).answer(attached(0))
@@ -163,8 +162,7 @@ async def test_a_fetch_whose_caller_has_left_while_its_gateway_is_lost_is_made_a
 
 @in_virtual_time
 async def test_what_was_buffered_when_its_gateway_was_lost_comes_from_the_next_one():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         batch = await fetched(core, gateways, HERE, 7)
         fetches = [began(core), began(core)]
         await settle()
@@ -184,8 +182,7 @@ async def test_what_was_buffered_when_its_gateway_was_lost_comes_from_the_next_o
 
 @in_virtual_time
 async def test_a_fetch_waits_while_no_master_answers_the_next_gateway():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         fetching = began(core)
         (await gateways.next("Fetch")).fail(killed())
         (await gateways.next("AttachPartitions")).fail(no_master())
@@ -198,8 +195,7 @@ async def test_a_fetch_waits_while_no_master_answers_the_next_gateway():
 
 @in_virtual_time
 async def test_the_next_gateway_gets_partitions_where_they_were_confirmed():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         for where, number in ((HERE, 0), (THERE, 0), (HERE, 1)):
             batch = await fetched(core, gateways, where, number)
             if where == HERE:
@@ -221,8 +217,7 @@ async def test_the_next_gateway_gets_partitions_where_they_were_confirmed():
 
 @in_virtual_time
 async def test_what_cannot_be_attached_now_is_attached_with_a_later_heartbeat():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         (await left(core, gateways)).fail(killed())
         refused = rpc_error(int(ErrCode.BAD_REQUEST), "no", peer="broker", during="registering")
         away = rpc_error(int(ErrCode.SERVICE_UNAVAILABLE), "no", peer="broker", during="registering")
@@ -242,8 +237,7 @@ async def test_what_cannot_be_attached_now_is_attached_with_a_later_heartbeat():
 
 @in_virtual_time
 async def test_a_gateway_that_drains_is_asked_for_nothing_and_left_when_what_is_out_was_confirmed():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         batch = await fetched(core, gateways, HERE, 0)
         fetching = began(core)
         (await gateways.next("Fetch")).answer(pb.FetchResponse(draining=True))
@@ -261,8 +255,7 @@ async def test_a_gateway_that_drains_is_asked_for_nothing_and_left_when_what_is_
 
 @in_virtual_time
 async def test_a_gateway_that_does_not_know_the_session_gets_it_again():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         fetching = began(core)
         (await gateways.next("Fetch")).fail(unknown())
         joining = await gateways.next("AttachPartitions")

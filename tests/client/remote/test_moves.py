@@ -14,8 +14,8 @@ from tests.client.remote.scripted_calls import (
     began,
     busy,
     connect,
+    connected,
     context_of,
-    core_of,
     fetched,
     killed,
     no_master,
@@ -27,10 +27,17 @@ from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
 
+async def goes_back(gateways, call):
+    """Answer a call that was made before its partition was moved, and take back what it has brought."""
+    call.answer(batch_of(HERE, 7))
+    back = await gateways.next("Commit")
+    assert back.request == pb.CommitRequest(batch=context_of(HERE, 7), roll_back=True)
+    back.answer(pb.CommitResponse())
+
+
 @in_virtual_time
 async def test_what_the_gateway_says_of_a_confirmation_is_the_answer():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         for error in (
             ConsumeError("TUBEMQ_CONFIRM_LATE", code=400, partition=HERE, what="it was not in time"),
             TubeMQConnectionError("TUBEMQ_CLIENT_CLOSED"),
@@ -49,8 +56,7 @@ async def test_what_the_gateway_says_of_a_confirmation_is_the_answer():
 
 @in_virtual_time
 async def test_a_confirmation_whose_gateway_is_lost_may_have_been_carried_out():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         batch = await fetched(core, gateways, HERE, 0)
         confirming = asyncio.create_task(core.confirm(batch.context, consumed=True))
         (await gateways.next("Commit")).fail(killed())
@@ -60,26 +66,21 @@ async def test_a_confirmation_whose_gateway_is_lost_may_have_been_carried_out():
 
 @in_virtual_time
 async def test_what_was_asked_for_before_a_move_goes_back():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         fetching = began(core)
         call = await gateways.next("Fetch")
         moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
         (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
         (await gateways.next("AttachPartitions")).answer(attached(20 * ROW))
         assert (await moving).offset == 20 * ROW
-        call.answer(batch_of(HERE, 7))
-        back = await gateways.next("Commit")
-        assert back.request == pb.CommitRequest(batch=context_of(HERE, 7), roll_back=True)
-        back.answer(pb.CommitResponse())
+        await goes_back(gateways, call)
         (await gateways.next("Fetch")).answer(batch_of(HERE, 20))
         assert value_of(await fetching) == 20
 
 
 @in_virtual_time
 async def test_moves_of_one_partition_follow_each_other():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         moves = [asyncio.create_task(core.seek(HERE, number * ROW)) for number in (5, 6)]
         for number in (5, 6):
             await settle()
@@ -95,8 +96,7 @@ async def test_moves_of_one_partition_follow_each_other():
 
 @in_virtual_time
 async def test_a_move_that_was_refused_is_mended_by_the_next_heartbeat():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, offset=3 * ROW)
+    async with connected(HERE, offset=3 * ROW) as (core, gateways):
         batch = await fetched(core, gateways, HERE, 3)
         moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
         (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
@@ -115,8 +115,7 @@ async def test_a_move_that_was_refused_is_mended_by_the_next_heartbeat():
 
 @in_virtual_time
 async def test_a_move_that_a_busy_gateway_has_half_done_is_mended_by_the_next_heartbeat():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, offset=3 * ROW)
+    async with connected(HERE, offset=3 * ROW) as (core, gateways):
         moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
         (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
         (await gateways.next("AttachPartitions")).fail(busy())
@@ -135,26 +134,21 @@ async def test_a_move_that_a_busy_gateway_has_half_done_is_mended_by_the_next_he
 
 @in_virtual_time
 async def test_what_was_asked_for_before_a_disconnection_goes_back_when_its_partition_is_connected_again():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         fetching = began(core)
         call = await gateways.next("Fetch")
         disconnecting = asyncio.create_task(core.disconnect(HERE))
         (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
         assert await disconnecting
         await connect(core, gateways, HERE, offset=20 * ROW)
-        call.answer(batch_of(HERE, 7))
-        back = await gateways.next("Commit")
-        assert back.request == pb.CommitRequest(batch=context_of(HERE, 7), roll_back=True)
-        back.answer(pb.CommitResponse())
+        await goes_back(gateways, call)
         (await gateways.next("Fetch")).answer(batch_of(HERE, 20))
         assert value_of(await fetching) == 20
 
 
 @in_virtual_time
 async def test_a_partition_that_is_lost_while_its_batch_is_waited_for_is_disconnected_at_once():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         await fetched(core, gateways, HERE, 7)
         before = asyncio.get_running_loop().time()
         disconnecting = asyncio.create_task(core.disconnect(HERE))
@@ -168,8 +162,7 @@ async def test_a_partition_that_is_lost_while_its_batch_is_waited_for_is_disconn
 
 @in_virtual_time
 async def test_a_disconnection_waits_for_a_move_that_is_half_done():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
         (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
         joining = await gateways.next("AttachPartitions")
@@ -189,8 +182,7 @@ async def test_a_disconnection_waits_for_a_move_that_is_half_done():
 
 @in_virtual_time
 async def test_a_connection_waits_for_a_disconnection_that_is_half_done():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE) as (core, gateways):
         disconnecting = asyncio.create_task(core.disconnect(HERE))
         detaching = await gateways.next("DetachPartitions")
         connecting = asyncio.create_task(core.connect(HERE, 0))
@@ -205,8 +197,7 @@ async def test_a_connection_waits_for_a_disconnection_that_is_half_done():
 
 @in_virtual_time
 async def test_what_cannot_be_attached_holds_up_no_fetch_of_others():
-    async with core_of() as (core, gateways):
-        await connect(core, gateways, HERE, THERE)
+    async with connected(HERE, THERE) as (core, gateways):
         moving = asyncio.create_task(core.seek(HERE, 20 * ROW))
         (await gateways.next("DetachPartitions")).answer(pb.DetachPartitionsResponse())
         (await gateways.next("AttachPartitions")).fail(no_master())
