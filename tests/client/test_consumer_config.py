@@ -186,11 +186,11 @@ PLACE = TopicPartition("demo", 1, 0)
 
 
 def test_topics_and_filters():
-    found = Subscription.of(["demo", "other", "demo"], {"demo": ["b", "a", "b"]})
-    assert found.topics == ("demo", "other")
-    assert found.message_types == {"demo": {"a", "b"}, "other": frozenset()}
-    assert found.filtered_topics == {"demo"}
-    assert found.start is None
+    subscription = Subscription.of(["demo", "other", "demo"], {"demo": ["b", "a", "b"]})
+    assert subscription.topics == ("demo", "other")
+    assert subscription.message_types == {"demo": {"a", "b"}, "other": frozenset()}
+    assert subscription.filtered_topics == {"demo"}
+    assert subscription.start is None
 
 
 def test_one_text_is_one_topic():

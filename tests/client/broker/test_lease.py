@@ -169,8 +169,8 @@ def test_readers_of_one_partition_do_not_disturb_each_other():
         readers = [batches(broker, 0, 40 * ROW) for _ in range(8)]
         seen = [[] for _ in readers]
         for rounds in itertools.zip_longest(*readers):
-            for found, batch in zip(seen, rounds, strict=True):
-                found.extend(values_of(batch) if batch is not None else [])
+            for values, batch in zip(seen, rounds, strict=True):
+                values.extend(values_of(batch) if batch is not None else [])
 
         assert seen == [truth] * 8
 

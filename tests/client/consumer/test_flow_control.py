@@ -492,7 +492,7 @@ lag_limits = st.builds(
 @given(st.lists(lag_limits, max_size=4), st.integers(0, 1 << 42), times)
 def test_a_lookup_is_what_the_rules_say(given_rules, lag, now):
     moment = now[0] * 100 + now[1]
-    found = parse_flow_rules(text_of(record(0, *given_rules))).limit(lag, moment)
+    limit = parse_flow_rules(text_of(record(0, *given_rules))).limit(lag, moment)
 
     def start(rule):
         return int(rule["start"].replace(":", ""))
@@ -503,6 +503,6 @@ def test_a_lookup_is_what_the_rules_say(given_rules, lag, now):
         if lag > rule["dltInM"] * MIB and start(rule) <= moment <= int(rule["end"].replace(":", ""))
     ]
     first = min(fits, key=start, default=None)
-    assert (found is None) == (first is None)
+    assert (limit is None) == (first is None)
     if first is not None:
-        assert (found.bytes_per_minute, found.wait_ms) == (first["limitInM"] * MIB, first["freqInMs"])
+        assert (limit.bytes_per_minute, limit.wait_ms) == (first["limitInM"] * MIB, first["freqInMs"])

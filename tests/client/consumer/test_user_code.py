@@ -330,15 +330,15 @@ def test_an_error_of_a_callback_is_told_by_the_next_fetch(server, name, raised):
             wait_until(lambda: set(consumer.connected) == PLACES, 20)
             with member(server) as other:
                 assert other.wait_until_ready(20_000), "partitions go all the same"
-                told = failed(consumer)
+                error = failed(consumer)
         else:
-            told = failed(consumer)
+            error = failed(consumer)
             if not getattr(server, "gateways", ()):
                 wait_until(lambda: len(calls) > 1, 20)  # they were given up, and come again
             wait_until(lambda: set(consumer.connected) == PLACES, 20)
-        assert told.condition == "TUBEMQ_CALLBACK_FAILED"
-        assert isinstance(told.__cause__, raised)
-        assert f"{name} raised {raised.__name__}('the database is away') for {calls[0][0]}" in str(told)
+        assert error.condition == "TUBEMQ_CALLBACK_FAILED"
+        assert isinstance(error.__cause__, raised)
+        assert f"{name} raised {raised.__name__}('the database is away') for {calls[0][0]}" in str(error)
 
 
 @only_direct

@@ -159,40 +159,40 @@ def layout(master, *topics, missing_ok):
 
 def test_topics_that_exist_are_asked_for_at_once():
     with master_without() as master:
-        found = layout(master, "one", "two", missing_ok=True)
+        answer = layout(master, "one", "two", missing_ok=True)
 
-        assert list(found.partitions) == [partition(1, 0, "one"), partition(1, 0, "two")]
-        assert found.missing_topics == frozenset()
+        assert list(answer.partitions) == [partition(1, 0, "one"), partition(1, 0, "two")]
+        assert answer.missing_topics == frozenset()
         assert len(master.of(Method.BALANCE_REGISTER)) == 1
 
 
 def test_the_topics_that_are_left_are_found():
     with master_without("two") as master:
-        found = layout(master, "one", "two", "three", missing_ok=True)
+        answer = layout(master, "one", "two", "three", missing_ok=True)
 
-        assert list(found.partitions) == [partition(1, 0, "one"), partition(1, 0, "three")]
-        assert found.missing_topics == {"two"}
-        assert found.visit_token == 1
+        assert list(answer.partitions) == [partition(1, 0, "one"), partition(1, 0, "three")]
+        assert answer.missing_topics == {"two"}
+        assert answer.visit_token == 1
 
 
 def test_a_missing_topic_among_many_is_found_by_halves():
     names = [f"topic_{number}" for number in range(64)]
     with master_without("topic_20") as master:
-        found = layout(master, *names, missing_ok=True)
+        answer = layout(master, *names, missing_ok=True)
 
-        assert len(found.partitions) == 63
-        assert list(found.partitions) == sorted(found.partitions)
-        assert found.missing_topics == {"topic_20"}
+        assert len(answer.partitions) == 63
+        assert list(answer.partitions) == sorted(answer.partitions)
+        assert answer.missing_topics == {"topic_20"}
         assert len(master.of(Method.BALANCE_REGISTER)) == 1 + 2 * 6
 
 
 def test_more_topics_than_a_master_takes_at_once_are_asked_for_in_turn():
     names = [f"topic_{number}" for number in range(2_500)]
     with master_without() as master:
-        found = layout(master, *names, missing_ok=False)
+        answer = layout(master, *names, missing_ok=False)
 
-        assert len(found.partitions) == 2_500
-        assert list(found.partitions) == sorted(found.partitions)
+        assert len(answer.partitions) == 2_500
+        assert list(answer.partitions) == sorted(answer.partitions)
         sizes = [len(register.topicList) for register in master.of(Method.BALANCE_REGISTER)]
         assert sizes == [1024, 1024, 452]
 
@@ -207,9 +207,9 @@ def test_an_error_lists_few_of_many_topics():
 
 def test_nothing_may_be_left():
     with master_without("one") as master:
-        found = layout(master, "one", missing_ok=True)
+        answer = layout(master, "one", missing_ok=True)
 
-        assert (found.partitions, found.missing_topics) == ({}, {"one"})
+        assert (answer.partitions, answer.missing_topics) == ({}, {"one"})
 
 
 def error_of(topics, web):
@@ -272,9 +272,9 @@ def layout_in_busy_group(master, **settings):
 
 def test_a_killed_driver_s_membership_is_waited_for_though_answers_come_quickly():
     with ScriptedMaster(balance_register=[*[OTHER_TOPICS] * 5, registered()]) as master:
-        found = layout_in_busy_group(master, rpc_timeout_ms=250, lease_wait_ms=20_000)
+        answer = layout_in_busy_group(master, rpc_timeout_ms=250, lease_wait_ms=20_000)
 
-        assert list(found.partitions) == [partition(1, 0)]
+        assert list(answer.partitions) == [partition(1, 0)]
         assert len(master.of(Method.BALANCE_REGISTER)) == 6
 
 

@@ -230,8 +230,8 @@ def error_of(row):
 
 def store(outcome, rows, partitions, details, attempts=1, unanswered=0):
     offsets = np.array([28 * row for row in rows], np.int64)
-    told = Details(np.array(rows) + 1_000, np.array(rows) + 2_000) if details else None
-    outcome.stored(rows, partitions, offsets, told, attempts, unanswered)
+    stored_details = Details(np.array(rows) + 1_000, np.array(rows) + 2_000) if details else None
+    outcome.stored(rows, partitions, offsets, stored_details, attempts, unanswered)
 
 
 @given(
@@ -275,8 +275,8 @@ def test_columns_receipts_and_futures_agree(fates, details, data):
             continue
         assert columns.partitions[columns.places[row]] == places[row]
         sent = (3, 2) if fate == "again" else (1, 0)
-        told = (1_000 + row, 2_000 + row) if details else (None, None)
-        assert futures[row].result() == SendResult(places[row], 28 * row, *told, *sent)
+        stored_details = (1_000 + row, 2_000 + row) if details else (None, None)
+        assert futures[row].result() == SendResult(places[row], 28 * row, *stored_details, *sent)
     stored = rows.get("stored", []) + rows.get("again", [])
     receipts = outcome.receipts(batch)
     for receipt in receipts:

@@ -150,8 +150,8 @@ async def _register(
     positions: dict[TopicPartition, Position] = {}
 
     async def ask(partitions: Collection[TopicPartition]) -> None:
-        wanted = {partition: offsets[partition] for partition in partitions}
-        positions.update(await registers.ask(config.group, wanted))
+        starts = {partition: offsets[partition] for partition in partitions}
+        positions.update(await registers.ask(config.group, starts))
 
     endpoints = {partition: layout.partitions[partition] for partition in offsets}
     with contextlib.closing(_Registers(config, connections, endpoints, layout.visit_token)) as registers:

@@ -299,8 +299,8 @@ class BrokerLinks:
     def statistics(self) -> tuple[BrokerStatistics, ...]:
         """Return what was counted so far of the brokers that were sent to, by their ids."""
         used = [link for link in self.all if link.counts.requests]
-        told = [link.counts.snapshot(link.broker_id, link.endpoint) for link in used]
-        return tuple(sorted(told, key=lambda broker: (broker.broker_id, broker.endpoint)))
+        statistics = [link.counts.snapshot(link.broker_id, link.endpoint) for link in used]
+        return tuple(sorted(statistics, key=lambda broker: (broker.broker_id, broker.endpoint)))
 
     def avoid(self, link: BrokerLink, now: float) -> None:
         """Pass over a broker that failed; failures that come together count as one."""
