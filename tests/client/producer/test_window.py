@@ -156,6 +156,16 @@ async def test_lost_connections_keep_the_order_of_a_partition(fates, count, one_
 
 
 @in_virtual_time
+async def test_what_is_sent_again_stands_before_younger_messages():
+    net, window = run([LOST_BEFORE])
+    for some in ([b"0", b"1"], [b"2", b"3"]):
+        await net.send(window, some)
+        await asyncio.sleep(0.01)
+    await window.flush()
+    assert values_of(net) == [b"0", b"1", b"2", b"3"]
+
+
+@in_virtual_time
 async def test_a_message_that_is_refused_leaves_its_run_alone():
     net, window = run([GOOD] * 3 + [OVERFLOW] + [GOOD] * 3)
     await net.send(window, [b"%d" % number for number in range(7)])
