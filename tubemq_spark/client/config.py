@@ -91,8 +91,8 @@ class CustomPartitioner(Protocol):
         """
 
 
-def by_name(name: str) -> BuiltInPartitioner:
-    """Return one of our own."""
+def built_in_partitioner(name: str) -> BuiltInPartitioner:
+    """Return the partitioner that users write as this name."""
     try:
         return BuiltInPartitioner(name)
     except ValueError:

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from tubemq_spark.client.config import BuiltInPartitioner, ClientConfig, bad_partitioner, by_name
+from tubemq_spark.client.config import (
+    BuiltInPartitioner,
+    ClientConfig,
+    bad_partitioner,
+    built_in_partitioner,
+)
 from tubemq_spark.client.consumer_config import ConsumePosition, ConsumerConfig
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.offsets.loss import Loss, LossRecord
@@ -75,7 +80,7 @@ def settings_from_proto(
     if message.username or message.password:
         changes |= {"username": message.username or None, "password": message.password or None}
     if message.partitioner:
-        changes["partitioner"] = by_name(message.partitioner)
+        changes["partitioner"] = built_in_partitioner(message.partitioner)
     consumer = chosen(_OF_CONSUMERS)
     if message.consume_position:
         consumer["consume_position"] = ConsumePosition.of(message.consume_position)

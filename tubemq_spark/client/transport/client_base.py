@@ -17,7 +17,7 @@ from tubemq_spark.client.config import (
     BuiltInPartitioner,
     ClientConfig,
     CustomPartitioner,
-    by_name,
+    built_in_partitioner,
     usual_web_servers,
 )
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
@@ -256,7 +256,7 @@ class ClientBase(Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind],
             "delivery_timeout_ms": delivery_timeout_ms,
             "retry_ambiguous": retry_ambiguous,
             "keep_order": keep_order,
-            "partitioner": by_name(partitioner) if isinstance(partitioner, str) else partitioner,
+            "partitioner": built_in_partitioner(partitioner) if isinstance(partitioner, str) else partitioner,
             "stamp_message_time": stamp_message_time,
             "message_time_zone": message_time_zone,
         }
