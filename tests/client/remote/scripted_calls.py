@@ -16,6 +16,7 @@ from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroup
 from tubemq_spark.client.remote.gateways import Use
 from tubemq_spark.errors import GatewayError, TubeMQConnectionError
 from tubemq_spark.model import INDEX_ENTRY_BYTES as ROW, Endpoint, TopicPartition, TopicsLayout
+from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, values
 
@@ -141,12 +142,14 @@ class StillQuestions:
 
 
 @contextlib.asynccontextmanager
-async def core_on(make, kind, **settings):
+async def core_on(make, kind, on_loss=fail_on_loss, **settings):
     """Open a consumer at the gateways that a function makes of the settings."""
     consumer = ConsumerConfig(rebalance_wait_ms=1_000, **settings)
     config = ClientConfig((), "etl", register_retry_ms=1_000, consumer=consumer)
     gateways = make(config)
-    core = kind(config, gateways, Subscription.of("demo"), UserLoop(), questions=StillQuestions())
+    core = kind(
+        config, gateways, Subscription.of("demo"), UserLoop(), questions=StillQuestions(), on_loss=on_loss
+    )
     opening = asyncio.create_task(core.open())
     if kind is RemoteAssignedCore and make is ScriptedGateways:
         (await gateways.next("AttachPartitions")).answer(attached())

@@ -18,13 +18,14 @@ from tests.client.remote.scripted_calls import (
     context_of,
     fetched,
     killed,
+    member_of,
     no_master,
     settle,
     value_of,
 )
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQConnectionError
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 
 
 async def goes_back(gateways, call):
@@ -210,3 +211,59 @@ async def test_what_cannot_be_attached_holds_up_no_fetch_of_others():
         assert gateways.names() == ["Fetch"]
         gateways.asked[0].answer(batch_of(THERE, 3))
         assert value_of(await fetching) == 3
+
+
+# Partitions whose losses were refused.
+
+
+def refuse(loss):
+    raise ValueError(loss)
+
+
+def corrected(number, partition):
+    """Return the event of a loss that the gateway has passed over."""
+    loss = pb.Loss(kind="CORRUPT", start=0, end=ROW)
+    told = pb.SessionEvent.OffsetCorrected(partition=values.partition_to_proto(partition), loss=loss)
+    return pb.SessionEvent(number=number, offset_corrected=told)
+
+
+def changed(number, *partitions):
+    positions = values.offsets_to_proto(dict.fromkeys(partitions, 0))
+    return pb.SessionEvent(number=number, partitions_changed={"partitions": positions})
+
+
+@in_virtual_time
+async def test_a_busy_gateway_is_asked_again_to_give_up_what_a_member_has_refused():
+    async with member_of(on_loss=refuse) as (core, gateways):
+        # The gateway has told of the other partition before it hears of the refusal.
+        gateways.events = [changed(1, HERE), corrected(2, HERE), changed(3, HERE, THERE)]
+        (await gateways.next("DetachPartitions")).fail(busy())
+        assert core.state.held() == (THERE,)
+        with pytest.raises(ValueError, match="CORRUPT"):
+            await core.fetch(0)
+        gateways.events = [changed(4, HERE, THERE)]
+        detaching = await gateways.next("DetachPartitions")
+        assert detaching.request.partitions == [values.partition_to_proto(HERE)]
+        assert core.state.held() == (THERE,)
+        detaching.answer(pb.DetachPartitionsResponse())
+        gateways.events = [changed(5, THERE), changed(6, HERE, THERE)]
+        await asyncio.sleep(20)
+        assert core.state.held() == (HERE, THERE)
+        assert gateways.requests_at(0, "DetachPartitions") == 2
+
+
+@in_virtual_time
+async def test_a_partition_that_was_refused_is_given_up_before_it_is_connected_again():
+    async with core_of(on_loss=refuse) as (core, gateways):
+        await connect(core, gateways, HERE)
+        gateways.events = [corrected(1, HERE)]
+        (await gateways.next("DetachPartitions")).fail(busy())
+        connecting = asyncio.create_task(core.connect(HERE, 20 * ROW))
+        detaching = await gateways.next("DetachPartitions")
+        await asyncio.sleep(20)
+        assert gateways.names() == ["DetachPartitions"]
+        detaching.answer(pb.DetachPartitionsResponse())
+        (await gateways.next("AttachPartitions")).answer(attached(20 * ROW))
+        assert (await connecting).offset == 20 * ROW
+        await asyncio.sleep(20)
+        assert gateways.requests_at(0, "DetachPartitions") == 2

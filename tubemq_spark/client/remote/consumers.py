@@ -92,6 +92,10 @@ class RemoteCore(ConsumerCore):
         self._layout_at = float("-inf")
         self._known_lost: set[TopicPartition] = set()
         """Partitions of which an event will tell that they were given up, which is known."""
+        self._refused: set[TopicPartition] = set()
+        """Partitions whose losses were refused, and which the gateway has not given up yet."""
+        self._locks = collections.defaultdict[TopicPartition, asyncio.Lock](asyncio.Lock)
+        """Of partitions: what attaches and detaches one is not mixed with another that does."""
 
     async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
         return await self.fetching.fetch(timeout_s, patient=patient)
@@ -149,6 +153,7 @@ class RemoteCore(ConsumerCore):
     def leave(self) -> None:
         """Note that a generation is over."""
         self._known_lost.clear()
+        self._refused.clear()
         self.state.lose_batches()
 
     def has_batches(self) -> bool:
@@ -156,9 +161,13 @@ class RemoteCore(ConsumerCore):
         return self.fetching.ending > 0 or any(entry.out for entry in self.state.connected.values())
 
     async def repair(self, generation: int) -> None:
-        """Do nothing else with a heartbeat."""
+        """Have the gateway give up what was refused; while it is busy, again with the next heartbeat."""
+        for partition in list(self._refused):
+            if not (lock := self._locks[partition]).locked():
+                async with lock:
+                    await self._give_back(partition, generation)
 
-    async def take_event(self, event: pb.SessionEvent, generation: int) -> None:
+    async def take_event(self, event: pb.SessionEvent) -> None:
         """Follow what the gateway tells."""
         which = event.WhichOneof("event")
         if which == "partition_lost":
@@ -168,25 +177,23 @@ class RemoteCore(ConsumerCore):
             else:
                 self.state.remove(partition, from_proto(event.partition_lost.error))
         elif which == "partitions_changed":
-            self._hold_only(values.offsets_from_proto(event.partitions_changed.partitions))
+            positions = values.offsets_from_proto(event.partitions_changed.partitions)
+            self._hold_only({each: positions[each] for each in positions if each not in self._refused})
             self.membership.hasten()
         elif which == "offset_corrected" and self._accepts_losses:
             partition = values.partition_from_proto(event.offset_corrected.partition)
-            await self._take_loss(wire.loss_from_proto(event.offset_corrected.loss, partition), generation)
+            await self._take_loss(wire.loss_from_proto(event.offset_corrected.loss, partition))
 
-    async def _take_loss(self, loss: LossRecord, generation: int) -> None:
+    async def _take_loss(self, loss: LossRecord) -> None:
         """Ask the policy about a loss that was passed over; what it raises, a fetch raises."""
         try:
             await self.tell_loss(loss)
         except BaseException as error:  # also sys.exit(), which the next fetch raises
             if is_cancelled():
                 raise
+            self._refused.add(loss.partition)
             self.state.remove(loss.partition, error if isinstance(error, TubeMQError) else None)
             self.state.tell(error)
-            with contextlib.suppress(
-                TubeMQError, AwayError
-            ):  # the generation is over, and so is what it held
-                await self._detach(loss.partition, generation)
 
     def _note_failure(self, error: TubeMQError) -> None:
         """Give the partition up that an error is about; the gateway has done so."""
@@ -222,6 +229,13 @@ class RemoteCore(ConsumerCore):
         await self.membership.ask(
             "DetachPartitions", request, pb.DetachPartitionsResponse, generation, more_s=_LONGER_S
         )
+
+    async def _give_back(self, partition: TopicPartition, generation: int) -> None:
+        """Have the gateway give up a partition whose loss was refused, if it still has it."""
+        if partition in self._refused:
+            with contextlib.suppress(TubeMQError):
+                await self._detach(partition, generation)
+            self._refused.discard(partition)
 
     @property
     def _join_s(self) -> float:
@@ -294,8 +308,6 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         self._registered_at: float | None = None
         self._not_attached: set[TopicPartition] = set()
         """What is held, but not at the gateway, which may take it later."""
-        self._locks = collections.defaultdict[TopicPartition, asyncio.Lock](asyncio.Lock)
-        """Of partitions: what attaches and detaches one is not mixed with another that does."""
 
     @property
     def registered_at(self) -> float | None:
@@ -331,12 +343,14 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         return await self.carry_out(self._disconnect(partition), f"disconnecting {partition}")
 
     async def _connect(self, partition: TopicPartition, offset: int | None) -> ConsumedPosition:
+        async def attach(generation: int) -> list[pb.AttachPartitionsResponse.Attached]:
+            await self._give_back(partition, generation)
+            return await self._attach({partition: offset}, generation)
+
         if partition not in self._layout.partitions:
             await self._refresh_layout()
         async with self._locks[partition]:
-            (attached,) = await self._at_any(
-                lambda generation: self._attach({partition: offset}, generation), f"connecting to {partition}"
-            )
+            (attached,) = await self._at_any(attach, f"connecting to {partition}")
             if attached.HasField("error"):
                 raise from_proto(attached.error)
             self._hold(partition, attached.offset)
@@ -424,7 +438,8 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         self._note_attached(offsets, answer.partitions)
 
     async def repair(self, generation: int) -> None:
-        """Try again to take what could not be attached."""
+        """Give up what was refused, and try again to take what could not be attached."""
+        await super().repair(generation)
         missing = self._not_attached.intersection(self.state.connected)
         if again := [partition for partition in missing if not self._locks[partition].locked()]:
             async with contextlib.AsyncExitStack() as locks:

@@ -62,7 +62,7 @@ class Member(Protocol):
     def leave(self) -> None:
         """Note that a generation is over."""
 
-    async def take_event(self, event: pb.SessionEvent, generation: int) -> None:
+    async def take_event(self, event: pb.SessionEvent) -> None:
         """Do what an event tells."""
 
     async def repair(self, generation: int) -> None:
@@ -276,7 +276,7 @@ class Membership:
 
     async def _take(self, event: pb.SessionEvent, generation: int) -> None:
         if generation == self.generation and event.number > self._seen:
-            await self._member.take_event(event, generation)
+            await self._member.take_event(event)
             if generation == self.generation:
                 self._seen = event.number
 
