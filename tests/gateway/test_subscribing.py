@@ -8,6 +8,7 @@ import pytest
 from tests.gateway.fleet import place, values_of
 from tests.gateway.running import PlainClient, gateway
 from tests.gateway.test_consuming import ROW, fetch, publish, refused
+from tests.gateway.test_streaming import Stream
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -87,6 +88,19 @@ def test_a_member_is_told_its_partitions_and_reads_them(served):
         assert (values_of(answer), answer.partition) == ([b"one"], place("demo", 2))
         assert client("Commit", batch=answer.batch).offset == ROW
         assert client("Commit", batch=answer.batch).offset == ROW, "a repeat"
+
+
+def test_a_member_that_is_refused_a_seek_keeps_the_partition_and_its_batch(served):
+    with member(served, "first") as client:
+        told = Told(client)
+        wait_until(lambda: shared(told), 20)
+        publish(served, b"one")
+        stream = Stream(client)
+        batch = stream.next()
+        assert stream.seek(batch.partition, 0).error.condition == "TUBEMQ_GATEWAY_REQUEST"
+        assert stream.commit(batch.batch).position.offset == ROW
+        stream.finish()
+        assert shared(told)
 
 
 def test_members_of_two_gateways_share_and_closing_leaves_the_group(server, served):

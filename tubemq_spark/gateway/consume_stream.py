@@ -164,6 +164,7 @@ class _ConsumeStream:
     async def _seek(self, command: pb.ConsumeRequest.Seek) -> pb.ConsumeResponse.Sought:
         answer = pb.ConsumeResponse.Sought(partition=command.partition)
         with error_in(answer.error):
+            self._consumer.assigned()  # a member would give the partition back to its group
             await self._consumer.detach(values.partition_from_proto(command.partition))
             answer.offset = await attach_at(self._consumer, command)
         return answer

@@ -133,6 +133,7 @@ class EndOfLogWaiters:
 UNWOKEN_MS: Final = 2_000
 """How often a consumer asks that waits for another one to see messages first."""
 _RESULTS: Final = 1_000
+_SUBSCRIBED: Final = "the session has subscribed: the master gives it partitions"
 
 
 class SessionConsumer:
@@ -255,9 +256,7 @@ class SessionConsumer:
 
     async def attach(self, partition: TopicPartition, offset: int | None) -> int:
         """Take a partition; return where it stands."""
-        core = self.core
-        if not isinstance(core, AssignedCore):
-            raise refusal("the session has subscribed: the master gives it partitions")
+        core = self.assigned()
         position = await core.carry_out(core.connect(partition, offset), f"attaching {partition}")
         self._attached.add(partition)
         self.session.attached.add(partition.topic)
@@ -280,6 +279,12 @@ class SessionConsumer:
         if isinstance(core, AssignedCore) and all(other.topic != partition.topic for other in self._attached):
             self.session.attached.discard(partition.topic)
         return given_up
+
+    def assigned(self) -> AssignedCore:
+        """Return the core of a client that attaches partitions, and is no member of its group."""
+        if not isinstance(self.core, AssignedCore):
+            raise refusal(_SUBSCRIBED)
+        return self.core
 
     def pause_only(self, partitions: Collection[TopicPartition]) -> None:
         """Pause these partitions, and no others."""
@@ -404,7 +409,7 @@ class ConsumeService:
         topics = set(request.topics) or topics
         consumer = self._consumers.get(session) or self._begin(session, sorted(topics), request, None)
         if consumer.subscribed is not None:
-            raise refusal("the session has subscribed: the master gives it partitions")
+            raise refusal(_SUBSCRIBED)
         await asyncio.shield(consumer.opening)
         if missing := topics - consumer.topics:
             raise refusal(f"the session reads other topics than {', '.join(sorted(missing))}")
