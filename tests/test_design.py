@@ -51,6 +51,17 @@ def test_unit_tests_and_integration_tests_share_only_the_testkit(package, others
         assert others.isdisjoint(name.partition(".")[0] for name in imported_by(path, others)), path
 
 
+def test_no_module_that_mypy_does_not_read_sets_a_constant_twice():
+    """The later value would count for the functions above it too, as when modules are joined."""
+    folders = ("tests", "testkit", "simulation", "integration_tests", "benchmarks", "fuzz", "tools")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 400
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r"^(_?[A-Z][A-Z0-9_]*)(?:: .*)? = ", text, re.MULTILINE)
+        assert len(names) == len(set(names)), f"{path}: {sorted(names)}"
+
+
 def pictures():
     """Yield each picture of layers in DESIGN.md: of each line what stands left of the explanation."""
     text = (ROOT / "DESIGN.md").read_text(encoding="utf-8")

@@ -189,9 +189,7 @@ def while_writing(writing: Writing, rows: int) -> Iterator[None]:
 
 
 _THREADS: Final = 3
-_ROWS_PER_BURST: Final = 30
-_PAUSE_S: Final = 0.002
-_PATIENCE_S: Final = 120.0
+_ROWS_PER_BURST_OF_A_THREAD: Final = 30
 
 Outcome = SendResult | TubeMQError | None
 
@@ -290,7 +288,8 @@ class Asking:
         places = itertools.cycle(self._partitions)
         numbers = itertools.count(first, _THREADS)
         while not self._stopping.is_set():
-            for number, place in zip(itertools.islice(numbers, _ROWS_PER_BURST), places, strict=False):
+            burst = itertools.islice(numbers, _ROWS_PER_BURST_OF_A_THREAD)
+            for number, place in zip(burst, places, strict=False):
                 self._send(self._producer, number, place)
             time.sleep(_PAUSE_S)
 
