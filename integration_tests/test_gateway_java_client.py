@@ -9,13 +9,7 @@ import pytest
 
 import tubemq_spark.protocol.gateway
 from integration_tests.conftest import BOTH_SERVERS
-from integration_tests.real.artifacts import (
-    GRPC_PLUGIN,
-    PROTOC,
-    ArtifactsUnavailableError,
-    grpc_java,
-    require_real_tubemq,
-)
+from integration_tests.real.artifacts import GRPC_PLUGIN, PROTOC, grpc_java, require_real_tubemq, required
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
@@ -32,10 +26,7 @@ PROGRAM = Path(__file__).parent / "programs" / "GatewayClient.java"
 @pytest.fixture(scope="module")
 def class_path(tmp_path_factory):
     """The class path of a program that is compiled with the code that gRPC's tools make of the service."""
-    try:
-        home = grpc_java()
-    except ArtifactsUnavailableError as error:
-        pytest.skip(str(error))
+    home = required(grpc_java)
     generated, classes = tmp_path_factory.mktemp("generated"), tmp_path_factory.mktemp("classes")
     command = [
         home / PROTOC,

@@ -310,7 +310,7 @@ def main() -> int:
         return int(is_required())
     try:
         grpc_java()
-    except ArtifactsUnavailableError as error:  # its one test is skipped without
+    except ArtifactsUnavailableError as error:  # for one file of tests, which says so itself
         sys.stderr.write(f"{error}\n")
     return 0
 
