@@ -50,6 +50,19 @@ def test_a_restart_keeps_messages_offsets_and_topics(tmp_path, start, connect):
     assert broker.send(b"5", partition_id=10_001)[0].appendOffset == 112
 
 
+def test_what_a_lost_consumer_had_in_flight_is_not_taken_as_consumed(tmp_path, start, connect):
+    first = start(tmp_path, settings=EmbeddedSettings(lease_timeout_ms=30, scan_period_ms=10))
+    broker = connect(first)
+    broker.send(b"x")
+    broker.register()
+    broker.fetch()
+    deadline = time.monotonic() + 5
+    while first._state.leases.all() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    first.close()
+    assert connect(start(tmp_path)).register().currOffset == 0
+
+
 def test_the_same_ports_again(tmp_path, start, connect):
     first = start(tmp_path)
     connect(first).send(b"kept")
