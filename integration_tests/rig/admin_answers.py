@@ -5,14 +5,6 @@ from integration_tests.real.servers import ADMIN_TOKEN
 WHO = {"confModAuthToken": ADMIN_TOKEN, "createUser": "me", "modifyUser": "me"}
 """What every changing call carries."""
 
-RECORD = {
-    "topicName": str,
-    "brokerId": int,
-    "topicNameId": int,
-    "brokerIp": str,
-    "brokerPort": int,
-    "topicStatusId": int,
-}
 PROPERTIES = {
     "numTopicStores": int,
     "numPartitions": int,
@@ -36,7 +28,6 @@ STAMP = {
     "modifyUser": str,
     "modifyDate": str,
 }
-DEPLOYED = RECORD | PROPERTIES | STAMP
 
 
 def done(*items):

@@ -1,13 +1,11 @@
-"""Gateways and the embedded server in processes of their own: to be measured, killed and started again."""
+"""Gateways and the embedded server in processes of their own: to be killed and started again."""
 
 import contextlib
 import itertools
-import os
 import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Final, Self, cast
@@ -34,7 +32,7 @@ class Gateways:
         self._restart(number, 0)
 
     def roll(self, number: int) -> None:
-        """Restart a gateway as gateway does for a new release: it drains first."""
+        """Restart a gateway as for a new release: it drains first."""
         self._restart(number, 30_000)
 
     def close(self) -> None:
@@ -44,7 +42,7 @@ class Gateways:
 
     @contextlib.contextmanager
     def killed_in_turn(self, every_s: float) -> Iterator[None]:
-        """Kill gateway after the other, again and again."""
+        """Kill the two gateways in turn, again and again, and start each again."""
         over = threading.Event()
 
         def kill() -> None:
@@ -94,13 +92,10 @@ class ServerProcess:
         command += [f"--{port}=0" for port in _PORTS]
         for name, (stores, partitions) in topics.items():
             command += ["--topic", f"{name}:{stores}:{partitions}"]
-        started = time.perf_counter()
         with log.open("ab") as errors:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         self._output = cast("IO[str]", self._process.stdout)
         text = "".join(itertools.takewhile(lambda line: not line.startswith("Stop"), self._output))
-        self.start_s = time.perf_counter() - started
-        """Seconds from its start until its ports were open; the start of Python is most of it."""
         addresses = dict(re.findall(r"^(master) +(\S+)$", text, re.MULTILINE))
         if "master" not in addresses:
             self.kill()
@@ -114,27 +109,10 @@ class ServerProcess:
         self.kill()
 
     @property
-    def cpu_s(self) -> float:
-        """Processor time it has used, user and system."""
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")
-        # The command's name, in brackets, may hold blanks.
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    @property
     def bytes_read(self) -> int:
         """What it has read so far, of files and connections, from the page cache or not."""
         counters = Path(f"/proc/{self._process.pid}/io").read_text(encoding="ascii")
         return int(counters.split()[1])
-
-    @property
-    def peak_mb(self) -> float:
-        """The most memory it has had resident so far, in MB."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
-        match = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-        if match is None:
-            raise RuntimeError("the kernel does not tell a process's peak memory")
-        return int(match[1]) * 1024 / 1e6
 
     def kill(self) -> None:
         """End it at once, as a crash does."""
