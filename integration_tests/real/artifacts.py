@@ -1,4 +1,4 @@
-"""What tests on the Java TubeMQ need and Maven brings, once: each file pinned by its SHA-256.
+"""Fetches with Maven, once, what tests on the Java TubeMQ need: each file is pinned by its SHA-256.
 
 The cache is `$TUBEMQ_SPARK_CACHE`, or `~/.cache/tubemq_spark`. Every file is checked before it is used, and
 becomes visible under its final name by a rename, so that a run cut off in the middle leaves nothing half
@@ -154,11 +154,11 @@ def spark_jars(system: str) -> str:
     name = f"spark-{system}-{PACKAGES[system].rpartition(':')[2]}"
 
     def fetch(scratch: Path) -> Path:
-        found = jars(PACKAGES[system], scratch=scratch)
-        for jar in found.iterdir():
+        directory = jars(PACKAGES[system], scratch=scratch)
+        for jar in directory.iterdir():
             if jar.name not in PINNED[name]:
                 jar.unlink()
-        return pinned(name, found)
+        return pinned(name, directory)
 
     home = cached(name, fetch)
     return ",".join(str(home / file) for file in PINNED[name])
@@ -173,18 +173,18 @@ def grpc_java() -> Path:
     name = f"grpc-java-{GRPC_VERSION}"
 
     def fetch(scratch: Path) -> Path:
-        wanted = (
+        libraries = (
             f"io.grpc:{jar}:{GRPC_VERSION}" for jar in ("grpc-netty-shaded", "grpc-protobuf", "grpc-stub")
         )
-        found = jars(*wanted, scratch=scratch)
+        directory = jars(*libraries, scratch=scratch)
         for coordinate in (
             "com.google.protobuf:protoc:3.25.5:exe:linux-x86_64",
             f"io.grpc:protoc-gen-grpc-java:{GRPC_VERSION}:exe:linux-x86_64",
         ):
-            _maven(_COPY, f"-Dartifact={coordinate}", f"-DoutputDirectory={found}", directory=scratch)
+            _maven(_COPY, f"-Dartifact={coordinate}", f"-DoutputDirectory={directory}", directory=scratch)
         for program in (PROTOC, GRPC_PLUGIN):
-            (found / program).chmod(0o755)
-        return pinned(name, found)
+            (directory / program).chmod(0o755)
+        return pinned(name, directory)
 
     return cached(name, fetch)
 
@@ -194,10 +194,10 @@ def py4j_jar() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ArtifactsUnavailableError("PySpark, whose py4j jar is needed, is not installed")
-    found = sorted(Path(spec.origin).parent.glob("jars/py4j-*.jar"))
-    if not found:
+    candidates = sorted(Path(spec.origin).parent.glob("jars/py4j-*.jar"))
+    if not candidates:
         raise ArtifactsUnavailableError("this PySpark has no py4j jar in its jars directory")
-    return found[-1]
+    return candidates[-1]
 
 
 def cached(name: str, fetch: Callable[[Path], Path]) -> Path:
@@ -230,9 +230,9 @@ def jars(*coordinates: str, scratch: Path, alone: bool = False) -> Path:
 
 def pinned(name: str, directory: Path) -> Path:
     """Return a directory that has exactly the pinned files."""
-    seen = {file.name for file in directory.iterdir()}
-    if seen != set(PINNED[name]):
-        raise ChecksumError(f"{name} came with other files than pinned: {sorted(seen ^ set(PINNED[name]))}")
+    names = {file.name for file in directory.iterdir()}
+    if names != set(PINNED[name]):
+        raise ChecksumError(f"{name} came with other files than pinned: {sorted(names ^ set(PINNED[name]))}")
     for file, sha256 in PINNED[name].items():
         _check_sha256(directory / file, sha256)
     return directory
@@ -256,11 +256,11 @@ def _copied(coordinate: str, file: str, sha256: str, scratch: Path) -> Path:
     return scratch / file
 
 
-def _check_sha256(path: Path, wanted: str) -> None:
+def _check_sha256(path: Path, expected: str) -> None:
     with path.open("rb") as file:
-        seen = hashlib.file_digest(file, "sha256").hexdigest()
-    if seen != wanted:
-        raise ChecksumError(f"{path.name} has SHA-256 {seen}, pinned is {wanted}; refusing to use it")
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != expected:
+        raise ChecksumError(f"{path.name} has SHA-256 {sha256}, pinned is {expected}; refusing to use it")
 
 
 def _maven(goal: str, *settings: str, directory: Path) -> None:
@@ -282,12 +282,12 @@ def is_required() -> bool:
 
 
 def require_real_tubemq() -> None:
-    """Skip the asking test when no real TubeMQ can be had, or fail it when one is required."""
+    """Skip the present test where no real TubeMQ can be run, or fail it where one is required."""
     required(distribution)
 
 
 def required(artifacts: Callable[[], Artifacts]) -> Artifacts:
-    """Return what is fetched; where that cannot be had, skip the asking test, or fail it."""
+    """Return what a function fetches; where it cannot, skip the present test, or fail it."""
     try:
         return artifacts()
     except ArtifactsUnavailableError as error:

@@ -229,7 +229,7 @@ class _SentCallback:
     def onMessageSent(self, result: Any) -> None:  # noqa: N802
         try:
             self.future.set_result(_sent(self._jvm.plain(result, bodies=False), self.what))
-        except Exception as error:  # noqa: BLE001  whoever waits for the answer gets it
+        except Exception as error:  # noqa: BLE001  the future raises it
             self.future.set_exception(error)
 
     def onException(self, error: Any) -> None:  # noqa: N802
@@ -278,26 +278,26 @@ class JavaInLongMsgs:
         self, version: int, messages: Iterable[tuple[str, bytes]], created_ms: int, *, compress: bool
     ) -> bytes:
         """Encode messages, each with its attributes; the encoder knows the versions 1 to 3."""
-        made = self._class.newInLongMsg(_CAPACITY, compress, version)
+        encoder = self._class.newInLongMsg(_CAPACITY, compress, version)
         for attributes, body in messages:
             # Py4J gives a bytearray to Java as byte[]; bytes would be a text.
-            made.addMsg(attributes, bytearray(body))
-        return bytes(made.buildArray(created_ms))
+            encoder.addMsg(attributes, bytearray(body))
+        return bytes(encoder.buildArray(created_ms))
 
     def build_binary(self, message: bytes, *, compress: bool) -> bytes:
         """Encode a binary message as version 4."""
-        made = self._class.newInLongMsg(_CAPACITY, compress, 4)
-        assert made.addMsg(bytearray(message))
-        return bytes(made.buildArray())
+        encoder = self._class.newInLongMsg(_CAPACITY, compress, 4)
+        assert encoder.addMsg(bytearray(message))
+        return bytes(encoder.buildArray())
 
     def parse(self, body: bytes) -> ParsedMsg | None:
         """Decode a body; None where the decoder finds no version."""
-        found = self._class.parseFrom(bytearray(body))
-        if found is None:
+        parsed = self._class.parseFrom(bytearray(body))
+        if parsed is None:
             return None
-        sections = {text: self._messages(found, text) for text in list(found.getAttrs())}
-        return ParsedMsg(found.getVersion(), found.getCreatetime(), sections)
+        sections = {text: self._messages(parsed, text) for text in list(parsed.getAttrs())}
+        return ParsedMsg(parsed.getVersion(), parsed.getCreatetime(), sections)
 
-    def _messages(self, found: Any, attributes: str) -> list[bytes]:
+    def _messages(self, parsed: Any, attributes: str) -> list[bytes]:
         to_list = self._jvm.view.com.google.common.collect.Lists.newArrayList
-        return [base64.b64decode(text) for text in self._jvm.plain(to_list(found.getIterator(attributes)))]
+        return [base64.b64decode(text) for text in self._jvm.plain(to_list(parsed.getIterator(attributes)))]

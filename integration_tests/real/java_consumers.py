@@ -75,11 +75,11 @@ class JavaConsumer(ABC):
     """A consumer of one topic; `JavaClient` makes it."""
 
     tells_exhausted = True
-    """Whether `exhausted` is kept: a push consumer does not show what its fetches found."""
+    """Whether `exhausted` is kept: a push consumer does not show which of its fetches had no message."""
 
     def __init__(self, jvm: Jvm, subscription: Subscription) -> None:
         self.exhausted: set[str] = set()
-        """Partitions that have said that they have no message, by their keys; whoever asks empties it."""
+        """Keys of partitions that have said that they have no message; `read_to_the_end` and `drain` empty it."""
         self._jvm = jvm
         self._subscription = subscription
         self._config = consumer_config(jvm, subscription.master, subscription.group, subscription.login)
@@ -243,10 +243,10 @@ class BalanceConsumer(JavaConsumer):
 
     def all_partitions(self) -> set[str]:
         """Return the keys of all partitions of the topic; before this the client can connect to none."""
-        found = self._jvm.tubemq.client.common.QueryMetaResult()
-        self._consumer.getPartitionMetaInfo(found)
-        check(found, "asking for the partitions")
-        return set(found.getPartStatusMap())
+        result = self._jvm.tubemq.client.common.QueryMetaResult()
+        self._consumer.getPartitionMetaInfo(result)
+        check(result, "asking for the partitions")
+        return set(result.getPartStatusMap())
 
     def connect(self, key: str, offset: int = -1) -> None:
         """Take one partition from an offset on, or from the group's own."""

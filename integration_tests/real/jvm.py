@@ -114,10 +114,10 @@ class Jvm:
 
     def texts(self, values: Iterable[str]) -> Any:
         """Return a Java `TreeSet<String>`."""
-        found = self.view.java.util.TreeSet()
+        tree_set = self.view.java.util.TreeSet()
         for value in values:
-            found.add(value)
-        return found
+            tree_set.add(value)
+        return tree_set
 
     def longs(self, values: Mapping[str, int]) -> Any:
         """Return a Java `HashMap<String, Long>`; Py4J itself would make small numbers an `Integer`."""

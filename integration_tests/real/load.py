@@ -50,7 +50,7 @@ class Produced:
 def produce(master: str, topic: str, messages: int, *, size: int = 100, timeout_s: float = 300.0) -> Produced:
     """Send messages of `size` bytes from many clients, each waiting for its answers."""
     # Each client sends the same number. Clients that do not wait are faster, but on a busy
-    # machine their backlog runs into time-outs, and then nobody knows what was stored.
+    # machine their backlog runs into time-outs, and then it is unknown what was stored.
     clients = next(count for count in range(MAX_CLIENTS, 0, -1) if messages % count == 0)
     waiting = ["--sync-produce", f"--client-count={clients}", f"--num-send-threads={clients}"]
     return _produce(master, topic, messages // clients, size, waiting, timeout_s)
@@ -137,7 +137,7 @@ def _run(arguments: list[str], timeout_s: float) -> str:
 
 
 def _counts(pattern: re.Pattern[str], output: str) -> tuple[str, ...]:
-    found = pattern.search(output)
-    if found is None:
+    match = pattern.search(output)
+    if match is None:
         raise RuntimeError(f"the generator told no counts; it printed:\n{output[-2000:]}")
-    return found.groups()
+    return match.groups()

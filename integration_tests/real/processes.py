@@ -1,4 +1,4 @@
-"""Child processes that do not outlive the Python process that started them."""
+"""Child processes that do not outlive the Python process that started them, free ports, and waiting."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on and that was not given before."""
+    """Return a free port of 127.0.0.1 that this function has not returned before."""
     while True:
         port = _choice.randrange(LOWEST, HIGHEST)
         if port not in _given and _can_bind(port):

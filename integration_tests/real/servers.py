@@ -1,4 +1,4 @@
-"""One server JVM that can be stopped, killed, and started again on the same files."""
+"""One server JVM, with its configuration: stopped, killed, and started again on the same files."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class ServerSettings:
     """Whether a broker acknowledges from memory, as TubeMQ does by default."""
 
     audit: bool = False
-    """Whether a broker counts messages for InLong's audit, which nobody receives here.
+    """Whether a broker counts messages for InLong's audit, for which there is no receiver here.
 
     That fails for a message without message time: the broker answers 500 although it has stored it.
     """
