@@ -233,7 +233,7 @@ class MasterRelay:
         self._announced = dict(announced)
         self._hiding = threading.Event()
         self._connections = Connections()
-        self._listener = Listener("relay", "127.0.0.1", 0, _nobody)
+        self._listener = Listener("relay", "127.0.0.1", 0, _refuse_all)
         self._listener.interceptor = self._reply
 
     def __enter__(self) -> Self:
@@ -285,6 +285,6 @@ class MasterRelay:
         return info if address is None else f"{broker_id}:{address}"
 
 
-def _nobody(requests: Sequence[rpc.Request]) -> list[Answer]:
+def _refuse_all(requests: Sequence[rpc.Request]) -> list[Answer]:
     """Answer what the interceptor lets through, which is nothing."""
     return [Fault(Status.FATAL, "java.lang.IllegalStateException", "no master serves here") for _ in requests]

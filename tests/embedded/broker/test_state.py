@@ -70,19 +70,19 @@ def test_a_service_that_errors_have_stopped_is_tried_again_by_one_request_a_paus
 
 
 @contextlib.contextmanager
-def files_up_to(size):
-    """Make the kernel refuse to write more than this to a file of this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+def limited(kind, most):
+    """Make the kernel refuse this process more than a limit: bytes of a file, or open files."""
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (most, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(kind, (soft, hard))
 
 
 def test_a_broker_writes_again_by_itself_when_there_is_room(tubemq, broker, monkeypatch, caplog):
     monkeypatch.setattr(broker_state, "RETRY_MS", 20)
-    with files_up_to(1 << 20):
+    with limited(resource.RLIMIT_FSIZE, 1 << 20):
         stored = 0
         while broker.try_send(b"x" * 100_000).success:
             stored += 1
@@ -173,16 +173,6 @@ def test_stores_are_never_full_by_default(tubemq, broker):
     assert not tubemq._state.stores.all()["demo", 0].full
 
 
-@contextlib.contextmanager
-def files_of_process(limit):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def open_files(server):
     return sum(store.open_files for store in server._state.stores.all().values())
 
@@ -210,7 +200,7 @@ def test_more_stores_than_files_are_written_and_read(start, connect, monkeypatch
 def test_stores_open_an_eighth_of_the_files_that_the_process_may(start, connect):
     server = start(topics={"demo": (20, 1)})
     broker = connect(server)
-    with files_of_process(200):
+    with limited(resource.RLIMIT_NOFILE, 200):
         for number in range(20):
             broker.send(b"x", partition_id=10_000 * number)
         assert open_files(server) <= 200 // 8 + 2
