@@ -9,7 +9,8 @@ import gc, importlib.util, json, sys
 import pyarrow, pyspark.worker, pyspark.sql.datasource
 
 sys.modules["__main__"].__spec__ = importlib.util.find_spec("pyspark.daemon")  # as in a process of Spark's
-assert gc.get_freeze_count() == 0
+of_python = gc.get_freeze_count()  # CPython 3.12 spares some hundred objects of its own
+assert of_python < 1000, "Spark spares its modules itself"
 
 spark = set(sys.modules)
 loaded = {}
@@ -20,7 +21,7 @@ def note(name):
 import pyspark_tubemq
 
 note("any")
-spared = gc.get_freeze_count()
+spared = gc.get_freeze_count() - of_python
 import tubemq_spark.datasource
 
 source = tubemq_spark.datasource.TubeMQDataSource({"tubemq.master.servers": "master:1", "subscribe": "demo"})
