@@ -174,7 +174,7 @@ class Command:
 
 
 def _declaring(make: Callable[Concatenate[Run, P], Command]) -> Callable[P, Callable[[Run], Command]]:
-    return lambda *nothing, **declared: lambda run: make(run, *nothing, **declared)
+    return lambda *args, **fields: lambda run: make(run, *args, **fields)
 
 
 command: Final = _declaring(Command)

@@ -332,15 +332,15 @@ class Calls:
         """Take the only message of a call, and carry it out; the bytes of a long one are held."""
         request, size = await self._request(call)
         # A handler may give the call its session, which is another owner.
-        who, held = call.who, self._admission.bytes if size > _SMALL_BYTES else None
-        if held is not None:
-            await self._admission.hold(held, who, size, call.patience_s)
+        who, quota = call.who, self._admission.bytes if size > _SMALL_BYTES else None
+        if quota is not None:
+            await self._admission.hold(quota, who, size, call.patience_s)
         try:
             call.judge(request)
             return cast("Message | None", await handler(request, call))
         finally:
-            if held is not None:
-                held.give(who, size)
+            if quota is not None:
+                quota.give(who, size)
 
     async def _request(self, call: ServedCall) -> tuple[Request, int]:
         """Return the only message of a call, and its size in bytes."""

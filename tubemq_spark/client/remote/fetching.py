@@ -273,8 +273,6 @@ def _position(offset: int, latest: int | None = None) -> ConsumedPosition:
     return ConsumedPosition(offset, latest, time.time())
 
 
-logger = logging.getLogger(__name__)
-
 _WAIT_S: Final = 20.0
 """How long a gateway waits for messages, which is as long as it does at most."""
 
