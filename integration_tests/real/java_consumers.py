@@ -79,7 +79,7 @@ class JavaConsumer(ABC):
 
     def __init__(self, jvm: Jvm, subscription: Subscription) -> None:
         self.exhausted: set[str] = set()
-        """Keys of partitions that have said that they have no message; `read_to_the_end` and `drain` empty it."""
+        """Keys of partitions that have said they have no message; `read_to_the_end` and `drain` empty it."""
         self._jvm = jvm
         self._subscription = subscription
         self._config = consumer_config(jvm, subscription.master, subscription.group, subscription.login)

@@ -254,8 +254,7 @@ async def test_a_busy_gateway_is_asked_again_to_give_up_what_a_member_has_refuse
 
 @in_virtual_time
 async def test_a_partition_that_was_refused_is_given_up_before_it_is_connected_again():
-    async with core_of(on_loss=refuse) as (core, gateways):
-        await connect(core, gateways, HERE)
+    async with connected(HERE, on_loss=refuse) as (core, gateways):
         gateways.events = [corrected(1, HERE)]
         (await gateways.next("DetachPartitions")).fail(busy())
         connecting = asyncio.create_task(core.connect(HERE, 20 * ROW))
