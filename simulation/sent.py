@@ -85,7 +85,7 @@ class Told:
         self._world = world
         self.messages = messages
 
-    def asked(self, row: int) -> bool:
+    def is_open(self, row: int) -> bool:
         """Whether a message is open."""
         return self.messages[row].ended_at is None
 

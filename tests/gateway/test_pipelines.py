@@ -53,11 +53,11 @@ def test_one_that_is_not_used_gives_way_to_other_settings_and_one_in_use_does_no
     async def scenario(pipelines, quota):
         idle = pipelines.take(config(), ANN, detailed=False)
         used = pipelines.take(config(max_in_flight=7), ANN, detailed=False)
-        pipelines.give(idle)
+        pipelines.give_back(idle)
         assert pipelines.take(config(), ANN, detailed=False) is idle
         with pytest.raises(GatewayError, match="publish with 2 different settings"):
             pipelines.take(config(max_in_flight=8), BOB, detailed=False)
-        pipelines.give(idle)
+        pipelines.give_back(idle)
         pipelines.take(config(max_in_flight=8), BOB, detailed=False)
         assert pipelines.take(config(max_in_flight=7), BOB, detailed=False) is used
         assert quota.used == 2
@@ -72,9 +72,9 @@ def test_a_broken_one_is_taken_by_no_other_and_closed_when_its_last_user_leaves(
         broken.pipeline.break_off(ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=0))
         other = pipelines.take(config(), BOB, detailed=False)
         assert other is not broken
-        pipelines.give(broken)
+        pipelines.give_back(broken)
         assert quota.used == 2
-        pipelines.give(broken)
+        pipelines.give_back(broken)
         assert quota.used == 1
         assert pipelines.take(config(), ANN, detailed=False) is other
 
@@ -84,11 +84,11 @@ def test_a_broken_one_is_taken_by_no_other_and_closed_when_its_last_user_leaves(
 def test_one_that_is_not_used_for_a_while_is_closed():
     async def scenario(pipelines, quota):
         first = pipelines.take(config(), ANN, detailed=False)
-        pipelines.give(first)
+        pipelines.give_back(first)
         assert pipelines.take(config(), ANN, detailed=False) is first
         await asyncio.sleep(module._IDLE_S + 1)
         assert quota.used == 1, "it is in use again"
-        pipelines.give(first)
+        pipelines.give_back(first)
         await asyncio.sleep(module._IDLE_S - 1)
         assert quota.used == 1
         await asyncio.sleep(2)

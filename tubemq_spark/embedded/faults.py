@@ -87,7 +87,7 @@ class Rule:
             return self._changed.wait_for(lambda: self._hits >= count, timeout_s)
 
     def cancel(self) -> None:
-        """Apply to no more requests, and release those that it holds."""
+        """End the rule, and release the requests that it holds."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -158,21 +158,21 @@ _Rule = TypeVar("_Rule", bound=Rule)
 
 
 class RuleBook:
-    """All rules. The first one that applies to a request decides, so rules can follow each other."""
+    """All rules. The first that applies to a request decides, so that rules can follow each other."""
 
     def __init__(self, intercept: Callable[[InterceptorOf | None], None]) -> None:
         """Start without rules; ``intercept`` puts functions between requests and servers, or removes them."""
         self._intercept = intercept
         self._lock = threading.Lock()
         self._rules: tuple[Rule, ...] = ()
-        self._made: list[Rule] = []
-        """Includes rules that apply no more: they may still hold requests."""
+        self._until_clear: list[Rule] = []
+        """Every rule since ``clear``, also one that applies no more: it may still hold requests."""
         self._down: set[int] = set()
 
     def add(self, rule: _Rule) -> _Rule:
         """Add a rule after the others, and return it."""
         with self._lock:
-            self._made.append(rule)
+            self._until_clear.append(rule)
             self._keep((*self._rules, rule))
         return rule
 
@@ -183,16 +183,16 @@ class RuleBook:
     def clear(self) -> None:
         """End all rules."""
         with self._lock:
-            for rule in self._made:
+            for rule in self._until_clear:
                 rule.cancel()
-            self._made.clear()
+            self._until_clear.clear()
             self._keep(())
 
     def release_requests_to(self, server: int) -> None:
         """Hold no request to a server that stops, because it waits for its connections to end."""
         with self._lock:
             self._down.add(server)
-            for rule in self._made:
+            for rule in self._until_clear:
                 rule.wake()
 
     def allow_holding(self, server: int) -> None:
@@ -200,14 +200,17 @@ class RuleBook:
         self._down.discard(server)
 
     def _keep(self, rules: tuple[Rule, ...]) -> None:
+        """Drop the rules that have ended, and intercept requests while there are others; hold the lock."""
         self._rules = tuple(rule for rule in rules if not rule.ended)
         # Without rules, requests go straight to their handlers.
         self._intercept(self._interceptor if self._rules else None)
 
     def _interceptor(self, server: int) -> Interceptor:
+        """Return what answers the requests to a server, by its number: ``MASTER``, or a broker's id."""
         return functools.partial(self._reply, server)
 
     def _reply(self, server: int, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
+        """Answer a request by the first rule that applies to it; without one, as the server does."""
         for rule in self._rules:
             if rule.claim(server, request):
                 return rule.reply(functools.partial(self._pause, rule, server), request, handle)
@@ -482,6 +485,7 @@ class Faults:
 
 
 def _change_lease(state: BrokerState, partition: OffsetKey, holder: str | None) -> None:
+    """End the lease of a partition, and grant it to another consumer, if one is named."""
     position = state.offsets.find_or_add(partition, 0)
     with position.lock:
         position.commit(consumed=False)
@@ -509,7 +513,7 @@ def refusal(method: Method, code: int, text: str) -> bytes:
 
 
 def _instead(reply: Callable[[rpc.Request], Reply], *, carried_out: bool) -> Action:
-    """Return what answers in another way than the server does; ``carried_out``: after it has."""
+    """Return an action that replaces the server's answer; with ``carried_out`` the server acts before."""
 
     def act(_pause: Pause, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         if carried_out:
@@ -520,6 +524,8 @@ def _instead(reply: Callable[[rpc.Request], Reply], *, carried_out: bool) -> Act
 
 
 def _waiting(seconds: float | None, *, carried_out: bool) -> Action:
+    """Return an action that delays a request, or with ``carried_out`` its answer; None: to its rule's end."""
+
     def act(pause: Pause, _request: rpc.Request, handle: Callable[[], Answer]) -> Reply:
         answer = handle() if carried_out else None
         if not pause(seconds):

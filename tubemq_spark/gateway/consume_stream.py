@@ -27,12 +27,12 @@ from tubemq_spark.protocol.gateway import failures, gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.batches import MalformedMessageError
 
 _SIGN_S: Final = 1.0
-"""After how long the client of a stream is told that there is nothing yet."""
+"""After how long the client of a stream hears that there are no messages."""
 _NOTHING_NAMED: Final = pb.ConsumeRequest()
 
 
 async def consume(service: ConsumeService, calls: Calls, call: ServedCall) -> None:
-    """Send batches of what a session has, and carry out its commands."""
+    """Send the client of a session batches, and carry out its commands, until one side ends the stream."""
     command = await call.read()
     if not isinstance(command, pb.ConsumeRequest):
         return
@@ -44,7 +44,7 @@ async def consume(service: ConsumeService, calls: Calls, call: ServedCall) -> No
 
 
 class _ConsumeStream:
-    """One stream."""
+    """One call of ``Consume``: its commands, and the batches that it sends."""
 
     def __init__(
         self, consumer: SessionConsumer, service: ConsumeService, calls: Calls, call: ServedCall
@@ -56,11 +56,11 @@ class _ConsumeStream:
         self._credit = 0
         self._write_lock = asyncio.Lock()
         self._uncommitted: set[str] = set()
-        """The batches that were sent, and neither committed nor taken back."""
+        """The contexts of batches that were sent, and neither committed nor taken back."""
         self._commanded: TopicPartition | None = None
-        """What the command is about that is carried out."""
+        """The partition of the command that is being carried out."""
         self._answered = asyncio.Event()
-        """Set when that is answered."""
+        """Set when that command is answered."""
 
     async def run(self) -> None:
         """Serve until one side ends it."""
@@ -114,6 +114,7 @@ class _ConsumeStream:
             self._uncommitted.discard(batch.context)
 
     def _flows(self) -> bool:
+        """Return whether the client takes more bytes, and partitions are there to fetch from."""
         return self._credit > 0 and not self._consumer.core.has_nothing
 
     async def _write(self, event: pb.ConsumeResponse) -> None:

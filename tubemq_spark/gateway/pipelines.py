@@ -1,4 +1,4 @@
-"""The pipelines through which streams publish, and how batches of clients go through them.
+"""The pipelines through which clients publish, and their batches there.
 
 There is one pipeline for all streams of equal settings, as long as some use it.
 """
@@ -34,18 +34,18 @@ _IDLE_S: Final = 30.0
 
 @dataclasses.dataclass(slots=True, eq=False)
 class PipelineEntry:
-    """A pipeline, and who uses it."""
+    """A pipeline, and how many streams use it."""
 
     pipeline: BrokerPipeline
     owner: Owner
-    """For whom it was opened."""
+    """The client for which it was opened."""
     users: int = 0
     closing: asyncio.TimerHandle | None = None
     left: dict[BatchOutcome, OutgoingBatch] = dataclasses.field(default_factory=dict)
-    """Batches to be given up, whose streams have ended, and what becomes of them."""
+    """The outcomes and batches of streams that have ended; they are given up together."""
 
     def give_up_soon(self, batches: Mapping[BatchOutcome, OutgoingBatch]) -> None:
-        """Give up batches, those of streams that end together at the same time."""
+        """Give up batches in the next turn of the loop, together with those of streams that end now too."""
         if not self.left:
             asyncio.get_running_loop().call_soon(self._give_up)
         self.left.update(batches)
@@ -67,7 +67,7 @@ class Pipelines:
     """
 
     def __init__(self, settings: GatewaySettings, quota: FairQuota) -> None:
-        """Open none; ``quota`` is for as many as there may be."""
+        """Open no pipeline; ``quota`` limits how many there are."""
         self._gateway = settings.name
         self._most = settings.most["max_in_flight"], settings.most["max_in_flight_bytes"]
         self._connections = Connections(settings.client_config().connect_timeout_ms)
@@ -87,7 +87,7 @@ class Pipelines:
         return len(self._closing)
 
     def take(self, config: ClientConfig, owner: Owner, *, detailed: bool) -> PipelineEntry:
-        """Return the pipeline for some settings, to be given back."""
+        """Return the pipeline for some settings; ``give_back`` must follow."""
         key = config, detailed
         entry = self._entries.get(key)
         if entry is not None and entry.pipeline.error is not None:
@@ -114,8 +114,8 @@ class Pipelines:
             entry.closing = None
         return entry
 
-    def give(self, entry: PipelineEntry) -> None:
-        """Give a pipeline back."""
+    def give_back(self, entry: PipelineEntry) -> None:
+        """Count a stream less that uses a pipeline; the last one closes it, after a while or at an error."""
         entry.users -= 1
         if entry.users:
             return

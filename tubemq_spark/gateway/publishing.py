@@ -165,7 +165,7 @@ class PublishService:
                 partitions=map(values.partition_to_proto, sorted(routes.partitions)),
             )
         finally:
-            self.pipelines.give(entry)
+            self.pipelines.give_back(entry)
 
 
 class _PublishStream:
@@ -243,7 +243,7 @@ class _PublishStream:
         if self._entry is not None:
             if self._under_way:
                 self._entry.give_up_soon(self._under_way)
-            self._publishing.pipelines.give(self._entry)
+            self._publishing.pipelines.give_back(self._entry)
         self._give(self._holding + sum(memory for _, _, memory in self._answers))
         self._answers.clear()
 
@@ -379,7 +379,7 @@ class _PublishStream:
         pipelines = self._publishing.pipelines
         if self._entry is not None and self._entry.pipeline.error is not None:
             entry, self._entry = self._entry, None
-            pipelines.give(entry)
+            pipelines.give_back(entry)
         if self._entry is None:
             self._entry = pipelines.take(self._config, self._who, detailed=self._begin.per_message)
         return self._entry.pipeline

@@ -153,7 +153,7 @@ class Inbox(EventLog):
             shared.readers.add(self)
 
     def end_reading(self, reader: EndReader) -> None:
-        """Tell events by this call no longer."""
+        """Stop sending events by this call."""
         if self._reader == reader:
             self._reader = None
             for shared in self._taken:
@@ -165,7 +165,7 @@ class Inbox(EventLog):
         self.news.set()
 
     def put_for_others(self, shared: SharedEvents, about: About, event: pb.SessionEvent) -> None:
-        """Put an event among shared ones of which this session needs not be told."""
+        """Put an event among shared ones for the other sessions: this one needs not hear of it."""
         self._take_over()
         shared.put(about, event)
         if shared in self._taken:
@@ -233,7 +233,7 @@ class Session:
     attached: set[str] = dataclasses.field(default_factory=set)
     """The topics of the partitions that it reads as a member of its group."""
     who: Owner = dataclasses.field(init=False)
-    """Who holds what its calls need."""
+    """In whose name its calls take from quotas."""
 
     def __post_init__(self) -> None:
         self.who = Owner(self.owner or host_of(self.peer), self.client_id)
@@ -256,7 +256,7 @@ class Session:
                 self.at_rest.set()
 
     async def settled(self, timeout_s: float) -> None:
-        """Return when no call is under way, or that time is over."""
+        """Wait until no call is under way, but not longer."""
         if self.under_way:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -325,7 +325,7 @@ class Sessions:
         One of the same id, epoch and settings stays as it is, since a client repeats what had no answer.
         """
         client_id = request.client_id
-        _check(request)
+        _check_opening(request)
         older = self._sessions.get(client_id)
         if older is not None and not self._same_client(older, request.secret, owner):
             raise GatewayError("TUBEMQ_SESSION_TAKEN", gateway=self._gateway, session=client_id)
@@ -352,7 +352,7 @@ class Sessions:
         return opened
 
     def known(self, client_id: str) -> Session | None:
-        """Return the session of an id, if there is one; no sign of life."""
+        """Return the session of a client id, if there is one; this is no sign of life."""
         return self._sessions.get(client_id)
 
     def use(self, ref: pb.SessionRef, owner: str = "") -> Session:
@@ -396,7 +396,7 @@ class Sessions:
         return silent
 
     def close_if_silent(self, session: Session, calls: int) -> None:
-        """End a session that has made no call beyond so many."""
+        """End a session that has made no more than so many calls, and has none under way."""
         if not session.under_way and session.calls == calls:
             self.close(session, LOST if session.attached else IDLE)
 
@@ -415,8 +415,8 @@ class Sessions:
         return GatewayError("TUBEMQ_SESSION_FENCED", session=client_id, epoch=epoch, newer=newer.epoch)
 
 
-def _check(request: pb.OpenSessionRequest) -> None:
-    """Return when a session may have this id and this secret."""
+def _check_opening(request: pb.OpenSessionRequest) -> None:
+    """Raise if a session may not have this client id or this secret."""
     what = None
     if not request.client_id.strip():
         what = "its session has no client_id"

@@ -113,6 +113,7 @@ class WebServer(HttpServer):
             return _FAILED
 
     def _recent_page(self) -> str:
+        """Return the status page, which is rendered once per ``_PAGE_S`` at most."""
         with self._page_lock:
             at, text = self._page
             if self._clock() - at >= _PAGE_S:

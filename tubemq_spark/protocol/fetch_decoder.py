@@ -142,7 +142,7 @@ def header_of(answer: broker_pb2.RawGetMessageResponseB2C) -> FetchHeader:
 def _columns_of(
     body: bytes | memoryview, count: int, numbers: bytes, damaged: bytes
 ) -> tuple[MessageColumns, Int64s]:
-    """Return what ``scan_fetch`` has found as columns."""
+    """Return the messages that ``scan_fetch`` found as columns, and the rows of those that are damaged."""
     message_ids, attribute_start, value_start, value_end = np.frombuffer(numbers, np.int64).reshape(4, count)
     columns = MessageColumns(
         body,
@@ -160,6 +160,7 @@ def _columns_of(
 
 
 def _without_damaged(columns: MessageColumns, damaged: Bools) -> tuple[MessageColumns, Int64s]:
+    """Return the messages that are not damaged, and the rows of the others."""
     if not damaged.any():
         return columns, _NO_ROWS
     return columns.take(np.flatnonzero(~damaged)), np.flatnonzero(damaged)

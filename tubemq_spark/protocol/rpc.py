@@ -214,13 +214,14 @@ def answer_head(method: int, size: int) -> bytes:
 
 
 class _Parts:
-    """Read delimited messages from a stream, one after the other."""
+    """The messages of a stream, each behind its length; they are read one after the other."""
 
     def __init__(self, stream: bytes) -> None:
         self._stream = stream
         self._position = 0
 
     def read(self, message_type: type[AnyMessage]) -> AnyMessage:
+        """Return the next message; raise ``RemoteProtocolError`` if the stream ends before or inside it."""
         size = self._read_size(message_type)
         start = self._position
         self._position = start + size

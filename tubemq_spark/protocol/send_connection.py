@@ -340,8 +340,10 @@ class SendConnection(Generic[Owner]):
         for number, start, end in _consecutive(self._numbers(serial_nos)):
             for flight, positions in self._end(number, end - start):
                 shift = start + flight.first - number
-                more = details and Details(*(_picked(column, positions, shift) for column in details))
-                stored.append(StoredMessages(flight.run, positions, _picked(offsets, positions, shift), more))
+                more = details and Details(*(_values_at(column, positions, shift) for column in details))
+                stored.append(
+                    StoredMessages(flight.run, positions, _values_at(offsets, positions, shift), more)
+                )
         if not failures:
             return stored, []
         not_stored = []
@@ -364,6 +366,7 @@ class SendConnection(Generic[Owner]):
         return [(flight.run, self.give_up(flight)) for flight in self.flights]
 
     def _numbers(self, serial_nos: Int64s) -> Int64s:
+        """Return the numbers of messages by their serial numbers, which begin again after ``_SERIALS``."""
         last = self._next - 1
         return np.asarray(last - ((last - serial_nos) & (_SERIALS - 1)), np.int64)
 
@@ -397,6 +400,7 @@ class SendConnection(Generic[Owner]):
 
 
 def _serial_no(number: int) -> int:
+    """Return the serial number of a message: a signed integer of 32 bits."""
     return (number + _SERIAL_MAX + 1) % _SERIALS - _SERIAL_MAX - 1
 
 
@@ -412,8 +416,9 @@ def _consecutive(numbers: Int64s) -> Iterator[tuple[int, int, int]]:
     yield from zip(numbers[starts].tolist(), starts, [*starts[1:], len(numbers)], strict=True)
 
 
-def _picked(column: Int64s, positions: Sequence[int], shift: int) -> Int64s:
+def _values_at(column: Int64s, positions: Sequence[int], shift: int) -> Int64s:
+    """Return an answer's values for messages of a flight: their rows are their positions plus ``shift``."""
     if isinstance(positions, range):
         return column[positions.start + shift : positions.stop + shift]
-    picked: Int64s = column[np.array(positions, np.int64) + shift]
-    return picked
+    values: Int64s = column[np.array(positions, np.int64) + shift]
+    return values

@@ -215,7 +215,7 @@ _OF_MESSAGES: Final = {column.name: _TYPES[column.type_name] for column in READ.
 
 
 def schema_of(columns: Iterable[Column]) -> pa.Schema:
-    """Return the schema of some columns: that of Spark's own rows, but for what its fields say besides."""
+    """Return the schema of some columns: that of Spark's rows, but without metadata of fields."""
     return pa.schema([pa.field(column.name, _TYPES[column.type_name]) for column in columns])
 
 

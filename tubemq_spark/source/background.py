@@ -31,18 +31,18 @@ class BackgroundQuestion(Generic[Answer]):
     """A question that is being asked; for use by one thread."""
 
     def __init__(self, ask: Callable[[], Answer], name: str) -> None:
-        """Ask it, in a thread of this name; all that it uses may be used by others at the same time."""
+        """Call ``ask`` in a thread of this name; other threads may use what it uses at the same time."""
         self._ask = ask
         self._begun_at = time.monotonic()
         self._ended = threading.Event()
         self._answers: list[Answer] = []
         self._error: BaseException | None = None
         self.took_s = 0.0
-        """How long it took, once it has ended."""
+        """How long ``ask`` took, once it has ended."""
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait until there is an answer or an error, but not longer; tell whether there is."""
+        """Wait so long for an answer or an error; return whether there is one."""
         return self._ended.wait(seconds)
 
     def answer(self) -> Answer:
@@ -61,23 +61,22 @@ class BackgroundQuestion(Generic[Answer]):
 
 
 class BackgroundQuestions(Generic[Answer]):
-    """Questions one after the other; one is waited for if the one before it was answered in time."""
+    """Questions, one after the other. A trigger waits for a question if the last one was answered in time."""
 
-    def __init__(self, name: str) -> None:
-        """``name``: that of their threads."""
-        self._name = name
+    def __init__(self, thread_name: str) -> None:
+        self._thread_name = thread_name
         self._begun: BackgroundQuestion[Answer] | None = None
         self._is_new = False
         self._prompt = True
 
     @property
     def under_way(self) -> bool:
-        """Whether a question has begun whose end was not seen."""
+        """Whether a question has begun, and ``ended`` has not returned it."""
         return self._begun is not None
 
     def begin(self, ask: Callable[[], Answer]) -> None:
         """Ask a question; none may be under way."""
-        self._begun = BackgroundQuestion(ask, self._name)
+        self._begun = BackgroundQuestion(ask, self._thread_name)
         self._is_new = True
 
     def ended(self) -> BackgroundQuestion[Answer] | None:
@@ -95,15 +94,15 @@ class BackgroundQuestions(Generic[Answer]):
         return begun
 
     def forget(self) -> None:
-        """Take no answer of the question under way."""
+        """Ignore the answer of the question under way, if there is one."""
         self._begun = None
 
 
 class GroupProgress:
-    """Shows a stream's progress as the position of the user's group, one way only; failures end no query.
+    """Moves the user's group to where a stream stands, and never reads it there; failures end no query.
 
-    A thread shows it, so that no micro-batch waits for a broker that does not answer. While it is busy, only
-    the newest positions are kept for it; it ends when it has shown them. So the group may lag behind, by as
+    A thread moves it, so that no micro-batch waits for a broker that does not answer. While it is busy, only
+    the newest positions are kept for it; it ends when the group is there. So the group may lag behind, by as
     long as brokers take to answer, and never stands at a micro-batch that is not finished.
 
     ``_shown`` is where the group is known to stand; a partition that could not be moved is missing there, so
@@ -135,7 +134,7 @@ class GroupProgress:
         BackgroundQuestion(self._follow, "tubemq-group")
 
     def _follow(self) -> None:
-        """Show the newest positions, until there are no newer ones."""
+        """Move the group to the newest positions, until there are no newer ones."""
         while True:
             with self._lock:
                 newest, self._newest = self._newest, None
@@ -145,6 +144,7 @@ class GroupProgress:
             self._move(*newest)
 
     def _move(self, layout: TopicsLayout, positions: Mapping[TopicPartition, int], left_out: bool) -> None:
+        """Move the group to some positions; ``left_out``: other partitions are not to be moved now."""
         changed = {place: offset for place, offset in positions.items() if self._shown.get(place) != offset}
         if not changed:
             return

@@ -551,7 +551,7 @@ async def test_a_broker_whose_share_is_full_is_passed_over_also_when_the_others_
         await submit(window, net.message(b"x", key))
         await asyncio.sleep(0.1)
     net.links._forget_failure(sick)  # as when it answers a probe, until it refuses again
-    net.links._update()
+    net.links._update_passed_over()
     for broker in (1, 3):
         net.links.crowd(net.broker(broker))
     passed_over, failing = net.links.passed_over, net.links.failing
@@ -612,7 +612,7 @@ class Told:
     def __init__(self) -> None:
         self.errors: list[ProduceError] = []
 
-    def asked(self, _: int) -> bool:
+    def is_open(self, _: int) -> bool:
         return True
 
     def stored(self, *_: object) -> None: ...

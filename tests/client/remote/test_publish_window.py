@@ -84,7 +84,7 @@ class Told:
         self.error = None
         self.history = None
 
-    def asked(self, _row):
+    def is_open(self, _row):
         return True
 
     def stored(self, _rows, _partitions, _offsets, _details, *history):

@@ -92,22 +92,22 @@ class ConsumerBase(metaclass=AnsweringType):
         return self._core.state.subscription
 
     def is_filtered(self, topic: str) -> bool:
-        """Whether only some message types of a topic are wanted."""
+        """Whether the subscription names message types of a topic."""
         return topic in self.subscription.filtered_topics
 
     @property
     def connected(self) -> tuple[TopicPartition, ...]:
-        """What is held now, sorted."""
+        """The partitions that are connected now, sorted."""
         return self._call(self._core.state.held)
 
     def positions(self) -> dict[TopicPartition, ConsumedPosition]:
-        """Return where the partitions that are held stand, as this consumer has heard; asks no server."""
+        """Return the positions of the connected partitions, as this consumer knows them; ask no server."""
         return self._call(self._core.positions)
 
     def committed(
         self, partitions: TopicPartition | Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, int]:
-        """Return where the group stands in partitions that are held, in index bytes; by default in all.
+        """Return the group's position in connected partitions, in index bytes; by default in all.
 
         A reader that takes over begins there. No server is asked: only the one that holds a partition moves
         its position, but for an administrator, of whom the next fetch tells. With ``confirm_locally`` brokers
@@ -148,7 +148,7 @@ class ConsumerBase(metaclass=AnsweringType):
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What was paused, whether it is held or not."""
+        """The partitions that are paused, also those that are not connected."""
         return self._call(self._core.paused)
 
     @property

@@ -77,7 +77,7 @@ def unknown_argument(owner: type, method: str, names: Iterable[str], own: Iterab
 
 
 def wrong_constructor(cls: type, expected: type) -> TypeError:
-    """Return the error about a client that is made of something else than it should be."""
+    """Return the error of a constructor that got something else than an ``expected``."""
     name = cls.__name__
     return TypeError(f'{name}() takes a {expected.__name__}. For addresses, use {name}.connect("host:8715").')
 
@@ -85,7 +85,7 @@ def wrong_constructor(cls: type, expected: type) -> TypeError:
 def refuse_unknown_fields(
     send: Function, owner: type, fields: Mapping[str, object], known: Iterable[str]
 ) -> None:
-    """Refuse a field of a message that there is not."""
+    """Raise if a message has no field of one of these names."""
     known = list(known)
     if not fields.keys() <= set(known):
         own = [each.name for each in inspect.signature(send).parameters.values() if each.kind in _BY_NAME]
@@ -93,6 +93,7 @@ def refuse_unknown_fields(
 
 
 def _place(owner: type, method: str) -> str:
+    """Return the place of a method in the table."""
     return owner.__name__ if method == "__init__" else f"{owner.__name__}.{method}"
 
 
@@ -124,7 +125,7 @@ class _Arguments:
 
 
 def _answering(function: Function, cls: type, method: str, *, is_static: bool = False) -> Function:
-    """Return a method that says what was meant by an argument that it does not have."""
+    """Return a method that refuses an argument which it does not have with the right name."""
     own = list(inspect.signature(function).parameters.values())[0 if is_static else 1 :]
     if not own or any(each.kind is each.VAR_KEYWORD for each in own):
         return function
@@ -143,6 +144,8 @@ def _answering(function: Function, cls: type, method: str, *, is_static: bool = 
 
 
 def _checking_coroutine(function: Function, arguments: _Arguments) -> Function:
+    """Return a coroutine function that refuses wrong arguments before it begins."""
+
     @functools.wraps(function)
     async def call(*args: Any, **named: Any) -> Any:  # noqa: ANN401
         arguments.check(args, named)
@@ -172,10 +175,11 @@ def _checking_one(function: Function, arguments: _Arguments, only: inspect.Param
 
 _BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _Table = Mapping[str, Mapping[str, str]]
-"""Answers by place and name."""
+"""Answers by place (a class or a method), and then by the wrong name."""
 
 
-def _by_place(rows: "Iterable[OtherName]") -> _Table:
+def _answers_by_place(rows: "Iterable[OtherName]") -> _Table:
+    """Return the answers of some rows of the table, by place and then by the other client's name."""
     table: dict[str, dict[str, str]] = {}
     for row in rows:
         for place in row.places:
@@ -190,14 +194,14 @@ def _by_place(rows: "Iterable[OtherName]") -> _Table:
 def _by_attribute() -> _Table:
     from tubemq_spark.client.names.others import ATTRIBUTES
 
-    return _by_place(ATTRIBUTES)
+    return _answers_by_place(ATTRIBUTES)
 
 
 @functools.cache
 def _by_argument() -> _Table:
     from tubemq_spark.client.names.others import ARGUMENTS
 
-    return _by_place(ARGUMENTS)
+    return _answers_by_place(ARGUMENTS)
 
 
 def _answer(table: _Table, places: Iterable[str], name: str) -> str | None:

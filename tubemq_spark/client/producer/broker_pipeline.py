@@ -115,13 +115,13 @@ class BrokerPipeline(Pipeline):
         return self._session.routes(topic)
 
     def give_up(self, *batches: OutgoingBatch) -> None:
-        """Fail the messages of some batches that have not ended, now."""
+        """Fail those messages of some batches that are open, now."""
         for batch in batches:
             batch.give_up_at = float("-inf")
         self._window.give_up_soon()
 
     def break_off(self, error: BaseException) -> None:
-        """Fail for good, unless that is so already."""
+        """Fail for good, unless the pipeline has failed before."""
         self._window.break_off(error)
 
     def receipts(self) -> list[Receipt]:
@@ -129,18 +129,18 @@ class BrokerPipeline(Pipeline):
         return self._destinations.receipts()
 
     def statistics(self, room_wait_s: float = 0.0) -> ProducerStatistics:
-        """Return what was sent and answered so far; callers have waited as long elsewhere."""
+        """Return what was sent and answered so far; ``room_wait_s`` adds to the wait for room."""
         room_wait_s += self._window.room_wait_s
         return ProducerStatistics(self._links.statistics(), room_wait_s, self.log.elapsed_s)
 
     def begin(self, name: str = "") -> None:
-        """Begin the next piece of work, when all messages have ended: under a name, with new counts."""
+        """Begin a piece of work under a name, with new counts; all messages have ended."""
         self.log.begin(name or f"producer {self.client_id}")
         self._window.forget_counts()
         self._destinations.forget_receipts()
 
     async def close(self, room_wait_s: float = 0.0) -> None:
-        """Leave the master and close the connections; what has not ended is told to be abandoned."""
+        """Leave the master and close the connections; open messages are reported as abandoned."""
         closed = ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self.unacknowledged)
         self._window.break_off(closed, cause="the producer was closed")
         try:

@@ -106,8 +106,8 @@ class BatchOutcome:
         """Whether a message has ended; for any thread."""
         return bool(self._places[0, row] >= 0) or row in self.errors
 
-    def asked(self, row: int) -> bool:
-        """Whether a message is open: its failure is its own then, and ends no other."""
+    def is_open(self, row: int) -> bool:
+        """Whether a message has no outcome so far."""
         return not self.has_ended(row)
 
     def stored(

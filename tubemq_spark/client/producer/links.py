@@ -308,7 +308,7 @@ class BrokerLinks:
             link.troubles += 1
             pause_s = min(_AVOID_AT_MOST_S, _AVOID_S * (1 << min(link.troubles - 1, 16)))
             self._avoided[link] = now + pause_s
-            self._update()
+            self._update_passed_over()
 
     def forgive(self, now: float) -> None:
         """Turn again to brokers that were avoided long enough, and answer; wait for none."""
@@ -320,7 +320,7 @@ class BrokerLinks:
                 self._forget_failure(link)
                 if not answers:
                     self.avoid(link, now)
-        self._update()
+        self._update_passed_over()
 
     def _answers(self, link: BrokerLink) -> bool | None:
         """Return whether a broker answers; None as long as that is not known."""
@@ -348,10 +348,10 @@ class BrokerLinks:
         """Forget a broker's failures: it has stored a message."""
         link.troubles = 0
         self._forget_failure(link)
-        self._update()
+        self._update_passed_over()
 
     async def close(self) -> None:
-        """Ask no broker any more, and wait until none is asked."""
+        """End the probes, and wait for their end."""
         self._probes.clear()
         for probe in self._probing:
             probe.cancel()
@@ -370,7 +370,7 @@ class BrokerLinks:
                 self.crowd(link)
 
     def look(self, now: float) -> None:
-        """See which brokers are stalled, and what is aside for that; turn again to those that are not."""
+        """Note which brokers are stalled and how many messages are aside; use the others again."""
         several = len(self._latest) > 1
         aside = 0
         all_stalled = True
@@ -380,7 +380,7 @@ class BrokerLinks:
                 link.silent = silent
                 if several and silent:
                     self.crowd(link)
-                self._update()
+                self._update_passed_over()
             if link.stalled or link.refuses:
                 aside += link.messages
             else:
@@ -395,14 +395,14 @@ class BrokerLinks:
             full = frozenset(link.broker_id for link in self.all if link.full)
             if full != self.full:
                 self.full = full
-                self._update()
+                self._update_passed_over()
 
     def _is_full(self, link: BrokerLink) -> bool:
         size = link.held_bytes + link.waiting_bytes + _OWN_BYTES * link.messages
         return (link.stalled or link.refuses or link.parked > 0) and size >= self._share_bytes
 
     def relieve(self, link: BrokerLink) -> None:
-        """Turn to a crowded broker again that holds half of its share, or nothing after a failure."""
+        """Use a crowded broker again that holds half of its share, or nothing after a failure."""
         if link.silent:
             relieved = False
         elif link.troubles:
@@ -412,16 +412,17 @@ class BrokerLinks:
         if relieved:
             link.crowded = False
             self._crowded.discard(link)
-            self._update()
+            self._update_passed_over()
 
     def crowd(self, link: BrokerLink) -> None:
         """Pass over a broker that holds its share."""
         if not link.crowded:
             link.crowded = True
             self._crowded.add(link)
-            self._update()
+            self._update_passed_over()
 
-    def _update(self) -> None:
+    def _update_passed_over(self) -> None:
+        """Set again which brokers fail, and which new messages pass over."""
         troubled = {link for link in self._crowded if link.troubles or link.silent} | self._avoided.keys()
         self.failing = frozenset(link.broker_id for link in troubled) | self.full
         self.passed_over = frozenset(link.broker_id for link in self._crowded) | self.failing

@@ -1,4 +1,4 @@
-"""Batches of messages whose payloads can be written: what a producer accepts, row by row."""
+"""Batches of messages on their way to brokers: what a producer accepts, row by row."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ _PLAIN: Final = re.compile(rb"[A-Za-z0-9_.:/+-]*")
 
 
 class OutgoingBatch:
-    """Messages whose payloads can be written, in the order of acceptance."""
+    """Messages with their payloads, in the order in which a producer accepts them."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class OutgoingBatch:
         """Take columns of equal length; ``headers`` belong to the prefixes of ``payloads``.
 
         ``topics`` may be one for all messages. With ``checksums`` those of the bodies are computed, now.
-        ``source`` is what the messages were made of, if that was a batch; ``longest`` is the length of the
-        longest payload, if that is known.
+        ``source`` is the batch from which the messages come, if there is one; ``longest`` is the length of
+        the longest payload, if that is known.
         """
         self.payloads = payloads
         self.ends = ends
@@ -63,7 +63,7 @@ class OutgoingBatch:
         self.accepted_at: float | None = None
         """``time.monotonic()`` when the first message began to wait for its turn."""
         self.outcomes: BatchOutcome | None = None
-        """Who is told what becomes of single messages; None: no message has a callback."""
+        """What is told the outcomes of single messages; None: no message has a callback."""
         self.destinations: Sequence[Destination | None] | None = None
         """The partition of each message that its caller or the caller's partitioner has chosen, if any."""
         self.is_placed = False
@@ -73,7 +73,7 @@ class OutgoingBatch:
         self.give_up_at = math.inf
         """When the messages are given up at the latest, in the window's time."""
         self.sender = ""
-        """How errors call who sends the messages; empty: as they call the producer."""
+        """The name of the sender in errors; blank: the producer's own."""
         self._topics = topics
         self._headers = headers
         self._keys = keys
@@ -168,21 +168,24 @@ class OutgoingBatch:
         """Return what precedes the body of a message."""
         return bytes(self.payloads.prefixes.value(int(self.payloads.codes[row])) or b"")
 
-    def describe(self, row: int, sender: str) -> str:
-        """Return words that let the user find a message."""
-        return describe_message(self.first_row + row, self.sender or sender, self.value(row))
+    def describe(self, row: int, producer: str) -> str:
+        """Return a description by which the user finds a message.
 
-    def tell_abandoned(self, row: int, sender: str, cause: object) -> None:
-        """End a message without a known outcome, if it is open: it may have been stored."""
-        if self.outcomes is not None and self.outcomes.asked(row):
-            message = f"message {self.first_row + row} of {self.sender or sender}"
+        It names the batch's sender, or else ``producer``.
+        """
+        return describe_message(self.first_row + row, self.sender or producer, self.value(row))
+
+    def fail_abandoned(self, row: int, producer: str, cause: object) -> None:
+        """End a message, if it is open, with the error that it may be stored: its outcome is unknown."""
+        if self.outcomes is not None and self.outcomes.is_open(row):
+            message = f"message {self.first_row + row} of {self.sender or producer}"
             error = ProduceError(
                 "TUBEMQ_MESSAGE_ABANDONED", message=message, cause=cause, fate=_MAY_BE_STORED, unanswered=1
             )
             self.outcomes.failed(row, error)
 
     def as_batch(self, first: int, after: int) -> SendBatch:
-        """Return some messages that follow one another, for who sends them on."""
+        """Return the messages of some rows as a batch that can be sent on, such as to a gateway."""
         if self._source is not None:
             return self._source.part(first, after)
         rows = after - first
@@ -225,7 +228,7 @@ class OutgoingBatch:
 def outgoing_batch(
     batch: SendBatch, *, checksums: bool = False
 ) -> tuple[OutgoingBatch, dict[int, OptionError]]:
-    """Return a batch as it is written, and by their rows why messages cannot be; those must not be sent."""
+    """Return a batch with its payloads, and errors by the rows of those messages that must not be sent."""
     prefixes, errors = _prefixes(batch.headers.values)
     headers: Sequence[MessageHeader] = batch.headers.values
     codes = batch.headers.codes
@@ -251,12 +254,12 @@ def outgoing_batch(
 
 
 def refused_message(error: OptionError, message: str) -> OptionError:
-    """Return why a message cannot be written, with words that let the user find it."""
+    """Return the error of a message that cannot be written; ``message`` describes it to the user."""
     return OptionError("TUBEMQ_BAD_MESSAGE", what=f"{error.parameters['what']} ({message})")
 
 
 def _sum_of(ends: Sequence[int], rows: Sequence[int]) -> int:
-    """Return the sum of some rows, of numbers that were added up: before each row, and at the end."""
+    """Return the sum of some rows; ``ends`` has the sum before each row, and of all rows at the end."""
     if isinstance(rows, range):
         return ends[rows.stop] - ends[rows.start]
     return sum([ends[row + 1] - ends[row] for row in rows])
@@ -280,6 +283,7 @@ def _values(column: BytesColumn) -> Sequence[bytes | None]:
 
 
 def _prefixes(headers: Sequence[MessageHeader]) -> tuple[BytesColumn, dict[int, OptionError]]:
+    """Return the prefix of each header, and errors by the codes of headers that have none."""
     prefixes = []
     errors = {}
     for code, header in enumerate(headers):
@@ -294,7 +298,7 @@ def _prefixes(headers: Sequence[MessageHeader]) -> tuple[BytesColumn, dict[int, 
 def _with_uids(
     prefixes: BytesColumn, headers: Coded[MessageHeader], errors: dict[int, OptionError], uids: BytesColumn
 ) -> tuple[BytesColumn, list[MessageHeader], dict[int, OptionError]]:
-    """Return prefix, header and error of each message, whose ids stand at the end of the prefixes."""
+    """Return the prefix, the header and the error of each message; each prefix ends with the message's id."""
     stamped_prefixes: list[bytes] = [b""] * len(headers.codes)
     name = MESSAGE_UID_KEY.encode()
     for code in np.unique(headers.codes).tolist():
@@ -313,7 +317,7 @@ def _with_uids(
 
 
 def _unwritable_uids(uids: BytesColumn) -> dict[int, OptionError]:
-    """Return why ids cannot be attributes, by their rows."""
+    """Return the errors of ids that cannot be attributes, by their rows."""
     if _PLAIN.fullmatch(uids.data) and np.diff(uids.offsets).all():
         return {}
     errors = {}
@@ -330,7 +334,7 @@ def _unwritable_uids(uids: BytesColumn) -> dict[int, OptionError]:
 
 
 def _unwritable(codes: Int64s, sizes: Int64s, errors: dict[int, OptionError]) -> dict[int, OptionError]:
-    """Return why messages cannot be written, by their rows; ``errors`` are by their codes."""
+    """Return the errors of messages that cannot be written, by their rows; ``errors`` are by header codes."""
     refused = sizes == 0
     if errors:
         refused |= np.isin(codes, list(errors))

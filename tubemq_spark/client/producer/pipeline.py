@@ -192,22 +192,22 @@ class Pipeline(Protocol):
         """Return when every accepted message has ended."""
 
     def give_up(self, *batches: OutgoingBatch) -> None:
-        """Fail the messages of some batches that have not ended, within half a second."""
+        """Fail those messages of some batches that are open, within half a second."""
 
     def break_off(self, error: BaseException) -> None:
-        """Fail for good, unless that is so already; what has not ended is reported as abandoned."""
+        """Fail for good, unless the pipeline has failed before; open messages are reported as abandoned."""
 
     def receipts(self) -> list[Receipt]:
         """Return what each partition has acknowledged so far, in the partitions' order; for any thread."""
 
     def statistics(self, room_wait_s: float = 0.0) -> ProducerStatistics:
-        """Return what was sent and answered so far, for any thread; callers have waited as long elsewhere."""
+        """Return the counts so far, for any thread; ``room_wait_s`` adds to the wait for room."""
 
     def begin(self, name: str = "") -> None:
-        """Begin the next piece of work, when all messages have ended: under a name, with new counts."""
+        """Begin a piece of work under a name, with new counts; all messages have ended."""
 
     async def close(self, room_wait_s: float = 0.0) -> None:
-        """Leave the servers and close the connections; what has not ended is reported as abandoned."""
+        """Leave the servers and close the connections; open messages are reported as abandoned."""
 
     def abandon(self, error: ProduceError) -> None:
         """Drop every connection without closing it for another process that shares it; fail for good."""

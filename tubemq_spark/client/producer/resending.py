@@ -285,7 +285,7 @@ class Resending:
             self._refresh(now)
             self._wait(message, now + _LOOK_AGAIN_S)
             return False
-        if (choice := self._destinations.choice_by_user(message)) is not None:
+        if (choice := self._destinations.partitioner_call(message)) is not None:
             self._asked[message] = None
             message.destination.link.keep(message)
             self._ask_user(message, choice)

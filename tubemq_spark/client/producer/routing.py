@@ -1,4 +1,4 @@
-"""Every partition a producer sends to, as the master told it last, and the questions that it is asked.
+"""The partitions that a producer sends to, by the master's last answer, and what masters are asked for them.
 
 The loop changes what is here. Any thread may read topics and partitions, of which none is ever removed.
 Nothing of ``Destinations`` waits. ``Routing`` asks the masters, and waits while they cannot say. Every
@@ -37,7 +37,7 @@ _MASTERS: Final = "every master"
 
 
 class Destinations:
-    """Follows the master's heartbeats; keeps a partition's receipt when its broker is gone."""
+    """The topics and partitions of a producer, by the master's heartbeats; receipts outlive their brokers."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Destinations:
         self.credentials = SendCredentials(self._address)
         """What all messages carry, with the master's latest tokens."""
         self.heartbeats = 0
-        """The number of the last heartbeat whose news were taken over."""
+        """The number of the last heartbeat that is taken into account."""
 
     def named(self, topic: PublishedTopic, broker_id: int, partition_id: int) -> Destination | None:
         """Return a partition that the caller named, if the master lists it, or has listed it before."""
@@ -101,7 +101,7 @@ class Destinations:
         return topic
 
     def redirect(self, message: Run) -> str:
-        """Choose where a message goes that is to be sent again; return why nowhere, if so."""
+        """Choose where a message is sent again; return the reason if it can go nowhere, otherwise a blank."""
         partition = message.destination.partition
         topic = self.topics[partition.topic]
         if not topic.routes.partitions:
@@ -116,8 +116,11 @@ class Destinations:
             message.destinations = (topic.choose(message.key, b""),)
         return ""
 
-    def choice_by_user(self, message: Run) -> Callable[[], Destination] | None:
-        """Return what asks the user's partitioner where a message goes next; None if it does not choose."""
+    def partitioner_call(self, message: Run) -> Callable[[], Destination] | None:
+        """Return a call of the user's partitioner, for a message to send again; None if it has no say there.
+
+        The partition to which the message went loses its turn.
+        """
         topic = self.topics[message.destination.partition.topic]
         if topic.custom is None or not topic.routes.partitions or message.named:
             return None
@@ -126,8 +129,8 @@ class Destinations:
         topic.partitioner.leave(message.destination)
         return lambda: topic.choose_again(message.key, message.value)
 
-    def of(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
-        """Return what stands for a partition, whose broker may have moved."""
+    def destination(self, partition: TopicPartition, endpoint: Endpoint) -> Destination:
+        """Return the destination of a partition, whose broker may have moved; add it if it is new."""
         destination = self._by_partition.get(partition)
         if destination is None:
             link = self._links.to(partition.broker_id, endpoint)
@@ -149,7 +152,7 @@ class Destinations:
             destination.forget()
 
     def _partitioner(self, routes: PublishRoutes) -> Partitioner[Destination]:
-        targets = [self.of(*item) for item in routes.partitions.items()]
+        targets = [self.destination(*item) for item in routes.partitions.items()]
         return Partitioner(targets, random.randrange(len(targets)))  # noqa: S311 (keeps no secret)
 
 
@@ -190,13 +193,13 @@ class Routing:
         return None if named is None else Place(topic, named)
 
     async def place(self, name: str, partition: tuple[int, int] | None) -> Place:
-        """Return the same; ask a master, and wait for that, up to ``delivery_timeout_ms``."""
+        """Return where they go; ask a master if that is not known, and wait up to ``delivery_timeout_ms``."""
         return await self._questions.ask(
             Question(name, partition), lambda: self._place(name, partition, self._deadline())
         )
 
     async def place_once(self, name: str, partition: tuple[int, int] | None) -> Place:
-        """As ``place``, but ask masters only once; what they refuse may be otherwise soon."""
+        """Return where they go as ``place`` does, but ask masters only once: a refusal may be over soon."""
         try:
             return await self._place(name, partition, Deadline.after_ms(0))
         except ProduceError:
@@ -312,12 +315,12 @@ class Routing:
             raise error
         self._away.pop(partition, None)
         self._destinations.follow()
-        return self._destinations.of(partition, endpoint)
+        return self._destinations.destination(partition, endpoint)
 
     async def _await(
         self, look: Callable[[], Listed | None], what: str, cause: str, deadline: Deadline
     ) -> Listed | None:
-        """Ask for the routes until something is there, and return it; None when the time is over."""
+        """Ask for routes until ``look`` finds ``what`` in them, and return that; None at the deadline."""
         backoff = Backoff(PUBLISHABLE_TOPIC)
         while (listed := look()) is None:
             self._log.away(what, cause, waiting=0)
@@ -336,7 +339,7 @@ class Routing:
     async def _patiently(
         self, ask: Callable[[Deadline], Coroutine[Any, Any, object]], deadline: Deadline
     ) -> None:
-        """Ask the masters, again and again as long as what goes wrong may pass."""
+        """Ask the masters, again after a transient error, until the deadline."""
         backoff = Backoff(PUBLISHABLE_TOPIC)
         while True:
             try:
@@ -356,5 +359,5 @@ def _closed() -> ProduceError:
 
 
 def _for_an_answer(deadline: Deadline) -> Deadline:
-    """Return until when a request that is made now may take."""
+    """Return the deadline of a request that is made now."""
     return deadline.later(Deadline.after_ms(LEAST_ANSWER_MS))

@@ -221,7 +221,7 @@ class SendWindow:
             ambiguous, unsent = link.detach()
             messages += ambiguous + unsent
         for message in messages:
-            message.batch.tell_abandoned(message.rows[0], self._log.sender, cause or error)
+            message.batch.fail_abandoned(message.rows[0], self._log.sender, cause or error)
         self._look_at_waiting()
 
     def forget_counts(self) -> None:

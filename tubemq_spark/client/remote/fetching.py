@@ -380,7 +380,7 @@ class RemoteFetching:
         membership = self._membership
         try:
             await membership.rested()
-            generation, number = await membership.joined_in_time(), next(self._numbers)
+            generation, number = await membership.joined_or_rest(), next(self._numbers)
             answer = await self._ask(generation)
         except AwayError as error:
             logger.debug("%s waits: %s", self._state.client_id, error)

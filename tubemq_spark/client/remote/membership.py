@@ -1,4 +1,4 @@
-"""The session of one consumer, at whichever gateway it is now, and its heartbeats.
+"""The session of one consumer at its present gateway, and its heartbeats.
 
 ==========  ================================================================================================
 state       meaning
@@ -73,7 +73,7 @@ class Member(Protocol):
 
 
 class Membership:
-    """Where a consumer's session is; at first, nowhere. The gateways are those of this consumer alone."""
+    """The gateway where a consumer's session is: at first, none. ``gateways`` serves this consumer only."""
 
     def __init__(self, gateways: Gateways, state: ConsumerLife, tasks: OwnedTasks, member: Member) -> None:
         self.gateways = gateways
@@ -82,7 +82,7 @@ class Membership:
         """How many generations there were."""
         self.is_draining = False
         self.has_closed = False
-        """Whether it joins nowhere any more."""
+        """Whether it joins no gateway any more."""
         self._state = state
         self._tasks = tasks
         self._member = member
@@ -101,7 +101,7 @@ class Membership:
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where the consumer is, or would be next."""
+        """The address of the gateway where the consumer is, or which it joins next."""
         gateway = self.gateway
         return self.gateways.addresses[self.gateways.current_index if gateway is None else gateway]
 
@@ -113,7 +113,7 @@ class Membership:
     # Being somewhere.
 
     async def rested(self) -> None:
-        """Return when a gateway may be asked for messages."""
+        """Wait until a gateway may be asked for messages."""
         while self.is_draining or self._rest_s() > 0:
             if self.is_draining:
                 await self._state.changes.until(lambda: not self.is_draining)
@@ -128,8 +128,8 @@ class Membership:
             await asyncio.shield(self._joining)
         return self.generation
 
-    async def joined_in_time(self) -> int:
-        """As ``joined``, for those that can wait: what TubeMQ refuses only for now counts as being away."""
+    async def joined_or_rest(self) -> int:
+        """Return the generation as ``joined`` does; after a transient error rest, and raise ``AwayError``."""
         try:
             return await self.joined()
         except TubeMQError as error:
@@ -166,7 +166,7 @@ class Membership:
     async def ask(
         self, name: str, request: Message, answer: type[Answer], generation: int, *, more_s: float = 0.0
     ) -> Answer:
-        """Call the gateway of a generation, which may take so much longer than TubeMQ to answer."""
+        """Call the gateway of a generation, which has ``more_s`` seconds more than TubeMQ to answer."""
         gateway = self._gateway_of(generation)
         timeout_s = self._state.config.rpc_timeout_ms / 1000 + more_s + _MARGIN_S
         try:
@@ -187,6 +187,7 @@ class Membership:
         return result
 
     def _gateway_of(self, generation: int) -> int:
+        """Return the gateway of a generation; raise ``AwayError`` if that is over."""
         if generation != self.generation or self.gateway is None:
             raise AwayError("its gateway was left")
         return self.gateway
@@ -220,7 +221,7 @@ class Membership:
             raise
 
     def _rest(self, seconds: float | None) -> None:
-        """Rest for so long; None: for as long as masters would not be asked again."""
+        """Rest for so long; None: for ``register_retry_ms``."""
         if seconds is None:
             seconds = self._state.config.register_retry_ms / 1000
         self._rest_until = asyncio.get_running_loop().time() + seconds
@@ -231,7 +232,7 @@ class Membership:
     # Heartbeats.
 
     def hasten(self) -> None:
-        """Ask soon what has changed, and then more and more rarely."""
+        """Send the next heartbeat at once, the next few soon, and then more and more rarely."""
         self._period_s = _SHORTEST_S
         self._hastened.set()
 
@@ -252,6 +253,7 @@ class Membership:
                 logger.warning("heartbeat of %s failed", self._state.client_id, exc_info=True)
 
     async def _beat(self) -> None:
+        """Send a heartbeat, take its events, and do what is due with it."""
         self._period_s = min(_LONGEST_S, 2 * self._period_s)
         endpoint = self.endpoint
         try:

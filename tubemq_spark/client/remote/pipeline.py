@@ -149,12 +149,12 @@ class GatewayPipeline(Pipeline):
         self.refuse_if_ended()
 
     def give_up(self, *batches: OutgoingBatch) -> None:
-        """Fail the messages of some batches that have not ended."""
+        """Fail those messages of some batches that are open."""
         for batch in batches:
             self._window.give_up(batch)
 
     def break_off(self, error: BaseException) -> None:
-        """Fail for good, unless that is so already."""
+        """Fail for good, unless the pipeline has failed before."""
         self._end(error, cause=error)
 
     def receipts(self) -> list[Receipt]:
@@ -162,7 +162,7 @@ class GatewayPipeline(Pipeline):
         return self._receipts
 
     def statistics(self, room_wait_s: float = 0.0) -> ProducerStatistics:
-        """Return what was sent and answered so far; callers have waited as long elsewhere.
+        """Return what was sent and answered so far; ``room_wait_s`` adds to the wait for room.
 
         Brokers are those that gateways have told of, at the address of a gateway.
         """
@@ -171,7 +171,7 @@ class GatewayPipeline(Pipeline):
         return ProducerStatistics(tuple(brokers), room_wait_s + self._room_wait_s, self.log.elapsed_s)
 
     def begin(self, name: str = "") -> None:
-        """Begin the next piece of work, when all messages have ended: under a name, with new counts."""
+        """Begin a piece of work under a name, with new counts; all messages have ended."""
         self.log.begin(name or f"producer {self.client_id}")
         self._receipts, self._counts, self._room_wait_s = [], {}, 0.0
         self._window.close()  # its stream has the old name
@@ -344,7 +344,7 @@ class GatewayPipeline(Pipeline):
         self._error = error
         for piece in self._window.close():
             for row in piece.rows:
-                piece.outgoing.tell_abandoned(row, self.log.sender, cause)
+                piece.outgoing.fail_abandoned(row, self.log.sender, cause)
         self._changed.set()
 
     # Questions.

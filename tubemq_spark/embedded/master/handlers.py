@@ -158,7 +158,7 @@ class ProducerHandlers:
             **OK,
             brokerCheckSum=state.brokers.list_id,
             topicInfos=[route for topic in sorted(topics) if (route := self._route(topic)) is not None],
-            brokerInfos=state.brokers_for(request.brokerCheckSum),
+            brokerInfos=state.brokers_newer_than(request.brokerCheckSum),
             authorizedInfo=state.authorized(proof),
             appdConfig=self._client_config(request.appdConfig),
         )
@@ -363,7 +363,7 @@ class ClientBalanceHandlers:
         return pb.RegisterResponseM2CV2(
             **OK,
             brokerConfigId=state.brokers.list_id,
-            brokerConfigList=state.brokers_for(_stated(report, "brokerConfigId")),
+            brokerConfigList=state.brokers_newer_than(_stated(report, "brokerConfigId")),
             opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, consumer.from_max_id),
             authorizedInfo=state.authorized(proof),
         )
@@ -387,7 +387,7 @@ class ClientBalanceHandlers:
         response = pb.HeartResponseM2CV2(
             **OK,
             brokerConfigId=state.brokers.list_id,
-            brokerConfigList=state.brokers_for(_stated(report, "brokerConfigId")),
+            brokerConfigList=state.brokers_newer_than(_stated(report, "brokerConfigId")),
             opsTaskInfo=self._ops_task(name, request.opsTaskInfo, from_max_id, done_id),
             authorizedInfo=state.authorized(proof),
         )
@@ -409,7 +409,7 @@ class ClientBalanceHandlers:
             brokerConfigId=state.brokers.list_id,
             topicMetaInfoId=layout_id,
             topicMetaInfoList=texts if request.topicMetaInfoId != layout_id else (),
-            brokerConfigList=state.brokers_for(request.brokerConfigId),
+            brokerConfigList=state.brokers_newer_than(request.brokerConfigId),
         )
 
     def close(self, request: pb.CloseRequestC2M) -> pb.CloseResponseM2C:

@@ -174,9 +174,9 @@ class MasterState:
         if self.standby.is_set():
             raise StandbyError(f"{self.address} is not master now. the connecting client id is {client_id}")
 
-    def brokers_for(self, known_id: int) -> list[str]:
-        """Return the list of brokers for a client; empty if it already has it."""
-        return [] if known_id == self.brokers.list_id else self.brokers.infos()
+    def brokers_newer_than(self, list_id: int) -> list[str]:
+        """Return the list of brokers for a client whose list has this id; empty if that is up to date."""
+        return [] if list_id == self.brokers.list_id else self.brokers.infos()
 
     def next_layout_id(self) -> int:
         """Return an id for a new layout of a group; hold ``lock``."""

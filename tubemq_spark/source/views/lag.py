@@ -1,7 +1,8 @@
 """The view ``lag``: how far a streaming query, or a consumer group, is behind the end of what it reads.
 
-Where a reader stands comes from a checkpoint or from the brokers' administration API; where the stores begin
-and end from the brokers; how old the next message is from reading it. Each of them may be unknown on its own.
+The position of the query or the group comes from a checkpoint or from the brokers' administration API, the
+bounds of the stores from the brokers, and the age of the next message from reading it. Each of them may be
+unknown on its own.
 
 TubeMQ tells neither how old the next message is nor how much data there is. So the first messages are read,
 one fetch per partition: they carry the minute in which their producer says they were made, and the answer
@@ -135,22 +136,24 @@ class Next(NamedTuple):
 
 def rows(options: ViewOptions) -> Iterator[Row]:
     """Read the checkpoint, or ask for the group, and then ask the brokers."""
-    return _of_checkpoint(options, options.checkpoint) if options.checkpoint else _of_group(options)
+    return _rows_of_checkpoint(options, options.checkpoint) if options.checkpoint else _rows_of_group(options)
 
 
-def _of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
+def _rows_of_checkpoint(options: ViewOptions, location: FolderUri) -> Iterator[Row]:
+    """Yield the rows of each source of the query that has a checkpoint."""
     checkpoint = CheckpointFiles(location).progress()
     cluster = open_cluster(options.cluster)
     for source, progress in checkpoint.sources.items():
-        reader = _reader(options.subscription, progress.reached, progress.planned, {})
-        if reader is not None:
-            marks = tuple(mark for mark in progress.marks if mark.partition in reader.reached)
-            reader = dataclasses.replace(reader, new_were_there=progress.partial, marks=marks)
-            for row in _rows(cluster, reader, options):
+        subject = _subject(options.subscription, progress.reached, progress.planned, {})
+        if subject is not None:
+            marks = tuple(mark for mark in progress.marks if mark.partition in subject.reached)
+            subject = dataclasses.replace(subject, new_were_there=progress.partial, marks=marks)
+            for row in _rows(cluster, subject, options):
                 yield {**row, "source": source, "batch": checkpoint.finished}
 
 
-def _of_group(options: ViewOptions) -> Iterator[Row]:
+def _rows_of_group(options: ViewOptions) -> Iterator[Row]:
+    """Yield the rows of a consumer group, or raise the error of a broker if none knows its positions."""
     # Asking for the layout under the group itself would get in the way of its consumers.
     client = options.cluster.client
     visitor = dataclasses.replace(client, group=client.reader_groups[0])
@@ -162,17 +165,17 @@ def _of_group(options: ViewOptions) -> Iterator[Row]:
         raise OptionError("TUBEMQ_GROUP_UNKNOWN", group=options.group)
     reached = {offset.partition: offset.committed for offset in stored.offsets}
     unknown = {broker_id: str(error) for broker_id, error in stored.failures.items()}
-    reader = _reader(options.subscription, reached, None, unknown)
-    return iter(()) if reader is None else _rows(cluster, reader, options)
+    subject = _subject(options.subscription, reached, None, unknown)
+    return iter(()) if subject is None else _rows(cluster, subject, options)
 
 
-def _reader(
+def _subject(
     subscription: TopicSubscription | None,
     reached: Mapping[TopicPartition, int],
     planned: Mapping[TopicPartition, int] | None,
     unknown: Mapping[int, str],
 ) -> _LagSubject | None:
-    """Return what is to be reckoned; None if nothing of it is subscribed to."""
+    """Return whose lag the options ask for; None if it reads nothing that they subscribe to."""
     if subscription is None:
         topics = sorted({partition.topic for partition in reached})
         return _LagSubject(Topics(tuple(topics)), reached, planned, unknown) if topics else None
@@ -181,48 +184,48 @@ def _reader(
     return _LagSubject(subscription, positions, planned, unknown) if positions else None
 
 
-def _rows(cluster: Cluster, reader: _LagSubject, options: ViewOptions) -> Iterator[Row]:
-    """Ask the brokers, and yield a row for each partition that was reached or that there is now."""
-    places = look(cluster, reader.subscription, missing_ok=True, silent=reader.unknown.keys())
+def _rows(cluster: Cluster, subject: _LagSubject, options: ViewOptions) -> Iterator[Row]:
+    """Ask the brokers, and yield a row for each partition that it has reached or that exists now."""
+    places = look(cluster, subject.subscription, missing_ok=True, silent=subject.unknown.keys())
     spans = places.bounds.by_store
     patience_ms = options.cluster.client.fetch_timeout_ms
     wanted = options.wants("rowsUntilExpiry", "rowsExpired")
-    begins = _begins(cluster, places, patience_ms) if wanted else {}
+    begins = _first_readable(cluster, places, patience_ms) if wanted else {}
     readable = {
         store: span._replace(earliest=begins.get(store, span.earliest)) for store, span in spans.items()
     }
-    known = [mark for mark in reader.marks if mark.partition.store_id in spans]
+    known = [mark for mark in subject.marks if mark.partition.store_id in spans]
     records, _ = records_of(cluster, places.layout, known, patience_ms)
     replaced = {mark.place: evidence for mark, evidence in evidence_in(records).items()}
-    compared = _compared(reader, places, readable, replaced)
+    audited = _audit(subject, places, readable, replaced)
     waiting = {
         partition: (position, span.latest)
-        for partition, position in compared.positions.items()
+        for partition, position in audited.positions.items()
         if (span := spans.get(partition.store_id)) is not None and position < span.latest
     }
     zone = zoneinfo.ZoneInfo(options.message_time_zone)
     looked_at = waiting if options.wants("bytes", "nextTime", "ageSeconds") else {}
     first = next_messages(cluster, places.layout, looked_at, zone, patience_ms)
-    losses = {loss.partition: loss for loss in compared.losses}
+    losses = {loss.partition: loss for loss in audited.losses}
     now = datetime.datetime.now(datetime.UTC)
-    for partition in sorted(reader.reached.keys() | places.layout.partitions.keys()):
-        loss, ahead = losses.get(partition), first.get(partition, Next())
-        trouble = ahead.error or reader.unknown.get(partition.broker_id)
+    for partition in sorted(subject.reached.keys() | places.layout.partitions.keys()):
+        loss, next_message = losses.get(partition), first.get(partition, Next())
+        trouble = next_message.error or subject.unknown.get(partition.broker_id)
         yield {
             "error": trouble if loss is None else str(data_loss(loss)),
-            **_place(places, partition),
-            **_numbers(reader, partition),
-            **_distances(
-                compared.positions.get(partition),
+            **_place_columns(places, partition),
+            **_position_columns(subject, partition),
+            **_distance_columns(
+                audited.positions.get(partition),
                 spans.get(partition.store_id),
                 begins.get(partition.store_id),
                 loss,
             ),
-            **_ahead(ahead, now),
+            **_message_columns(next_message, now),
         }
 
 
-def _begins(cluster: Cluster, places: Places, patience_ms: int) -> dict[StoreId, int]:
+def _first_readable(cluster: Cluster, places: Places, patience_ms: int) -> dict[StoreId, int]:
     """Return where stores of one partition can be read from, as far as their brokers tell.
 
     Retention may take the data of messages long before their entries in the index.
@@ -243,42 +246,44 @@ def _begins(cluster: Cluster, places: Places, patience_ms: int) -> dict[StoreId,
     return {partition.store_id: offset for partition, offset in offsets.items()}
 
 
-def _compared(
-    reader: _LagSubject,
+def _audit(
+    subject: _LagSubject,
     places: Places,
     bounds: Mapping[StoreId, OffsetBounds],
     replaced: Mapping[Place, Evidence],
 ) -> Audit:
-    """Compare where it stands with what is there; a group begins new partitions as its consumers choose."""
+    """Compare where it stands with the bounds; only a query's new partitions count, not a group's."""
     partitions = set(places.layout.partitions)
-    if reader.planned is None:
-        partitions &= reader.reached.keys()
+    if subject.planned is None:
+        partitions &= subject.reached.keys()
     return audit(
-        reader.reached,
+        subject.reached,
         partitions,
         bounds,
-        new_were_there=reader.new_were_there or reader.subscription.chosen_one_by_one,
+        new_were_there=subject.new_were_there or subject.subscription.chosen_one_by_one,
         replaced=replaced,
     )
 
 
-def _place(places: Places, partition: TopicPartition) -> Row:
+def _place_columns(places: Places, partition: TopicPartition) -> Row:
+    """Return the columns about a partition's place."""
     if partition in places.layout.partitions:
         return {name: value for name, value in places.place(partition).items() if value is not None}
     return {**named(partition), "state": REMOVED, "store": partition.store_id.store}
 
 
-def _numbers(reader: _LagSubject, partition: TopicPartition) -> Row:
-    offset = reader.reached.get(partition)
-    if offset is None or reader.planned is None:
+def _position_columns(subject: _LagSubject, partition: TopicPartition) -> Row:
+    """Return the columns about where the query or the group stands in a partition."""
+    offset = subject.reached.get(partition)
+    if offset is None or subject.planned is None:
         return {"offset": offset}
-    return {"offset": offset, "rowsUnderWay": rows_between(offset, reader.planned.get(partition, offset))}
+    return {"offset": offset, "rowsUnderWay": rows_between(offset, subject.planned.get(partition, offset))}
 
 
-def _distances(
+def _distance_columns(
     position: int | None, span: OffsetBounds | None, begin: int | None, loss: LossRecord | None
 ) -> Row:
-    """Return how far a position is from both ends of a store, which begins there if that is known."""
+    """Return the columns about both ends of a store, whose first readable offset is ``begin`` if known."""
     if span is None:
         return {}
     ends = {"earliest": span.earliest, "latest": span.latest}
@@ -293,9 +298,10 @@ def _distances(
     }
 
 
-def _ahead(ahead: Next, now: datetime.datetime) -> Row:
-    age = None if ahead.time is None else int((now - ahead.time).total_seconds())
-    return {"bytes": ahead.bytes, "nextTime": ahead.time, "ageSeconds": age}
+def _message_columns(next_message: Next, now: datetime.datetime) -> Row:
+    """Return the columns about the next message and those behind it."""
+    age = None if next_message.time is None else int((now - next_message.time).total_seconds())
+    return {"bytes": next_message.bytes, "nextTime": next_message.time, "ageSeconds": age}
 
 
 def next_messages(
