@@ -161,7 +161,7 @@ class RemoteCore(ConsumerCore):
         return self.fetching.ending > 0 or any(entry.out for entry in self.state.connected.values())
 
     async def repair(self, generation: int) -> None:
-        """Have the gateway give up what was refused; while it is busy, again with the next heartbeat."""
+        """Ask the gateway to give up refused partitions; while it is busy, again with the next heartbeat."""
         for partition in list(self._refused):
             if not (lock := self._locks[partition]).locked():
                 async with lock:
@@ -231,7 +231,7 @@ class RemoteCore(ConsumerCore):
         )
 
     async def _give_back(self, partition: TopicPartition, generation: int) -> None:
-        """Have the gateway give up a partition whose loss was refused, if it still has it."""
+        """Ask the gateway to give up a partition whose loss was refused, if it still has it."""
         if partition in self._refused:
             with contextlib.suppress(TubeMQError):
                 await self._detach(partition, generation)
