@@ -62,7 +62,6 @@ OWN_SERVERS_OF_EACH_TEST = {
     "test_repeats",
     "test_stress",
     "test_through_gateways",
-    "test_write_through_restart",
 }
 """Files whose tests take minutes and share no servers, so each test may run in any process."""
 BRIEFLY_ON_JAVA_BROKERS = {"test_frames_for_java", "test_matrix", "test_topics_removed"}
@@ -143,6 +142,12 @@ def server(request, tmp_path_factory):
             running.enter_context(gateways.killed_in_turn(KILLED_EVERY_S))
             found.gateways = gateways.addresses
         yield found
+
+
+@pytest.fixture
+def ask(server):
+    """Send parameters to the master's administration API."""
+    return server.admin.ask
 
 
 @pytest.fixture(scope="session", params=BOTH_SERVERS)

@@ -25,12 +25,6 @@ RUN_STATUS = {
 }
 
 
-@pytest.fixture
-def ask(server):
-    """Send parameters to the master."""
-    return server.admin.ask
-
-
 def test_how_the_broker_is_set_up(server, ask):
     answer = ask(method="admin_query_broker_configure")
     assert {name: answer[name] for name in ("result", "errCode", "errMsg", "count")} == {

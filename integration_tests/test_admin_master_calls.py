@@ -40,18 +40,6 @@ OPEN = [
 ]
 
 
-@pytest.fixture
-def ask(server):
-    """Send parameters to the master."""
-    return server.admin.ask
-
-
-@pytest.fixture
-def topic(server):
-    """An empty topic of 2 stores with 3 partitions each."""
-    return server.fresh_topic("2x3")
-
-
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
@@ -132,7 +120,8 @@ def test_parameters_that_are_refused(ask, parameters, text):
     assert ask(**{**usual, **parameters}) == refused(text)
 
 
-def test_aliases(ask, topic):
+def test_aliases(server, ask):
+    topic = server.fresh_topic("2x3")
     usual = {"method": MODIFY, "authToken": ADMIN_TOKEN, "mur": "me", "topic": topic, "brokerId": 1}
     assert ask(**usual, numPart=2)["data"][0]["errCode"] == 407
     assert ask(**usual, numPart=3)["data"][0]["errCode"] == 403

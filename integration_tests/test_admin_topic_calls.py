@@ -15,18 +15,6 @@ numbers = itertools.count()
 
 
 @pytest.fixture
-def ask(server):
-    """Send parameters to the master."""
-    return server.admin.ask
-
-
-@pytest.fixture
-def topic(server):
-    """An empty topic of 2 stores with 3 partitions each."""
-    return server.fresh_topic("2x3")
-
-
-@pytest.fixture
 def deploy(ask):
     """Add topics that are removed again after the test."""
     added = []
@@ -118,7 +106,8 @@ def test_adding_topics(ask, deploy):
         ),
     ],
 )
-def test_changes_of_a_topic_that_are_refused(ask, topic, parameters, code, text):
+def test_changes_of_a_topic_that_are_refused(server, ask, parameters, code, text):
+    topic = server.fresh_topic("2x3")
     answer = ask(method=MODIFY, topicName=topic, brokerId=1, **WHO, **parameters)
     assert answer == done(
         {"brokerId": 1, "topicName": topic, "code": code, "text": text.replace("{topic}", topic)}

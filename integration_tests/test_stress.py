@@ -15,11 +15,11 @@ import pytest
 from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.real.processes import wait_until
-from integration_tests.rig.clusters import ChangingEmbedded, ChangingJava
 from integration_tests.rig.jobs import batches, end_of_log, kill, rows_written, start_job, stop_job
 from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, start
 from integration_tests.rig.runs import chance_of, form
+from integration_tests.rig.servers import await_files
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 RECREATION_SECONDS = form(short=8, long=60)
@@ -70,13 +70,15 @@ def cards(chance):
 
 
 class Stress:
-    """A cluster, the job that reads it, and how many rows are stored: the numbers from 0 on.
+    """A Java cluster, the job that reads it, and how many rows are stored: the numbers from 0 on.
 
     Each method but the last is a step; whether the job runs while it is done is left to chance.
     """
 
     def __init__(self, cluster, folder, chance):
         self._cluster = cluster
+        self.shapes = {FIRST: (1, 1)}
+        """The stores of each topic, and the partitions of each store."""
         self._folder = folder
         self._chance = chance
         self._job = None
@@ -85,6 +87,10 @@ class Stress:
     @property
     def is_reading(self):
         return self._job is not None
+
+    @property
+    def brokers(self):
+        return list(self._cluster.brokers)
 
     def start_job(self):
         if self._job is None:
@@ -99,31 +105,34 @@ class Stress:
 
     def produce(self):
         """Store rows of some size, spread over the partitions of a topic."""
-        topic = self._chance.choice(sorted(self._cluster.shapes))
+        topic = self._chance.choice(sorted(self.shapes))
         count, width = self._chance.randint(1, 3_000), self._chance.choice([1, 100, 2_000])
         produce_numbers(self._cluster.master, topic, range(self.stored, self.stored + count), width=width)
         self.stored += count
 
     def add_topic(self):
-        name = f"stress_{len(self._cluster.shapes)}"
-        self._cluster.add_topic(name, self._chance.randint(1, 3), self._chance.randint(1, 2))
+        name = f"stress_{len(self.shapes)}"
+        self.shapes[name] = self._chance.randint(1, 3), self._chance.randint(1, 2)
+        self._cluster.add_topic(name, *self.shapes[name])
 
     def add_partitions(self):
-        name, (stores, partitions) = self._chance.choice(sorted(self._cluster.shapes.items()))
+        name, (stores, partitions) = self._chance.choice(sorted(self.shapes.items()))
         more = [(min(stores + 1, MOST_STORES), partitions), (stores, min(partitions + 1, MOST_PARTITIONS))]
         shape = self._chance.choice(more)
         if shape != (stores, partitions):  # the Java master refuses to change nothing
-            self._cluster.grow_topic(name, *shape)
+            self.shapes[name] = shape
+            self._grow_topic(name, *shape)
 
     def add_broker(self):
-        if len(self._cluster.brokers) < MOST_BROKERS:
+        if len(self.brokers) < MOST_BROKERS:
             self._cluster.add_broker()
 
     def restart_broker(self):
-        self._cluster.restart_broker(self._chance.choice(self._cluster.brokers))
+        self._restart_broker(self._chance.choice(self.brokers))
 
     def kill_broker(self):
-        self._cluster.kill_broker(self._chance.choice(self._cluster.brokers))
+        """Kill a broker that loses nothing by that, and start it."""
+        self._kill_broker(self._chance.choice(self.brokers))
 
     def restart_master(self):
         self._cluster.restart_master()
@@ -168,6 +177,43 @@ class Stress:
 
         wait_until(is_there_or_dead, timeout_s=PATIENCE_SECONDS, what=what)
 
+    def _grow_topic(self, name, stores, partitions):
+        self._cluster.grow_topic(name, stores=stores, partitions=partitions)
+
+    def _restart_broker(self, broker_id):
+        self._cluster.restart_broker(broker_id)
+
+    def _kill_broker(self, broker_id):
+        for topic in self.shapes:
+            await_files(self._cluster, broker_id, topic)
+        self._cluster.kill_broker(broker_id)
+        self._cluster.start_broker(broker_id)
+
+
+class EmbeddedStress(Stress):
+    """The same with the embedded TubeMQ, whose master is in its brokers' process and never goes alone."""
+
+    def add_broker(self):
+        if len(self.brokers) < MOST_BROKERS:
+            added = self._cluster.add_broker()
+            for name, shape in self.shapes.items():
+                self._cluster.add_topic(name, *shape, brokers=[added])
+
+    def restart_master(self):
+        self._cluster.faults.forget_clients()
+
+    def _grow_topic(self, name, stores, partitions):
+        self._cluster.add_topic(name, stores, partitions)
+
+    def _restart_broker(self, broker_id):
+        self._cluster.faults.stop_broker(broker_id, graceful=True)
+        self._cluster.faults.start_broker(broker_id)
+
+    def _kill_broker(self, broker_id):
+        # Not crash_broker, which cuts the power: what is not flushed to the disk would be lost.
+        self._cluster.faults.stop_broker(broker_id)
+        self._cluster.faults.start_broker(broker_id)
+
 
 @pytest.mark.parametrize(
     "kind",
@@ -180,9 +226,8 @@ def test_every_row_is_read_once_whatever_changes(kind, tmp_path, record_property
     """Topics, partitions and brokers come; brokers, the master and the job itself stop and are killed."""
     chance = chance_of("stress")
     done = Counter()
-    with two_brokers(kind, tmp_path, FIRST) as servers:
-        cluster = ChangingEmbedded(servers) if kind == "embedded" else ChangingJava(servers)
-        stress = Stress(cluster, tmp_path, chance)
+    with two_brokers(kind, tmp_path, FIRST) as cluster:
+        stress = (EmbeddedStress if kind == "embedded" else Stress)(cluster, tmp_path, chance)
         stress.start_job()
         try:
             for number, step in zip(range(1, STEPS + 1), cards(chance), strict=False):
@@ -193,7 +238,7 @@ def test_every_row_is_read_once_whatever_changes(kind, tmp_path, record_property
                 reads = "the job reads" if stress.is_reading else "no job"
                 print(
                     f"step {number}/{STEPS}: {step}, {time.monotonic() - began:.1f} s; {stress.stored} rows,"
-                    f" {len(cluster.shapes)} topics, {len(cluster.brokers)} brokers, {reads}",
+                    f" {len(stress.shapes)} topics, {len(stress.brokers)} brokers, {reads}",
                     flush=True,
                 )
                 if chance.random() < 0.5:
