@@ -1,15 +1,13 @@
-"""Members of a group on two Java brokers: ours and a Java consumer share partitions, and lose nothing."""
+"""Members of a group on two Java brokers: where a group begins, and how a member moves it.
 
-import concurrent.futures
+``test_group_over_time`` shows that ours and a Java consumer share partitions, and lose nothing.
+"""
+
 import contextlib
 import dataclasses
-import threading
-import time
-from collections import Counter
 
 import pytest
 
-from integration_tests.real.java_client import Subscription
 from integration_tests.real.processes import wait_until
 from integration_tests.rig.messages import client_config
 from tubemq_spark.client import BoundStart, ConsumePosition, ConsumerConfig, TubeMQClient
@@ -17,108 +15,16 @@ from tubemq_spark.errors import ConsumeError
 
 pytestmark = pytest.mark.timeout(600)
 
-TOPIC, GROUP = "grouped", "mixed_members"
+TOPIC = "grouped"
 PARTITIONS = 12
-OURS = 3
 SECONDS = 180
 FIRST = ConsumerConfig(consume_position=ConsumePosition.FIRST)
-
-
-class Reading:
-    """What all members have read, and the numbers that are still missing."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self.copies = Counter()
-        self.stopped = threading.Event()
-
-    def add(self, bodies):
-        with self._lock:
-            self.copies.update(int(body) for body in bodies)
-
-    def has(self, count):
-        with self._lock:
-            return len(self.copies) >= count
-
-    def read_ours(self, consumer):
-        with ends_with(consumer):
-            while not self.stopped.is_set():
-                batch = consumer.fetch(200)
-                if batch is not None:
-                    self.add(record.value for record in batch)
-                    consumer.confirm(batch)
-
-    def read_java(self, consumer):
-        while not self.stopped.is_set():
-            self.add(message.body for message in consumer.take())
-
-
-@contextlib.contextmanager
-def ends_with(consumer):
-    """A thread that reads is told that its consumer was closed by another one."""
-    try:
-        yield
-    except ConsumeError:
-        if not consumer.closed:
-            raise
-
-
-def produce(client, count, start=0):
-    with client.producer() as producer:
-        for number in range(start, start + count):
-            producer.send(TOPIC, b"%d" % number)
 
 
 def send_to_all(producer, topic, numbers):
     """Send one number after the other to one partition after the other."""
     places = [(one.broker_id, one.partition_id) for one in producer.publishable(topic)]
     return [producer.send(topic, b"%d" % number, partition=places[number % PARTITIONS]) for number in numbers]
-
-
-def shared(members, java):
-    """Whether the members have all partitions, each of them once and everybody some."""
-    ours = [{f"{p.broker_id}:{p.topic}:{p.partition_id}" for p in member.connected} for member in members]
-    held = [*ours, java.partitions]
-    return all(held) and sum(map(len, held)) == PARTITIONS == len(set().union(*held))
-
-
-@pytest.mark.nightly
-def test_three_of_ours_and_a_java_consumer_share_twelve_partitions(real_brokers, java_client):
-    reading = Reading()
-    with contextlib.ExitStack() as opened:
-        threads = opened.enter_context(concurrent.futures.ThreadPoolExecutor(OURS + 1))
-        opened.callback(reading.stopped.set)
-        config = dataclasses.replace(client_config(real_brokers.master, GROUP), heartbeat_period_ms=1_000)
-        client = opened.enter_context(TubeMQClient(config))
-        members = [opened.enter_context(client.group_consumer(TOPIC, settings=FIRST)) for _ in range(OURS)]
-        java = opened.enter_context(
-            java_client.pull_consumer(Subscription(real_brokers.master, TOPIC, GROUP))
-        )
-        wait_until(lambda: shared(members, java), timeout_s=SECONDS, what="everybody to have partitions")
-        running = [threads.submit(reading.read_ours, member) for member in members]
-        running.append(threads.submit(reading.read_java, java))
-        produce(client, 3_000)
-        wait_until(lambda: reading.has(3_000), timeout_s=SECONDS, what="the first messages")
-
-        time.sleep(1)  # so that each has confirmed what it has read
-        members.pop().close()
-        wait_until(lambda: shared(members, java), timeout_s=SECONDS, what="the others to take over")
-        produce(client, 3_000, 3_000)
-        wait_until(lambda: reading.has(6_000), timeout_s=SECONDS, what="the messages after one had left")
-
-        members.append(opened.enter_context(client.group_consumer(TOPIC, settings=FIRST)))
-        running.append(threads.submit(reading.read_ours, members[-1]))
-        wait_until(lambda: shared(members, java), timeout_s=SECONDS, what="the new one to get partitions")
-        produce(client, 3_000, 6_000)
-        wait_until(lambda: reading.has(9_000), timeout_s=SECONDS, what="the messages after one had joined")
-        time.sleep(1)
-        reading.stopped.set()
-        for one in running:
-            one.result(timeout=60)
-
-    assert set(reading.copies) == set(range(9_000))
-    # Everybody had time to confirm before a partition went to another member.
-    assert not {number for number, copies in reading.copies.items() if copies > 1}
 
 
 @pytest.mark.nightly
