@@ -16,6 +16,7 @@ import pytest
 
 from tests.embedded import crash_server
 from tests.embedded.wire import BrokerClient, MasterClient, send_answer, send_request
+from tests.waiting import wait_until
 from tubemq_spark.embedded import server as server_module
 from tubemq_spark.embedded.broker.groups import OffsetKey, OffsetTable
 from tubemq_spark.embedded.config.catalog import TopicStatus
@@ -56,9 +57,7 @@ def test_what_a_lost_consumer_had_in_flight_is_not_taken_as_consumed(tmp_path, s
     broker.send(b"x")
     broker.register()
     broker.fetch()
-    deadline = time.monotonic() + 5
-    while first._state.leases.all() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not first._state.leases.all())
     first.close()
     assert connect(start(tmp_path)).register().currOffset == 0
 
@@ -332,9 +331,7 @@ def test_old_data_go_by_themselves(start, connect):
     broker = connect(server)
     for payload in (b"1", b"2", b"3"):
         broker.send(payload)
-    deadline = time.monotonic() + 5
-    while broker.register(currOffset=0).currOffset != 56 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: broker.register(currOffset=0).currOffset == 56)
     assert broker.drain() == [b"3"]
 
 
@@ -344,17 +341,15 @@ def test_flushing_and_saving_go_by_themselves(tmp_path, start, connect):
     broker = connect(server)
     broker.register(qryPriorityId=101)
     broker.send(b"x")
-    deadline = time.monotonic() + 5
-    while not broker.fetch().success and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: broker.fetch().success)
     broker.commit()
     partition = OffsetKey("group", "demo", 0)
-    while time.monotonic() < deadline:
+
+    def is_saved():
         saved = OffsetTable(tmp_path / "offsets.json").find(partition)
-        if saved is not None and saved.committed == 28:
-            break
-    else:
-        pytest.fail("the committed offset was not saved")
+        return saved is not None and saved.committed == 28
+
+    wait_until(is_saved)
 
 
 def test_a_topic_half_removed_is_removed_at_the_next_start(tmp_path, start, connect):

@@ -7,11 +7,6 @@ from tubemq_spark.client.metadata.admin import BrokerAdmin
 
 
 @pytest.fixture
-def server(start):
-    return start(topics={"demo": (2, 3)})
-
-
-@pytest.fixture
 def broker_admin(server):
     return BrokerAdmin(server.broker_web)
 

@@ -6,23 +6,12 @@ import pytest
 
 from tests.embedded.web import TOKEN, ask, change
 from tests.embedded.wire import MasterClient
-from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.admin.brokers import BrokerSetup
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.config.controls import ClusterSetting
 from tubemq_spark.errors import AdminError
 
 ADD = "admin_add_broker_configure"
-
-
-@pytest.fixture
-def server(start):
-    return start(topics={"demo": (2, 3)})
-
-
-@pytest.fixture
-def master_admin(server):
-    return MasterAdmin(server.master_web, token="abc")
 
 
 def setup(server):

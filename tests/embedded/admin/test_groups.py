@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings
 
 TOKEN = {"confModAuthToken": "abc", "modifyUser": "me"}
@@ -16,18 +17,17 @@ def server(start):
 
 
 def take_part(members, client="one", group="balanced", **fields):
-    """Join a server-balanced group until it gets partitions; return them."""
+    """Join a server-balanced group, and take what the first event brings."""
     members.join_group(client, group, **fields)
-    held, answered = [], None
-    deadline = time.monotonic() + 10
-    while not held:
-        assert time.monotonic() < deadline
-        answer = members.group_heartbeat(client, group, held, answered)
-        if answer.HasField("event"):
-            held, answered = list(answer.event.subscribeInfo), answer.event
-        time.sleep(0.01)
-    members.group_heartbeat(client, group, held, answered)
-    return held
+    events = []
+
+    def gets_partitions():
+        answer = members.group_heartbeat(client, group, [])
+        events.extend([answer.event] if answer.HasField("event") else [])
+        return events
+
+    wait_until(gets_partitions, 10)
+    members.group_heartbeat(client, group, list(events[0].subscribeInfo), events[0])
 
 
 def test_online_groups(web, members):

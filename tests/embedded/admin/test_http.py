@@ -15,21 +15,30 @@ import pytest
 from tests.cases import in_one_test
 from tests.embedded.web import TOKEN, ask
 from tests.embedded.wire import connect
-from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.admin import http as admin_http
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError
 from tubemq_spark.net import http_server
 
-
-@pytest.fixture
-def server(start):
-    return start(topics={"demo": (2, 3)})
+VERSION = "/webapi.htm?method=admin_query_server_version"
 
 
-@pytest.fixture
-def master_admin(server):
-    return MasterAdmin(server.master_web, token="abc")
+@contextlib.contextmanager
+def requested(address, path=VERSION, form=None, **headers):
+    """Send a request with these headers; give the response."""
+    host, _, port = address.partition(":")
+    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=5)) as connection:
+        connection.putrequest("GET" if form is None else "POST", path, skip_host="Host" in headers)
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders(form)
+        yield connection.getresponse()
+
+
+def get(address, path=VERSION, **how):
+    """Send a request; return the status and the text of the answer."""
+    with requested(address, path, **how) as response:
+        return response.status, json.loads(response.read())
 
 
 # --- the frame of every call
@@ -93,13 +102,9 @@ def test_each_server_lists_its_calls(server, web, field):
 
 def test_a_master_that_does_not_lead_sends_callers_on(server):
     server.faults.become_standby()
-    host, _, port = server.master_web.partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=5)
-    with contextlib.closing(connection):
-        connection.request("GET", "/webapi.htm?method=admin_query_topic_info&topicName=demo")
-        response = connection.getresponse()
-        assert (response.status, response.read()) == (302, b"")
     path = "/webapi.htm?method=admin_query_topic_info&topicName=demo"
+    with requested(server.master_web, path) as response:
+        assert (response.status, response.read()) == (302, b"")
     assert response.headers["Location"] == f"http://{server.master_web}{path}"
     assert ask(server.broker_web, method="admin_query_pubinfo")["result"], "the broker goes on"
     server.faults.become_active()
@@ -137,24 +142,6 @@ def test_a_call_that_breaks_is_500(server, monkeypatch, caplog):
 DELETE = (
     "/webapi.htm?method=admin_delete_topic_info&topicName=demo&brokerId=1&modifyUser=x&confModAuthToken=abc"
 )
-VERSION = "/webapi.htm?method=admin_query_server_version"
-
-
-def get(address, path=VERSION, **headers):
-    """Send a request with these headers; return the status and the text of the answer."""
-    host, _, port = address.partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=5)
-    try:
-        connection.putrequest("GET", path, skip_host="Host" in headers)
-        for name, value in headers.items():
-            connection.putheader(name.replace("_", "-"), value)
-        connection.endheaders()
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
-
-
 FOREIGN = [
     {"Host": "evil.example"},
     {"Host": "evil.example:8780"},
@@ -213,14 +200,9 @@ def test_refusals_are_logged_once(tubemq, caplog):
 @pytest.mark.parametrize("web", ["master_web", "broker_web"])
 def test_answers_are_harmless_where_they_are_taken_for_html(tubemq, web):
     script = "<script>alert(1)</script>&amp;"
-    host, _, port = getattr(tubemq, web).partition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=5)
-    try:
-        connection.request("GET", "/webapi.htm?method=%3Cscript%3Ealert(1)%3C/script%3E%26amp%3B")
-        response = connection.getresponse()
+    path = "/webapi.htm?method=%3Cscript%3Ealert(1)%3C/script%3E%26amp%3B"
+    with requested(getattr(tubemq, web), path) as response:
         body = response.read()
-    finally:
-        connection.close()
 
     assert b"<" not in body
     assert response.headers["X-Content-Type-Options"] == "nosniff"
@@ -242,21 +224,10 @@ def test_other_machines_are_let_in_with_a_token_of_ones_own_only(tmp_path):
 
 
 def test_a_form_has_a_limit(tubemq):
-    host, _, port = tubemq.master_web.partition(":")
     for length, status in ((1 << 20, 200), ((1 << 20) + 1, 413)):
-        connection = http.client.HTTPConnection(host, int(port), timeout=5)
-        try:
-            form = b"method=admin_query_server_version&padding=".ljust(length, b"x")
-            connection.putrequest("POST", "/webapi.htm")
-            connection.putheader("Content-Length", str(length))
-            connection.endheaders()
-            if status == 200:
-                connection.send(form)
-            response = connection.getresponse()
-            assert response.status == status
-            assert json.loads(response.read())["result"] is (status == 200)
-        finally:
-            connection.close()
+        form = b"method=admin_query_server_version&padding=".ljust(length, b"x") if status == 200 else b""
+        said = get(tubemq.master_web, "/webapi.htm", form=form, Content_Length=str(length))
+        assert (said[0], said[1]["result"]) == (status, status == 200)
 
 
 def test_a_request_has_a_thousand_fields_at_most(tubemq):

@@ -9,16 +9,6 @@ from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.config.catalog import TopicSpec
 
 
-@pytest.fixture
-def server(start):
-    return start(topics={"demo": (2, 3)})
-
-
-@pytest.fixture
-def master_admin(server):
-    return MasterAdmin(server.master_web, token="abc")
-
-
 def test_a_topics_life(server, master_admin, connect):
     master_admin.add_topic(
         "fresh", [1], stores=2, partitions=2, deletePolicy="delete,10m", unflushThreshold=7
