@@ -2,52 +2,42 @@
 
 import dataclasses
 import datetime
-import json
 
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from tests.cli.stored_checkpoint import offset, store_checkpoint
 from tests.waiting import wait_until
 from tubemq_spark.client import ClientConfig
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
 from tubemq_spark.errors import OffsetFormatError, OptionError, TubeMQError
-from tubemq_spark.model import Endpoint, TopicPartition
-from tubemq_spark.offsets.source_offset import SourceOffset
+from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
 MINUTE = "202601010000"
 MADE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 KAFKA = '{"demo":{"0":17}}'
-
-
-def offset(topic, first=None, **partitions):
-    """Return an offset: ``b1_10000=28`` is partition 10000 of broker 1."""
-
-    def named(given):
-        places = {key: tuple(map(int, key[1:].split("_"))) for key in given}
-        return {TopicPartition(topic, *places[key]): value for key, value in given.items()}
-
-    return SourceOffset(named(partitions), named(first or {}))
+FIRST_OF_PLAIN = '{"plain":["1:0"]}'
 
 
 @pytest.fixture
 def checkpoint(tmp_path):
-    """Write the files of a query's micro-batches: the sources' offsets, and which have finished."""
+    """Write the files of a query's micro-batches; return their folder."""
+    return lambda *batches, **how: str(store_checkpoint(tmp_path, *batches, **how))
 
-    def write(*batches, finished=None, first=0):
-        for folder in ("offsets", "commits"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-        for number, sources in enumerate(batches, first):
-            lines = [one if isinstance(one, str) else json.dumps(one.to_json()) for one in sources]
-            (tmp_path / "offsets" / str(number)).write_text("\n".join(("v1", "{}", *lines)))
-            (tmp_path / "offsets" / f".{number}.crc").write_bytes(b"crc")
-            if number <= (first + len(batches) if finished is None else finished):
-                (tmp_path / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-        return str(tmp_path)
 
-    return write
+@pytest.fixture
+def lag_of(view, checkpoint):
+    """Return the row of one partition for a query that stands at these offsets."""
+
+    def row(*batches, finished=None, first=0, **options):
+        stands = checkpoint(*((end,) for end in batches), finished=finished, first=first)
+        (found,) = view("lag", checkpointLocation=stands, assign=FIRST_OF_PLAIN, **options)
+        return found
+
+    return row
 
 
 def by_place(rows):
@@ -82,11 +72,9 @@ def test_rows_that_a_query_has_not_read_are_counted(view, checkpoint, send):
     )
 
 
-def test_bytes_are_those_of_the_log(view, checkpoint, send, server):
+def test_bytes_are_those_of_the_log(lag_of, send):
     send("plain", 1, 0, *(b"x" * 1000 for _ in range(2000)), message_time=None)
-    stands = offset("plain", b1_0=28 * 500)
-    assign = '{"plain":["1:0"]}'
-    (row,) = view("lag", checkpointLocation=checkpoint((stands,)), assign=assign)
+    row = lag_of(offset("plain", b1_0=28 * 500))
 
     assert row["rows"] == 1500
     assert row["bytes"] == 1500 * (1000 + 52), "each with its header"
@@ -97,78 +85,65 @@ def test_no_message_is_read_when_no_column_needs_one(view, checkpoint, send, ser
     stands = checkpoint((offset("plain", b1_0=0),))
     fetches = server.faults.answer(Method.GET_MESSAGE, 500)
     wanted = StructType([StructField("rows", LongType()), StructField("error", StringType())])
-    (row,) = view("lag", wanted, checkpointLocation=stands, assign='{"plain":["1:0"]}')
+    (row,) = view("lag", wanted, checkpointLocation=stands, assign=FIRST_OF_PLAIN)
 
     assert row == {"rows": 2, "error": None}
     assert fetches.hits == 0
 
 
-def test_a_message_that_cannot_be_read_leaves_the_rest(view, checkpoint, send, server):
+def test_a_message_that_cannot_be_read_leaves_the_rest(lag_of, send, server):
     send("plain", 1, 0, *"ab")
-    stands = checkpoint((offset("plain", b1_0=0),))
     server.faults.answer(Method.GET_MESSAGE, 500, "unreadable")
-    (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}', tubemq_rpcTimeoutMs="500")
+    row = lag_of(offset("plain", b1_0=0), tubemq_rpcTimeoutMs="500")
     assert picked(row, "rows", "bytes", "nextTime", "state") == (2, None, None, "answers")
     assert "unreadable" in row["error"]
 
 
-def test_a_broker_that_limits_its_readers_is_not_waited_for(view, checkpoint, send, server):
+def test_a_broker_that_limits_its_readers_is_not_waited_for(lag_of, send, server):
     """It asks for one pause after the other, which a range that is planned puts up with."""
     send("plain", 1, 0, *"ab")
-    stands = checkpoint((offset("plain", b1_0=0),))
     server.faults.answer(Method.GET_MESSAGE, ErrCode.SERVER_CONSUME_SPEED_LIMIT)
-    (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}', tubemq_rpcTimeoutMs="500")
+    row = lag_of(offset("plain", b1_0=0), tubemq_rpcTimeoutMs="500")
     assert picked(row, "rows", "bytes", "nextTime", "state") == (2, None, None, "answers")
     assert row["error"].startswith("[TUBEMQ_NO_PROGRESS] Reading plain/1:0")
 
 
-def test_a_message_without_a_time_has_no_age(view, checkpoint, send):
+def test_a_message_without_a_time_has_no_age(lag_of, send):
     send("plain", 1, 0, "a", message_time=None)
-    (row,) = view(
-        "lag", checkpointLocation=checkpoint((offset("plain", b1_0=0),)), assign='{"plain":["1:0"]}'
-    )
+    row = lag_of(offset("plain", b1_0=0))
     assert picked(row, "rows", "nextTime", "ageSeconds") == (1, None, None)
     assert row["bytes"] > 0
 
 
-def test_the_time_zone_of_messages_counts(view, checkpoint, send):
+def test_the_time_zone_of_messages_counts(lag_of, send):
     send("plain", 1, 0, "a", message_time="202601010800")
-    stands = checkpoint((offset("plain", b1_0=0),))
-    (row,) = view(
-        "lag", checkpointLocation=stands, assign='{"plain":["1:0"]}', messageTimeZone="Asia/Shanghai"
-    )
+    row = lag_of(offset("plain", b1_0=0), messageTimeZone="Asia/Shanghai")
     assert row["nextTime"] == MADE
 
 
-def test_a_message_whose_time_may_be_either_of_two_has_no_age(view, checkpoint, send):
+def test_a_message_whose_time_may_be_either_of_two_has_no_age(lag_of, send):
     send("plain", 1, 0, "a", message_time="202610250230")
-    stands = checkpoint((offset("plain", b1_0=0),))
-    (row,) = view(
-        "lag", checkpointLocation=stands, assign='{"plain":["1:0"]}', messageTimeZone="Europe/Berlin"
-    )
+    row = lag_of(offset("plain", b1_0=0), messageTimeZone="Europe/Berlin")
     assert picked(row, "rows", "nextTime", "ageSeconds") == (1, None, None)
 
 
-def test_a_micro_batch_under_way_is_not_done(view, checkpoint, send):
+def test_a_micro_batch_under_way_is_not_done(lag_of, send):
     send("plain", 1, 0, *"abcde")
     before, planned = offset("plain", b1_0=28), offset("plain", b1_0=112)
-    stands = checkpoint((before,), (planned,), finished=0)
-    (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}')
+    row = lag_of(before, planned, finished=0)
     assert picked(row, "rows", "rowsUnderWay", "offset", "batch") == (4, 3, 28, 0)
 
 
-def test_the_first_micro_batch_under_way_begins_where_it_says(view, checkpoint, send):
+def test_the_first_micro_batch_under_way_begins_where_it_says(lag_of, send):
     send("plain", 1, 0, *"abcde")
-    stands = checkpoint((offset("plain", {"b1_0": 28}, b1_0=112),), finished=-1)
-    (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}')
+    row = lag_of(offset("plain", {"b1_0": 28}, b1_0=112), finished=-1)
     assert picked(row, "rows", "rowsUnderWay", "offset", "batch") == (4, 3, 28, None)
 
 
-def test_only_the_last_two_micro_batches_count(view, checkpoint, send):
+def test_only_the_last_two_micro_batches_count(lag_of, send):
     """Numbers are compared, not names; Spark deletes old files."""
     send("plain", 1, 0, *"abcde")
-    stands = checkpoint(*((offset("plain", b1_0=28 * done),) for done in range(3)), first=9, finished=10)
-    (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}')
+    row = lag_of(*(offset("plain", b1_0=28 * done) for done in range(3)), first=9, finished=10)
     assert picked(row, "rows", "rowsUnderWay", "offset", "batch") == (4, 1, 28, 10)
 
 
@@ -221,12 +196,11 @@ def test_a_broker_that_is_away_leaves_its_own_lag_unknown(view, checkpoint, send
     assert picked(rows[1, 0], "state", "rows", "nextTime") == ("answers", 1, MADE)
 
 
-def test_rows_that_retention_took_are_counted_as_expired(view, checkpoint, server, send):
+def test_rows_that_retention_took_are_counted_as_expired(lag_of, server, send):
     send("plain", 1, 0, *"abcde")
     server.apply_retention("plain", older_than_ms=0)
     send("plain", 1, 0, *"fg")
-    stands = checkpoint((offset("plain", b1_0=56),))
-    (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}')
+    row = lag_of(offset("plain", b1_0=56))
 
     assert picked(row, "rows", "rowsExpired", "rowsUntilExpiry", "offset", "earliest") == (2, 3, 0, 56, 140)
     assert row["error"].startswith("[TUBEMQ_DATA_LOSS.EXPIRED] plain/1:0")
@@ -246,7 +220,7 @@ def test_messages_whose_data_is_gone_before_the_index_are_expired(
 
     monkeypatch.setattr("tubemq_spark.client.transport.direct.first_readable", first_readable)
     stands = checkpoint((offset("plain", b1_0=stands_at),))
-    wanted = {"checkpointLocation": stands, "assign": '{"plain":["1:0"]}'}
+    wanted = {"checkpointLocation": stands, "assign": FIRST_OF_PLAIN}
     (row,) = view("lag", **wanted)
 
     assert picked(row, "rows", "rowsExpired", "rowsUntilExpiry") == numbers
@@ -255,10 +229,9 @@ def test_messages_whose_data_is_gone_before_the_index_are_expired(
     assert len(asked) == 1, "no column of that question needs it"
 
 
-def test_a_log_that_went_back_is_told(view, checkpoint, send):
+def test_a_log_that_went_back_is_told(lag_of, send):
     send("plain", 1, 0, "a")
-    stands = checkpoint((offset("plain", b1_0=280),))
-    (row,) = view("lag", checkpointLocation=stands, assign='{"plain":["1:0"]}')
+    row = lag_of(offset("plain", b1_0=280))
     assert picked(row, "rows", "rowsExpired", "offset", "latest") == (0, 0, 280, 28)
     assert row["error"].startswith("[TUBEMQ_DATA_LOSS.MOVED_BACK] plain/1:0")
 
