@@ -15,6 +15,19 @@ def no_configuration_file(monkeypatch, tmp_path_factory):
 
 
 @pytest.fixture
+def refused(capsys):
+    """Run a command whose arguments are refused before it begins; return what is said of them."""
+
+    def command(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return command
+
+
+@pytest.fixture
 def command_on(capsys):
     """Return a function that binds a command to a server; calls return the exit code and what was written."""
 

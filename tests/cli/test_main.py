@@ -18,13 +18,6 @@ from tubemq_spark.protocol import speedups
 from tubemq_spark.protocol.constants import DEFAULT_ADMIN_TOKEN
 
 
-def _refused(capsys, *arguments):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(arguments)
-    assert caught.value.code == 2
-    return capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -36,24 +29,45 @@ def _refused(capsys, *arguments):
         ("a" * 65 + ":1:1", "is not a valid topic name"),
     ],
 )
-def test_a_wrong_topic_is_refused(capsys, text, complaint):
+def test_a_wrong_topic_is_refused(refused, text, complaint):
     with pytest.raises(argparse.ArgumentTypeError, match=complaint):
         parse_topic(text)
-    assert complaint in _refused(capsys, "embedded", "--topic", text)
+    assert complaint in refused("embedded", "--topic", text)
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", ""])
-def test_a_wrong_number_of_rows_is_refused(capsys, number):
-    assert "is not a positive whole number" in _refused(capsys, "demo", f"--rows-per-batch={number}")
-
-
-@pytest.mark.parametrize("master", ["", "host", "host:0", "a:1,", ":8715"])
-def test_a_wrong_master_is_refused(capsys, master):
-    assert "is not an address" in _refused(capsys, "demo", f"--master={master}")
-
-
-def test_a_command_is_needed(capsys):
-    assert "COMMAND" in _refused(capsys)
+@in_one_test(
+    ("arguments", "complaint"),
+    [
+        *(
+            (["demo", f"--rows-per-batch={number}"], "is not a positive whole number")
+            for number in ("0", "-1", "x", "1.5", "")
+        ),
+        *(
+            (["demo", f"--master={master}"], "is not an address")
+            for master in ("", "host", "host:0", "a:1,", ":8715")
+        ),
+        ([], "COMMAND"),
+        (["consume", "plain", "--from", "yesterday"], "'yesterday' is not a place"),
+        (["consume", "plain", "--partition", "1"], "'1' is not BROKER_ID:PARTITION_ID"),
+        (["consume", "plain", "--count", "0"], "'0' is not a positive whole number"),
+        (["produce", "plain", "--attribute", "k"], "'k' is not NAME=VALUE"),
+        (["receipts", "verify", "/x", "--batch-id", "-1"], "is not a whole number"),
+        (["receipts", "verify", "/x", "--timeout", "0"], "is not a number of seconds"),
+        (["receipts", "verify", "/x", "--timeout", "soon"], "is not a number of seconds"),
+        *(
+            (["receipts", "verify", uri], f"argument URI: '{uri}' is not an absolute path, or a URI")
+            for uri in ("", "ftp://host/x", "s3://")
+        ),
+        (["topics", "list", "("], "'(' is not a regular expression"),
+        (["topics", "create", "x-1"], "'x-1' is not a topic name"),
+        (["topics", "create", "x1", "--stores", "0"], "'0' is not a number of stores; use 1 to 1000"),
+        (["topics", "create", "x1", "--property", "delPolicy=1"], "of topics; did you mean 'deletePolicy'?"),
+        (["topics", "create", "x1", "--property", "deletePolicy"], "'deletePolicy' is not NAME=VALUE"),
+        (["topics", "create", "x1", "--brokers", "1;2"], "'1;2' is not a list of broker ids"),
+    ],
+)
+def test_a_wrong_value_is_refused(refused, arguments, complaint):
+    assert complaint in refused(*arguments)
 
 
 def test_missing_input_is_exit_code_2_and_a_sentence(capsys, tmp_path):
@@ -214,12 +228,12 @@ def test_a_positional_argument_may_come_behind_options(capsys, tmp_path):
         assert file in capsys.readouterr().err
 
 
-def test_a_wrong_argument_is_told_by_its_command(capsys):
-    told = _refused(capsys, "consume", "clicks", "--master", "m", "--xyzzy")
+def test_a_wrong_argument_is_told_by_its_command(refused):
+    told = refused("consume", "clicks", "--master", "m", "--xyzzy")
     assert told == (
         "tubemq-spark consume: unrecognized arguments: --xyzzy; see tubemq-spark consume --help\n"
     )
-    told = _refused(capsys, "receipts", "verify", "/x", "--master", "m", "more")
+    told = refused("receipts", "verify", "/x", "--master", "m", "more")
     assert told.startswith("tubemq-spark receipts verify: unrecognized arguments: more;")
 
 
@@ -232,8 +246,8 @@ def test_a_wrong_argument_is_told_by_its_command(capsys):
         (["receipts", "check"], "tubemq-spark receipts: no action is called 'check'; choose from verify;"),
     ],
 )
-def test_an_unknown_command_is_told_what_there_is(capsys, arguments, told):
-    assert _refused(capsys, *arguments).startswith(told)
+def test_an_unknown_command_is_told_what_there_is(refused, arguments, told):
+    assert refused(*arguments).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +269,8 @@ def test_an_unknown_command_is_told_what_there_is(capsys, arguments, told):
         (["lag"], "--checkpoint --group is required, as in: tubemq-spark lag "),
     ],
 )
-def test_what_is_missing_is_named_with_what_could_be_there(capsys, arguments, told):
-    assert told in _refused(capsys, *arguments)
+def test_what_is_missing_is_named_with_what_could_be_there(refused, arguments, told):
+    assert told in refused(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -274,8 +288,8 @@ def test_what_is_missing_is_named_with_what_could_be_there(capsys, arguments, to
         (["examples", "list", "-t"], ": -t; see "),
     ],
 )
-def test_an_unknown_argument_is_told_the_nearest(capsys, arguments, told):
-    assert told in _refused(capsys, *arguments)
+def test_an_unknown_argument_is_told_the_nearest(refused, arguments, told):
+    assert told in refused(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -287,10 +301,8 @@ def test_an_unknown_argument_is_told_the_nearest(capsys, arguments, told):
         ["produce", "clicks", "--message-type", "\udcfe", "--master", "h:1"],
     ],
 )
-def test_bytes_that_are_no_text_are_refused(capsys, arguments):
-    assert "\\udcfe' has bytes that are no text in utf-8; see " in _refused(capsys, *arguments).replace(
-        ":1'", "'"
-    )
+def test_bytes_that_are_no_text_are_refused(refused, arguments):
+    assert "\\udcfe' has bytes that are no text in utf-8; see " in refused(*arguments).replace(":1'", "'")
 
 
 def test_the_environment_may_name_the_master(capsys, monkeypatch):
@@ -302,8 +314,8 @@ def test_the_environment_may_name_the_master(capsys, monkeypatch):
     assert "No master is named; give --master HOST:PORT, set TUBEMQ_MASTER " in capsys.readouterr().err
 
 
-def test_a_command_that_reads_nothing_takes_no_group(capsys):
-    told = _refused(capsys, "produce", "clicks", "--master", "m", "--group", "g")
+def test_a_command_that_reads_nothing_takes_no_group(refused):
+    told = refused("produce", "clicks", "--master", "m", "--group", "g")
     assert "unrecognized arguments: --group g" in told
 
 

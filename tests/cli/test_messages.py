@@ -222,22 +222,6 @@ def test_a_partition_that_does_not_exist_is_refused_with_those_that_do(run):
     assert "one of 1:0, 2:0, 3:0" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["consume", "plain", "--from", "yesterday"], "'yesterday' is not a place"),
-        (["consume", "plain", "--partition", "1"], "'1' is not BROKER_ID:PARTITION_ID"),
-        (["consume", "plain", "--count", "0"], "'0' is not a positive whole number"),
-        (["produce", "plain", "--attribute", "k"], "'k' is not NAME=VALUE"),
-    ],
-)
-def test_wrong_arguments(capsys, arguments, complaint):
-    with pytest.raises(SystemExit) as ended:
-        cli.main([*arguments, "--master", "m"])
-    assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err
-
-
 def test_arguments_that_exclude_each_other_are_exit_code_2(run):
     assert run("consume", "plain", "--follow", "--to", "latest")[0] == 2
     assert run("produce", "plain", "--json-lines", "--key-delimiter", ":")[0] == 2

@@ -17,14 +17,6 @@ def told(capsys, *arguments):
     return code, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("uri", ["", "ftp://host/x", "s3://"])
-def test_a_folder_that_is_no_uri_is_refused(capsys, uri):
-    with pytest.raises(SystemExit) as ended:
-        told(capsys, uri, "--master", "m:1")
-    assert ended.value.code == 2
-    assert f"argument URI: '{uri}' is not an absolute path, or a URI" in capsys.readouterr().err
-
-
 def test_a_folder_that_is_not_there_is_told(capsys, tmp_path):
     code, said = told(capsys, str(tmp_path / "nowhere"), "--master", "m:1")
     assert code == 1
@@ -55,21 +47,6 @@ def test_a_master_that_does_not_answer_is_told(capsys):
     code, said = told(capsys, str(KEPT), "--master", "127.0.0.1:1")
     assert code == 1
     assert "[TUBEMQ_NO_MASTER]" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--master", "m", "--batch-id", "-1"], "is not a whole number"),
-        (["--master", "m", "--timeout", "0"], "is not a number of seconds"),
-        (["--master", "m", "--timeout", "soon"], "is not a number of seconds"),
-    ],
-)
-def test_wrong_arguments_are_exit_code_2(capsys, arguments, complaint):
-    with pytest.raises(SystemExit) as ended:
-        told(capsys, "/x", *arguments)
-    assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,6 @@ def test_a_pattern_is_that_of_whole_names(server, capsys):
         assert json.loads(capsys.readouterr().out) == {"topics": names}
 
 
-def test_a_pattern_that_is_none_is_refused(capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["topics", "list", "(", "--master", "m"])
-    assert ended.value.code == 2
-    assert "'(' is not a regular expression" in capsys.readouterr().err
-
-
 def test_without_an_answer_the_exit_code_is_1_and_all_addresses_are_named(capsys):
     with EmbeddedTubeMQ(host="127.0.0.79") as server:
         assert cli.main(["topics", "list", "--master", server.master]) == 1
@@ -185,23 +178,6 @@ def test_what_cannot_be_is_refused_and_changes_nothing(run, told, arguments, cod
         (broker, store) for broker in (1, 2) for store in (0, 1)
     ]
     assert told("list")["topics"] == ["clicks"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["create", "x-1"], "'x-1' is not a topic name"),
-        (["create", "x1", "--stores", "0"], "'0' is not a number of stores; use 1 to 1000"),
-        (["create", "x1", "--property", "delPolicy=1"], "of topics; did you mean 'deletePolicy'?"),
-        (["create", "x1", "--property", "deletePolicy"], "'deletePolicy' is not NAME=VALUE"),
-        (["create", "x1", "--brokers", "1;2"], "'1;2' is not a list of broker ids"),
-    ],
-)
-def test_wrong_arguments_are_exit_code_2(capsys, arguments, complaint):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["topics", *arguments, "--master", "m"])
-    assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err
 
 
 def test_a_topic_is_deleted_with_its_data_also_when_it_is_closed(run, told):
