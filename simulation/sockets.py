@@ -57,7 +57,7 @@ class SocketTransport(_net.SimTransport):
         return len(self._unsent)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
-        """Return when the protocol goes on writing, and when it stops."""
+        """Return the sizes at which the protocol resumes writing, and at which it stops."""
         return self._limits
 
     def _deliver(self, protocol: Any, data: bytes) -> None:  # noqa: ANN401

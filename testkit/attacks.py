@@ -183,7 +183,7 @@ class Flood:
         self._over.wait(60)
 
     def wait(self, wanted: int) -> None:
-        """Return when so much was sent, or no more is taken; then all streams end."""
+        """Wait until so much was sent, or the peer takes no more; then all streams end."""
         last, since = -1, time.monotonic()
         while self.sent < wanted and time.monotonic() - since < _STALLED_S:
             if self.sent != last:

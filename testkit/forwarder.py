@@ -35,7 +35,7 @@ class Link:
         self._free_at: dict[str, float] = {}
 
     def carry(self, direction: str, count: int) -> None:
-        """Return when so many bytes have passed in a direction."""
+        """Wait until so many bytes have passed in a direction."""
         with self._lock:
             now = time.monotonic()
             done_at = max(self._free_at.get(direction, now), now) + count / self._bytes_per_s

@@ -125,7 +125,7 @@ class EmbeddedStage(Stage):
 
 
 def await_that(condition: Callable[[], object]) -> None:
-    """Return when a condition holds; fail when it does not in time."""
+    """Wait until a condition holds; fail if that takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"

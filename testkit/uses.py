@@ -61,7 +61,7 @@ class Use:
         raise NotImplementedError
 
     def round(self) -> None:
-        """Return when some more work is done."""
+        """Do some more work."""
         raise NotImplementedError
 
 
@@ -159,7 +159,7 @@ class InLoop(Use):
         raise NotImplementedError
 
     async def round_in_loop(self) -> None:
-        """Return when some more work is done."""
+        """Do some more work."""
         raise NotImplementedError
 
 

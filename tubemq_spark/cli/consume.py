@@ -228,7 +228,7 @@ def _parse_format(text: str) -> str:
 
 
 def _format_of(text: str, delimiter: bytes) -> Format:
-    """Return what prints a message; ``delimiter`` follows each one of ``raw``."""
+    """Return the function that formats messages; in ``raw`` a ``delimiter`` follows each."""
     if text == "raw":
         return lambda message: message.value + delimiter
     if text == "json":

@@ -265,7 +265,7 @@ def _arrived(stop: socket.socket, seconds: float) -> bool:
 def describe(
     server: "EmbeddedTubeMQ", topics: dict[str, tuple[int, int]], data: Path | None, token: str
 ) -> str:
-    """Return what a user needs to work with the server: addresses, topics, lines to copy.
+    """Describe the server to its user: addresses, topics, lines to copy.
 
     The token is among them only if it is the default, which is public.
     """

@@ -145,7 +145,7 @@ def utc_text(time: datetime.datetime | None, precision: str = "seconds") -> str 
 
 
 def without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known."""
+    """Return a row without its null values."""
     return {name: value for name, value in row.items() if value is not None}
 
 

@@ -239,7 +239,7 @@ _LONGEST_S: Final = 86_400
 
 
 def of_kind(kind: Kind[T], expected: str = "") -> Callable[[str], T]:
-    """Return what reads an argument; its error says that the text is not ``expected``, or not of the kind."""
+    """Return a parser of an argument; errors name ``expected``, or else the kind, as the right text."""
 
     def read(text: str) -> T:
         value = kind.parse(text)
@@ -251,7 +251,7 @@ def of_kind(kind: Kind[T], expected: str = "") -> Callable[[str], T]:
 
 
 def whole_number(lowest: int, highest: int, what: str) -> Callable[[str], int]:
-    """Return what reads a number, which is called ``what``."""
+    """Return a parser of a number, which errors call ``what``."""
     return of_kind(integer(lowest, highest), f"{what}; use {lowest} to {highest}")
 
 

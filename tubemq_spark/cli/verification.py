@@ -185,7 +185,7 @@ class Finding:
 
 
 def checks_of(manifests: Iterable[tuple[str, Manifest]]) -> list[Check]:
-    """Return what some manifests say must be there, by partition and offset."""
+    """Return the checks of some manifests, by partition and offset."""
     receipts = [(receipt, name, manifest) for name, manifest in manifests for receipt in manifest.receipts]
     receipts.sort(key=lambda entry: (entry[0].partition, entry[0].first_offset))
     return [_check(together) for together in _overlapping(receipts)]

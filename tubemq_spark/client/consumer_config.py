@@ -320,7 +320,7 @@ def names_of(topics: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def require_topic_names(names: Iterable[str]) -> None:
-    """Return when topics could have these names."""
+    """Raise ``OptionError`` if no topic can have one of these names."""
     for name in names:
         if not TOPIC_NAME.fullmatch(name) and name != OFFSET_HISTORY_TOPIC:
             raise bad_setting("topics", f"with {name!r}", f"names of {TOPIC_NAME_RULE}")

@@ -74,7 +74,7 @@ class Registry:
             self._open.pop(client, None)
 
     def open_clients(self) -> tuple[OpenClient, ...]:
-        """Return what is open, in the order in which it was opened."""
+        """Return the open clients, in the order in which they were opened."""
         with self._lock:
             entries = list(self._open.values())
         return tuple(entry for entry, _ in entries)

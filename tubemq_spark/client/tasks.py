@@ -35,11 +35,11 @@ class OwnedTasks:
         return task
 
     async def carry_out(self, coroutine: Coroutine[Any, Any, Value], name: str) -> Value:
-        """Return what a coroutine returns, which is carried out also when its caller waits no more."""
+        """Run a coroutine to its end, also if its caller is cancelled, and return its result."""
         return await asyncio.shield(self.start(coroutine, name))
 
     async def ended(self) -> None:
-        """Return when no task is left."""
+        """Wait until no task is left."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -134,7 +134,7 @@ class CallbackThread:
             logger.warning("functions of the user are called later: %s", error)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Return when all that was handed over has been called; False if it has not in time."""
+        """Wait until all callbacks handed over before have returned; return False if that takes too long."""
         if self._thread is None:
             return True
         called = threading.Event()

@@ -52,7 +52,7 @@ class Sender(Protocol):
         """
 
     def flush(self) -> None:
-        """Return when every accepted message is stored.
+        """Wait until every accepted message is stored.
 
         Raises:
             ProduceError: one could not be stored.
@@ -162,7 +162,7 @@ class Cluster(Protocol):
         """
 
     def refuse_unknown_topic(self, topic: str) -> None:
-        """Return when a topic exists, or when that cannot be known.
+        """Raise ``ProduceError`` if a topic does not exist, as far as that can be known.
 
         Raises:
             ProduceError: the topic does not exist.
@@ -170,7 +170,7 @@ class Cluster(Protocol):
         """
 
     def await_publishable(self, topic: str) -> None:
-        """Return when a topic can be published to, which may be at once.
+        """Wait until a topic can be published to.
 
         Raises:
             ProduceError: the topic does not exist, or could not be published to in time.

@@ -72,7 +72,7 @@ class TimeSearch:
         )
 
     def _search(self, partition: TopicPartition) -> Times:
-        """Return what is known of a partition; what one search has seen is known to the next."""
+        """Return the times of a partition; each search adds to them."""
         if partition not in self._searches:
             bounds = self._bounds[partition.store_id]
             self._searches[partition] = times_of(partition, bounds, self._zone)

@@ -206,7 +206,7 @@ class RuleBook:
         self._intercept(self._interceptor if self._rules else None)
 
     def _interceptor(self, server: int) -> Interceptor:
-        """Return what answers the requests to a server, by its number: ``MASTER``, or a broker's id."""
+        """Return the interceptor of a server, by its number: ``MASTER``, or a broker's id."""
         return functools.partial(self._reply, server)
 
     def _reply(self, server: int, request: rpc.Request, handle: Callable[[], Answer]) -> Reply:

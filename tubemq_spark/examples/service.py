@@ -44,7 +44,7 @@ def serve(master: str, orders: int) -> None:
 
 
 def answer(order: bytes) -> bytes:
-    """Return what to answer."""
+    """Return the answer to an order."""
     wanted = json.loads(order)
     price = PRICES.get(wanted["item"])
     return json.dumps({**wanted, "price": price} if price else {**wanted, "refused": "no such item"}).encode()

@@ -69,7 +69,7 @@ class FolderUri:
         return FolderError(condition, folder=self, option=option, done=done, cause=cause)
 
     def _secrets(self) -> list[str]:
-        """Return what must not be shown, the longest first, as it is written and as it is meant."""
+        """Return the secrets of a URI, the longest first, each as written and as decoded."""
         if self.text.startswith("/"):
             return []
         parts = urllib.parse.urlsplit(self.text)

@@ -115,7 +115,7 @@ class Manifest:
 
 
 def manifest_of(text: str, source: str) -> Manifest:
-    """Return what a file says."""
+    """Return the manifest in a file."""
 
     def malformed(problem: str) -> ManifestFormatError:
         return ManifestFormatError("TUBEMQ_MANIFEST_MALFORMED", source=source, problem=problem)
@@ -189,7 +189,7 @@ def read_record(
     make: Callable[[dict[str, Any]], Record],
     malformed: Callable[[str], TubeMQError],
 ) -> Record:
-    """Return what ``make`` makes of an object in a file; what it raises means that that is malformed."""
+    """Return the record that ``make`` makes of the object in a file, or raise an error of ``malformed``."""
     try:
         data = json.loads(text)
         data_version = int(data["v"])

@@ -96,7 +96,7 @@ class WorkLimit:
 
     @contextlib.asynccontextmanager
     async def place(self, owner: Owner = GATEWAY, patience_s: float | None = None) -> AsyncIterator[None]:
-        """Count work as under way, after a wait until there may be some more."""
+        """Wait for a place among the work under way, and hold it in the block."""
         await self._begin(owner, patience_s)
         try:
             yield
@@ -106,7 +106,7 @@ class WorkLimit:
     async def run_in_thread(
         self, function: Callable[[], Result], owner: Owner = GATEWAY, patience_s: float | None = None
     ) -> Result:
-        """Return what a function returns that may block, which runs in a thread of its own, as ``place``.
+        """Run a function that may block in a thread of its own, within ``place``; return its result.
 
         It is under way until the thread has ended, also when the caller is cancelled.
         """
@@ -248,7 +248,7 @@ class Admission:
         patience_s: float,
         longest_s: float | None = None,
     ) -> Result:
-        """Return what a step of a client brings, which may take its time unless others wait for what it has.
+        """Return the result of a client's step, which may be slow until others wait for ``scarce``.
 
         It may stand still for ``patience_s`` in any case. After ``longest_s`` it raises ``TimeoutError``
         although no others wait.

@@ -165,7 +165,7 @@ class ServedCall:
             self.task.cancel()
 
     def judge(self, message: Request) -> None:
-        """Return when the policy allows what a message of the client wants."""
+        """Raise if the policy does not allow what a message asks for."""
         if self.calls is not None:
             needs = self.calls.guard.needs(self.method.name, message, self.caller, self.session)
             if len(self.needs) + len(needs) > _MOST_NEEDS:
@@ -249,7 +249,7 @@ class Calls:
             raise GatewayError("TUBEMQ_GATEWAY_DRAINING", gateway=self._gateway)
 
     def servicers(self, handlers: Mapping[str, Handler]) -> dict[str, Servicer]:
-        """Return what carries out the calls of each method."""
+        """Return the servicer of each method, by the method's name."""
         return {name: self._servicer(METHODS[name], handler) for name, handler in handlers.items()}
 
     @contextlib.contextmanager

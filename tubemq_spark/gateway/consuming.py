@@ -503,7 +503,7 @@ class ConsumeService:
         await self._tasks.ended()
 
     async def closed(self, session: Session, call: ServedCall) -> None:
-        """Return when the partitions of a session that has ended are free.
+        """Wait until the partitions of a session that has ended are free.
 
         A broker that does not answer is waited for no longer than ``_LONGEST_CLOSE_S``.
         """

@@ -82,7 +82,7 @@ class ControlService:
     def _asking(
         self, ask: Callable[[Access, Request], Coroutine[Any, Any, Result]]
     ) -> Callable[[Request, ServedCall], Coroutine[Any, Any, Result]]:
-        """Return what serves a method by asking TubeMQ, as the call's session sees it."""
+        """Return the handler of a method that asks TubeMQ, as the call's session sees it."""
 
         async def serve(request: Request, call: ServedCall) -> Result:
             return await self._ask(call, ask(call.owner().access, request))
@@ -96,7 +96,7 @@ class ControlService:
                 return await question
 
     def _administration(self, call: ServedCall) -> DirectTransport:
-        """Return what asks over HTTP for a call: those who wait for its few threads hold nothing else."""
+        """Return the transport by which a call asks over HTTP; a wait for a thread holds nothing else."""
         return self._upstream.administration(call.owner().access, call.who, call.patience_s)
 
     # Sessions: they wait for nothing, so that load cannot make one expire.
@@ -320,7 +320,7 @@ class GroupService:
         )
 
     async def admit(self, session: Session) -> None:
-        """Return when a session may consume in its group."""
+        """Raise if a session may not consume in its group."""
         if not self._new_groups:
             access, group = session.access, session.access.config.group
             await self._ask(session.who, ("members", group), lambda: self._members(access, group))
@@ -350,7 +350,7 @@ class GroupService:
         return answer
 
     def _members(self, access: Access, group: str) -> dict[str, Any]:
-        """Return what a master says of a group; in a thread."""
+        """Return a master's answer about a group; called in a thread."""
         timeout_s = _timeout_s(access)
 
         def ask(admin: MasterAdmin) -> dict[str, Any]:

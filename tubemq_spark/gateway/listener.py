@@ -122,7 +122,7 @@ class Certificates:
         )
 
     def _look(self) -> object | None:
-        """Return what to use from now on; None: as before."""
+        """Return new credentials if the files have changed; otherwise None."""
         try:
             if self._tls.context() is self._read:
                 return None
@@ -184,7 +184,7 @@ class GrpcContext:
             await _arrives(asyncio.shield(self._starting))
 
     async def started(self) -> None:
-        """Return when nothing is under way that begins the answers."""
+        """Wait until the initial metadata, if their sending has begun, are sent."""
         if self._starting is not None:
             await asyncio.gather(self._starting, return_exceptions=True)
 
@@ -205,7 +205,7 @@ class GrpcContext:
 
 
 def _handler(method: ServiceMethod, serve: Servicer) -> grpc.RpcMethodHandler:
-    """Return what gRPC calls."""
+    """Return a method's handler, as gRPC calls it."""
 
     async def call(_: object, context: grpc.aio.ServicerContext) -> Message | None:
         calls_context = GrpcContext(context, method)

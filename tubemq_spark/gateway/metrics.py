@@ -67,7 +67,7 @@ class Metrics:
         return kind(full, text, labels, registry=self.registry, **more)
 
     def _counter(self, name: str, text: str, *labels: str) -> Callable[..., None]:
-        """Return what counts one more, with a value for each label."""
+        """Return a function that adds 1 to a counter; its arguments are the values of the labels."""
         metric = self._metric(_prometheus().Counter, name, text, *labels)
         return lambda *values: (metric.labels(*values) if values else metric).inc()
 

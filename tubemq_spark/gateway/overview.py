@@ -184,7 +184,7 @@ class Observer:
                 self._rates.mark(dict(self._metrics.totals))
 
     def overview(self) -> GatewayOverview:
-        """Return what the gateway is doing; in the event loop."""
+        """Return the overview of the gateway; called in the event loop."""
         routes = itertools.chain.from_iterable(
             (RouteRow(topic, access.config.group, *numbers) for topic, *numbers in access.routes.shown(SHOWN))
             for access in self._upstream.accesses()
@@ -225,7 +225,7 @@ class Observer:
     # Of the web server: in its threads.
 
     def asked(self) -> GatewayOverview:
-        """Return what the gateway is doing, from another thread."""
+        """Return the overview of the gateway; called in another thread."""
         return self._in_loop(self.overview)
 
     def takes_calls(self) -> bool:

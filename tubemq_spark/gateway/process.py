@@ -245,7 +245,7 @@ class LimitedHandler(logging.Handler):
 
 
 def log_handler(settings: GatewaySettings) -> logging.Handler:
-    """Return what writes the log."""
+    """Return the handler that writes the log."""
     handler: logging.Handler
     if settings.log_file is None:
         handler = logging.StreamHandler(sys.stderr)

@@ -137,7 +137,7 @@ class PublishService:
             return service.parsed_bytes(message, data)
 
     async def work(self, function: Callable[[], Result], owner: Owner, rows: int, size: int = 0) -> Result:
-        """Return what a function makes of a batch; of long ones in a thread, one after the other.
+        """Run a function of a batch, and return its result; long batches one by one, in a thread.
 
         A hundred thousand rows, or 32 MiB, take 20 to 100 ms.
         """
@@ -375,7 +375,7 @@ class _PublishStream:
         await self._fewer.wait()
 
     def _pipeline(self) -> BrokerPipeline:
-        """Return what sends the batches of this stream; another one after an error of its own."""
+        """Return the pipeline of this stream; a new one after an error of the pipeline."""
         pipelines = self._publishing.pipelines
         if self._entry is not None and self._entry.pipeline.error is not None:
             entry, self._entry = self._entry, None
@@ -417,7 +417,7 @@ class _PublishStream:
         await self._moving(self._call.context.write(answer), "its client does not read its answers")
 
     async def _moving(self, step: Awaitable[Result], what: str) -> Result:
-        """Return what a step of the client brings; it may take its time unless others wait."""
+        """Return the result of a step of the client, which may be slow unless others wait."""
         service = self._publishing
         return await service.admission.moving(step, self._who, what, (self._room,), service.stall_s)
 

@@ -105,7 +105,7 @@ class Upstream:
         return any(access.routes.degraded for access in self.accesses())
 
     def administration(self, access: Access, owner: Owner, patience_s: float | None) -> DirectTransport:
-        """Return what asks over HTTP for an owner, who waits so long for a thread."""
+        """Return the transport by which an owner asks over HTTP, and waits so long for a thread."""
         config = dataclasses.replace(access.config, rpc_timeout_ms=access.http_timeout_ms)
         run = self._admission.administration.run_in_thread
         run_for_owner = functools.partial(run, owner=owner, patience_s=patience_s)

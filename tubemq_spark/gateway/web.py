@@ -123,7 +123,7 @@ class WebServer(HttpServer):
 
 
 def _shown(request: HttpRequest, content_type: str, content: Callable[[], str]) -> Answer:
-    """Return what no page of another site may read."""
+    """Return an answer which no page of another site may read."""
     request.refuse_foreign()
     return Answer(content(), content_type, headers=_HEADERS)
 

@@ -161,7 +161,7 @@ class Connections:
     async def private(
         self, connect_timeout_ms: int, tls: TlsConfig | None
     ) -> "AsyncGenerator[Private, None]":
-        """Return what opens a private connection when it is needed, and gives it back at the end."""
+        """Yield an object that opens a private connection when needed, and give that back at the end."""
         private = Private(self, connect_timeout_ms, tls)
         try:
             yield private

@@ -175,7 +175,7 @@ _OWN_SITES = ("same-origin", "none")
 
 
 def why_foreign(header: Header, names: Collection[str]) -> str | None:
-    """Return what shows that a request comes from another site; ``names`` are those of the server."""
+    """Return the evidence that a request comes from another site; ``names`` are those of the server."""
     host = header("Host")
     if host is not None and not _is_ours(host, names):
         return f"it is for the host {host!r}, but the names of this server are {', '.join(sorted(names))}"

@@ -238,7 +238,7 @@ def submit(coroutine: Coroutine[Any, Any, Result]) -> Submitted[Result]:
 
 
 def run(coroutine: Coroutine[Any, Any, Result], wait: Wait = SLEEP) -> Result:
-    """Return what a coroutine returns, which runs in the process's loop.
+    """Run a coroutine in the process's loop, and return its result.
 
     ``wait.check`` is called several times per second; what it raises cancels the coroutine.
     """
@@ -369,7 +369,7 @@ class _Handover(Generic[Item]):
 
 
 async def in_thread(call: Callable[[], Result], name: str) -> Result:
-    """Return what a function returns that may block for as long as it likes, in a daemon thread of its own.
+    """Run a function that may block for any time in a daemon thread of its own, and return its result.
 
     A pool would hold up the exit of the process, and its other users. When the caller is cancelled, the
     thread goes on, and its result is dropped.

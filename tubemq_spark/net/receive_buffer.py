@@ -48,7 +48,7 @@ class ReceiveBuffer:
         return None
 
     def flush(self) -> memoryview | None:
-        """Return what is here, to be cut into frames before the next byte is received; None for nothing."""
+        """Return the bytes received, if any, to be cut into frames before the next one is received."""
         if not self._filled:
             return None
         data = self._buffer[: self._filled]

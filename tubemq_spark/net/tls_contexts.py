@@ -137,7 +137,7 @@ def _files(config: TlsConfig | ServerTls) -> list[str]:
 
 
 def _stamp(config: TlsConfig | ServerTls) -> Stamp | None:
-    """Return what changes when a file does; None while one of them is not there."""
+    """Return a stamp of the files, which changes with each of them; None while one of them is missing."""
     try:
         stats = [Path(path).stat() for path in _files(config)]
     except (OSError, ValueError):

@@ -79,7 +79,7 @@ class LagListener(StreamingQueryListener):
             return [lag for run in self._runs.values() for lag in run.lags()]
 
     def states(self) -> list[QueryState]:
-        """Return what is known of every query that reads from TubeMQ."""
+        """Return the state of every query that reads from TubeMQ."""
         with self._lock:
             return [run.state() for run in self._runs.values()]
 
@@ -160,7 +160,7 @@ class LagListener(StreamingQueryListener):
                 self._failures[failure] += 1
 
     def _last_progress(self, event: QueryIdleEvent) -> StreamingQueryProgress | None:
-        """Return what Spark knows of an idle query; None if that cannot be had."""
+        """Return Spark's last progress of an idle query; None if Spark does not give it."""
         try:
             query = self.spark.streams.get(str(event.id)) if self.spark is not None else None
             progress = query.lastProgress if query is not None else None

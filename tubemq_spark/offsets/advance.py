@@ -94,7 +94,7 @@ def _within_bytes(
 def _not_read_yet(
     backlog: Mapping[StoreOffset, int], latest: Mapping[StoreId, int]
 ) -> dict[StoreId, OffsetBounds]:
-    """Return what each store holds behind the partition that has read the least of it."""
+    """Return the range of each store behind its partition that has read least."""
     begins: dict[StoreId, int] = {}
     for store, offset in backlog:
         begins[store] = min(offset, begins.get(store, offset))

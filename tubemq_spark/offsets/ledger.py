@@ -111,7 +111,7 @@ def file_of(losses: Collection[LossRecord], origin: Origin, time: datetime.datet
 
 
 def observations_of(text: str, source: str) -> list[Observation]:
-    """Return what a file says."""
+    """Return the observations in a file."""
     return [
         _observation(line, f"{source}, line {number}") for number, line in enumerate(text.splitlines(), 1)
     ]

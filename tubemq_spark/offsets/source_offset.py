@@ -140,7 +140,7 @@ def _reader(data: Mapping[str, Any]) -> OffsetReader:
 
 
 def _checked(data: Mapping[str, Any]) -> OffsetReader:
-    """Return what reads an offset, of which this release knows the version."""
+    """Return the reader of an offset's fields, if this release knows its version."""
     reader = _reader(data)
     if VERSION_KEY not in data:
         reader.fail(f"the field {VERSION_KEY!r} is missing")

@@ -77,7 +77,7 @@ class Looking(Protocol[Question_co, Answer_contra]):
     def __call__(
         self, begin: int, end: int, until: int, most_fetches: int
     ) -> Generator[Question_co, Answer_contra, Look]:
-        """Return what the first records say that have times.
+        """Look for the first records with times, and return them.
 
         Records without times are passed over up to ``until``.
         """

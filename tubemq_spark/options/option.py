@@ -63,7 +63,7 @@ class Option(Setting):
 def option(
     name: str, modes: Collection[Mode], kind: Kind[Any], *, sparks_own: bool = False
 ) -> Callable[..., Value]:
-    """Return what makes a field that is an option, of its text, its default and the default in words."""
+    """Return a function that declares a field as an option: its text, its default, the default in words."""
 
     def field(doc: str, default: object = None, *, default_doc: str = "") -> Value:
         declared = Option(
@@ -90,7 +90,7 @@ def named(
     default_doc: str = "",
     example: str = "",
 ) -> Callable[[Setting], Option]:
-    """Return what makes an option of a setting, whose kind, text and default it takes."""
+    """Return a function that declares a client's setting as an option, with its kind, text and default."""
     return lambda declared: Option(
         kind=kind or declared.kind,
         doc=f"{declared.doc[0].upper()}{declared.doc[1:]}. {more}".strip(),

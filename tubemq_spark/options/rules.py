@@ -139,13 +139,13 @@ def find(key: str) -> Option | None:
     raise OptionError("TUBEMQ_OPTION_UNKNOWN", option=key, advice=_nearest(lower))
 
 
-def _nearest(lower: str) -> str:
+def _nearest(lower_key: str) -> str:
     """Return advice on a wrong key: the option that is meant, as far as one can tell."""
-    beginning = lower.removesuffix("s") or lower  # masters, tubemq.master, tubemq.masters
+    beginning = lower_key.removesuffix("s") or lower_key  # masters, tubemq.master, tubemq.masters
     for name in _REQUIRED:
         if beginning and name.lower().removeprefix("tubemq.").startswith(beginning.removeprefix("tubemq.")):
             return f"did you mean '{name}'?"
-    without_prefix = _BY_KEY.get(f"tubemq.{lower}")
+    without_prefix = _BY_KEY.get(f"tubemq.{lower_key}")
     if without_prefix is not None:
         return f"did you mean '{without_prefix.name}'?"
-    return did_you_mean(lower, NAMED) or "see docs/reference/options.md for all options."
+    return did_you_mean(lower_key, NAMED) or "see docs/reference/options.md for all options."

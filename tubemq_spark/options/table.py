@@ -102,7 +102,7 @@ class Subscribing:
     )
 
     def subscription(self) -> TopicSubscription | None:
-        """Return what is read; None: nothing is named."""
+        """Return the subscription; None: no topic or partition is named."""
         if self.topics is not None:
             return Topics(self.topics)
         return self.assigned if self.pattern is None else TopicPattern(self.pattern)

@@ -353,7 +353,7 @@ def rpc_error(code: int, text: str, *, peer: str, during: str) -> RpcError:
 
 
 def _of_missing_topics(words: str, during: str) -> str:
-    """Return what a master's words about topics that it does not have mean."""
+    """Return a sentence about missing topics, by a master's text."""
     match = _NOT_DEPLOYED.search(words)
     if match is None:
         return f"A topic does not exist ({words}, while {during})"

@@ -218,7 +218,7 @@ class _Unpacking:
         self._room = LARGEST_UNPACKED
 
     def opened(self, data: _Reader, compression: int) -> _Reader:
-        """Return what is in a section's data."""
+        """Return the data of a section, decompressed."""
         if compression == _UNCOMPRESSED:
             return data
         if compression != _SNAPPY:

@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 
 
 def parse_packed(text: str, form: str, read: Callable[[str], Value]) -> Value:
-    """Return what ``read`` makes of a peer's text."""
+    """Parse a peer's text by ``read``, and name the text in its error."""
     try:
         return read(text)
     except ValueError as error:

@@ -174,7 +174,7 @@ class Manifests:
     def _manifest(
         self, outcome: Outcome, messages: Sequence[WriterCommitMessage | None], run_id: str | None
     ) -> Manifest | None:
-        """Return what there is to write down; None when it is unknown which write it is."""
+        """Return the manifest to write; None if the write is not known."""
         micro_batch = next((message.micro_batch for message in ours(messages)), None)
         if micro_batch is None and run_id is None:
             return None
@@ -203,7 +203,7 @@ def skip_rows(batches: Iterable[pa.RecordBatch], micro_batch: MicroBatch) -> Tub
 
 
 def _contents(messages: Sequence[TubeMQCommitMessage]) -> Contents:
-    """Return what all tasks had, whether they sent it or not."""
+    """Return the contents of all tasks, whether sent now or in an earlier attempt."""
     skipped = sum(message.replayed.checksum for message in messages if message.replayed)
     sent = sum(receipt.checksum or 0 for message in messages for receipt in message.receipts)
     return Contents(sum(message.rows for message in messages), (skipped + sent) % CHECKSUM_MODULUS)

@@ -107,6 +107,7 @@ class InLongBuilder:
         return self._unpacked(self._bodies.finish())
 
     def _unpacked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a row for each message that is packed in the bodies of some batches."""
         for bodies in batches:
 
             def on_malformed(number: int, error: InLongMsgError, bodies: pa.RecordBatch = bodies) -> None:

@@ -115,7 +115,7 @@ class Marks:
             self._forget_round()
 
     def look(self, marks: Iterable[Mark], layout: TopicsLayout, *, patient: bool = False) -> Findings:
-        """Return what is known of the logs of some marks, after a look at those that are not sound."""
+        """Return the findings about the logs of some marks, after a look at those that are not sound."""
         marks = tuple(marks)
         waiting = [mark for mark in marks if mark not in self._sound and mark not in self._replaced]
         if waiting and patient:
@@ -213,7 +213,7 @@ class Marks:
             logger.info("there is no new mark of %s: %s", store, error)
 
     def _forget_round(self) -> None:
-        """Take no mark of the round under way."""
+        """Drop the round under way, with the marks that it has brought."""
         self._taking, self._arrived = None, collections.deque()
 
     def _take_over(self, seconds: float) -> None:
@@ -249,7 +249,7 @@ def records_of(
 
 
 def evidence_in(records: Mapping[Mark, Mark | None]) -> dict[Mark, Evidence]:
-    """Return what shows that logs were replaced, of records that were read again."""
+    """Return the evidence, by marks, that logs were replaced: records that were read again and differ."""
     return {
         mark: Evidence(mark, record)
         for mark, record in records.items()

@@ -185,12 +185,12 @@ class OffsetRangePartition(InputPartition):
 
 
 def partitions_of(tasks: Iterable[Work]) -> list[InputPartition]:
-    """Return what Spark sends to some tasks."""
+    """Return the input partitions of some tasks, which Spark sends to them."""
     return [OffsetRangePartition(*task) for task in tasks]
 
 
 def work_of(partition: InputPartition | None) -> Work:
-    """Return what a task must do: nothing for the bare value that Spark sends if nothing was planned."""
+    """Return the work of a task: none for the bare value that Spark sends if nothing was planned."""
     if isinstance(partition, OffsetRangePartition):
         return Work(partition.requests, partition.lost)
     return Work()

@@ -245,7 +245,7 @@ class StreamDriver:
         return sizes
 
     def _losses_from(self, start: Mapping[str, Any]) -> LossesOfDriver:
-        """Return what takes the losses of a micro-batch that begins there."""
+        """Return the receiver of the losses of a micro-batch that begins there."""
         if not self._ledger_is_ready:
             self._ledger.prepare()
             self._ledger_is_ready = True

@@ -167,7 +167,7 @@ def ranges(
 
 
 def builder(options: ReadOptions, schema: pa.Schema) -> BatchBuilder | InLongBuilder:
-    """Return what makes record batches of fetched messages."""
+    """Return the builder that makes record batches of fetched messages."""
     time_zone = zoneinfo.ZoneInfo(options.message_time_zone)
     if options.payload is PayloadFormat.INLONG:
         return InLongBuilder(schema, time_zone, options.parse_mode)

@@ -34,7 +34,7 @@ class VisibleBounds:
         return VisibleBounds(StoreBounds(by_store, failures), {**self.ends, **others.ends})
 
     def of(self, stores: Collection[StoreId]) -> "VisibleBounds":
-        """Return what was answered for some stores."""
+        """Return the bounds of some stores, as answered."""
         by_store = {store: span for store, span in self.bounds.by_store.items() if store in stores}
         failures = {store: error for store, error in self.bounds.failures.items() if store in stores}
         return VisibleBounds(StoreBounds(by_store, failures), {store: self.ends[store] for store in by_store})
@@ -91,7 +91,7 @@ def ask_bounds(
 def visible(
     bounds: Mapping[StoreId, OffsetBounds], ends: Mapping[StoreId, int]
 ) -> dict[StoreId, OffsetBounds]:
-    """Return what is visible of what stores hold."""
+    """Return the visible bounds of stores."""
     return {store: span._replace(latest=max(span.earliest, ends[store])) for store, span in bounds.items()}
 
 

@@ -174,7 +174,7 @@ class AsyncProducer(metaclass=AnsweringType):
         return futures
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Return when every message that was accepted before has an outcome, and its future has it.
+        """Wait until every message that was accepted before has an outcome, and its future has it.
 
         Args:
             timeout: how many seconds to wait; None: until all have one, which takes ``delivery_timeout_ms``

@@ -436,7 +436,7 @@ class PartitionCache:
         return ConsumeStatus.ALL_PAUSED
 
     def state(self, partition: TopicPartition) -> PartitionState | None:
-        """Return what a partition is doing; None: it is not held."""
+        """Return the state of a partition; None: it is not connected."""
         entry = self._held.get(partition)
         return None if entry is None else entry.state
 
@@ -445,7 +445,7 @@ class PartitionCache:
         return [Booking(one, self._held[one].number) for one in self._sets[PartitionState.FETCHING]]
 
     def infos(self) -> tuple[PartitionInfo, ...]:
-        """Return what is held, in the order of its arrival."""
+        """Return the partitions, in the order in which they arrived."""
         return tuple(entry.info for entry in self._held.values())
 
     def position(self, partition: TopicPartition) -> ConsumedPosition:

@@ -170,7 +170,7 @@ class ConsumerBase(metaclass=AnsweringType):
     def _call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
-        """Return what a function of the core returns, which waits for nothing."""
+        """Call a function of the core, which waits for nothing, in the loop, and return its result."""
         self._core.check_process()
         return function(*arguments, **named)
 
@@ -481,7 +481,7 @@ class Consumer(ConsumerBase):
 
 
 async def _called(function: Callable[[], Value]) -> Value:
-    """Return what a function returns, in the loop."""
+    """Call a function in the loop, and return its result."""
     return function()
 
 

@@ -222,7 +222,7 @@ class ConsumerCore(abc.ABC):
         """Leave the master or the gateway; errors are only logged."""
 
     async def carry_out(self, coroutine: Coroutine[Any, Any, Value], name: str) -> Value:
-        """Return what a coroutine returns, which is carried out also when its caller waits no more.
+        """Run a coroutine to its end, also if its caller is cancelled, and return its result.
 
         After the consumer was closed in between, raise that.
         """
@@ -264,7 +264,7 @@ class ConsumerCore(abc.ABC):
         self.state.changes.note()
 
     def paused(self) -> frozenset[TopicPartition]:
-        """Return what was paused, whether it is held or not."""
+        """Return the paused partitions, also those that are not connected."""
         return self._partitions.paused
 
     def missed_heartbeats(self) -> dict[Endpoint, int]:
@@ -289,7 +289,7 @@ class ConsumerCore(abc.ABC):
 
     @abc.abstractmethod
     async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
-        """As ``fetch``; None: for ever."""
+        """Fetch as ``fetch`` does; ``timeout`` None: wait for ever."""
 
     @abc.abstractmethod
     def is_out(self, batch: Batch) -> bool:

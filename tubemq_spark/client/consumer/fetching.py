@@ -206,7 +206,7 @@ class Fetching:
         return tuple(records_of(whole, exact_offsets=partition.own_store, time_zone=time_zone))
 
     def _batch(self, booking: Booking, partition: ConsumerPartition, fetched: Fetched) -> Batch | None:
-        """Return what an answer holds for the user; None if nothing."""
+        """Return the batch in an answer; None if there is none."""
         columns = fetched.columns
         if partition.types:
             # Brokers compare hashes of types.

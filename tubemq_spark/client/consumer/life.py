@@ -58,7 +58,7 @@ class Changes:
                 waiter.set_result(None)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Return when a condition holds; what it raises is passed on."""
+        """Wait until a condition holds, or raise what it raises."""
         while not holds():
             waiter = asyncio.get_running_loop().create_future()
             self._waiting[waiter] = None
@@ -98,7 +98,7 @@ class ConsumerLife:
         """Whether nothing is to be fetched any more."""
 
     def held(self) -> tuple[TopicPartition, ...]:
-        """Return what is connected, sorted."""
+        """Return the connected partitions, sorted."""
         return tuple(sorted(self.connected))
 
     def endpoint_of(self, partition: TopicPartition) -> Endpoint | None:

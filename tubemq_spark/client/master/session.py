@@ -200,7 +200,7 @@ async def _speaks_tls(master: Endpoint) -> bool:
 
 
 def _other_server(error: TubeMQError) -> str | None:
-    """Return what the peer is when an error shows that it is not a master."""
+    """Return which server the peer is, if an error shows that it is not a master."""
     # The words of Java's RpcServiceInvoker when a node does not publish a service.
     if str(error.parameters.get("text")).startswith(f"No service {int(ServiceType.MASTER)} found"):
         return "a TubeMQ broker"

@@ -315,7 +315,7 @@ class MasterAdmin(_WebApi):
         return any(item.get("isSrvAcceptPublish") is True for item in self.topic_info(topic))
 
     def published_topics(self) -> dict[tuple[str, int], TopicOnBroker]:
-        """Return what clients are told, by topic and broker id; unpublished ones are absent."""
+        """Return the deployments that clients see, by topic and broker id; unpublished topics are absent."""
         return {
             (item["topicName"], place["brokerId"]): TopicOnBroker(
                 stores=place["runInfo"]["numTopicStores"],

@@ -187,7 +187,7 @@ class _Registers(Generic[Place]):
             release.forget()
 
     async def released(self) -> None:
-        """Return when the brokers have given all leases up, or refused."""
+        """Wait until brokers have ended all leases, or refused to."""
         for release in self._releases:
             with contextlib.suppress(TubeMQError):
                 await release

@@ -42,7 +42,7 @@ class Questions(Protocol):
         """Return the partitions to which a topic can be published now, in order; perhaps none."""
 
     async def await_publishable(self, topic: str) -> None:
-        """Return when a topic can be published to, for ``delivery_timeout_ms``."""
+        """Wait until a topic can be published to, for ``delivery_timeout_ms``."""
 
     # Offsets.
 

@@ -77,12 +77,12 @@ async def publishable(
 
 
 async def refuse_unknown_topic(config: ClientConfig, connections: Connections, topic: str) -> None:
-    """Return when a topic exists, or when that cannot be known."""
+    """Raise ``ProduceError`` if a topic does not exist, as far as that can be known."""
     await publishable(config, connections, topic)
 
 
 async def await_publishable(config: ClientConfig, connections: Connections, topic: str) -> None:
-    """Return when a topic can be published to; wait while it is closed, or its brokers restart."""
+    """Wait until a topic can be published to: it may be closed, or its brokers may restart."""
     deadline = Deadline.after_ms(config.delivery_timeout_ms, asyncio.get_running_loop().time)
     backoff = Backoff(PUBLISHABLE_TOPIC)
     while not await publishable(config, connections, topic):
@@ -93,7 +93,7 @@ async def await_publishable(config: ClientConfig, connections: Connections, topi
 
 
 def refuse_impossible_name(topic: str) -> None:
-    """Return when a topic could have this name.
+    """Raise ``ProduceError`` if no topic can have this name.
 
     A master refuses every later heartbeat of a producer that names an impossible topic once.
     """

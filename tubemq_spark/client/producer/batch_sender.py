@@ -111,7 +111,7 @@ class BatchSender:
                     on_refused(row, error)
 
     def flush(self) -> None:
-        """Return when every accepted message is stored."""
+        """Wait until every accepted message is stored."""
         if not self._has_all_stored:
             self._enter()
             self._run(self._pipeline.flush())

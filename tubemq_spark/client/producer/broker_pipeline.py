@@ -86,12 +86,12 @@ class BrokerPipeline(Pipeline):
         return self._routing.place_now(topic, partition)
 
     async def place(self, topic: str, partition: tuple[int, int] | None) -> Place:
-        """Return the same; ask masters, and wait for that, up to ``delivery_timeout_ms``."""
+        """Return where they go; ask masters if that is not known, and wait up to ``delivery_timeout_ms``."""
         self.refuse_if_ended()
         return await self._routing.place(topic, partition)
 
     async def place_once(self, topic: str, partition: tuple[int, int] | None) -> Place:
-        """As ``place``, but ask only once; what is refused may be otherwise soon."""
+        """Return where they go as ``place`` does, but ask only once: a refusal may be over soon."""
         self.refuse_if_ended()
         return await self._routing.place_once(topic, partition)
 
@@ -107,7 +107,7 @@ class BrokerPipeline(Pipeline):
             return self._submit(batch, first, after)
 
     async def flush(self) -> None:
-        """Return when every accepted message has ended."""
+        """Wait until every accepted message has an outcome."""
         await self._window.flush()
 
     def routes(self, topic: str) -> PublishRoutes:

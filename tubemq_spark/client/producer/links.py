@@ -286,7 +286,7 @@ class BrokerLinks:
         """Ids of the brokers whose shares are full."""
 
     def to(self, broker_id: int, endpoint: Endpoint) -> BrokerLink:
-        """Return what stands for a broker, one for all its partitions."""
+        """Return the link to a broker, which all its partitions share."""
         link = self._links.get((broker_id, endpoint))
         if link is None:
             link = self._links[broker_id, endpoint] = BrokerLink(
@@ -297,7 +297,7 @@ class BrokerLinks:
         return link
 
     def statistics(self) -> tuple[BrokerStatistics, ...]:
-        """Return what was counted so far of the brokers that were sent to, by their ids."""
+        """Return the counts of the brokers that were sent to, in the order of their ids."""
         used = [link for link in self.all if link.counts.requests]
         statistics = [link.counts.snapshot(link.broker_id, link.endpoint) for link in used]
         return tuple(sorted(statistics, key=lambda broker: (broker.broker_id, broker.endpoint)))

@@ -117,13 +117,13 @@ class Pipeline(Protocol):
         """Return where messages go, as far as that is known; None: a server must be asked; for any thread."""
 
     async def place(self, topic: str, partition: tuple[int, int] | None) -> Place:
-        """Return the same; ask, and wait for that, up to ``delivery_timeout_ms``.
+        """Return where they go; ask if that is not known, and wait up to ``delivery_timeout_ms``.
 
         Callers that ask for the same wait together; when none is left that waits, the question is dropped.
         """
 
     async def place_once(self, topic: str, partition: tuple[int, int] | None) -> Place:
-        """As ``place``, but ask only once; what is refused may be otherwise soon."""
+        """Return where they go as ``place`` does, but ask only once: a refusal may be over soon."""
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask to which partitions a topic can be published now."""
@@ -189,7 +189,7 @@ class Pipeline(Protocol):
             raise self.error
 
     async def flush(self) -> None:
-        """Return when every accepted message has ended."""
+        """Wait until every accepted message has an outcome."""
 
     def give_up(self, *batches: OutgoingBatch) -> None:
         """Fail those messages of some batches that are open, within half a second."""

@@ -189,7 +189,7 @@ class Producer(metaclass=AnsweringType):
         return futures
 
     def flush(self, timeout: float | None = None) -> None:
-        """Return when every message that was accepted before has an outcome, and its callback has returned.
+        """Wait until every message that was accepted before has an outcome, and its callback has returned.
 
         Args:
             timeout: how many seconds to wait; None: until all have one, which takes ``delivery_timeout_ms``

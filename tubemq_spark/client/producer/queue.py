@@ -237,7 +237,7 @@ class SendQueue:
             return next(iter(self._open), self._taken + 1) > target
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Return when something holds, which is looked at when anything changes; what it raises is raised."""
+        """Wait until a condition holds, or raise what it raises; each change looks at it again."""
         while not holds():
             change = asyncio.get_running_loop().create_future()
             self._changes.append(change)

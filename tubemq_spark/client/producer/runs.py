@@ -219,7 +219,7 @@ class Run:
 
 
 def _picker(places: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int]]:
-    """Return what takes the numbers at some places out of a column: faster than a loop."""
+    """Return a function that takes the numbers at some places from a column: faster than a loop."""
     if len(places) == 1:
         (only,) = places
         return lambda column: (column[only],)

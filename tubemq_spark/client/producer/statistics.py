@@ -79,7 +79,7 @@ class Latencies:
         self._buckets[bucket] = self._buckets.get(bucket, 0) + times
 
     def snapshot(self) -> Latency:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return Latency(
             self._count,
             self._total_s,
@@ -267,7 +267,7 @@ class BrokerCounts:
             self._exceptions[name] = self._exceptions.get(name, 0) + 1
 
     def snapshot(self, broker_id: int, endpoint: Endpoint) -> BrokerStatistics:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return BrokerStatistics(
             broker_id,
             endpoint,

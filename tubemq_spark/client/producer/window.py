@@ -165,7 +165,7 @@ class SendWindow:
         return max(1, min(fitting, self._limit - self._moving, _MESSAGES_PER_RUN))
 
     async def other_shares(self) -> None:
-        """Return when the share of another broker is full, or that of one is full no more."""
+        """Wait until the set of brokers whose share is full changes."""
         full = self._links.full
         await self._count_wait(lambda: self._links.full != full)
 
@@ -186,7 +186,7 @@ class SendWindow:
             self._loop.call_soon(self._on_submitted)
 
     async def flush(self) -> None:
-        """Return when every accepted message is acknowledged."""
+        """Wait until every accepted message is acknowledged."""
         await self._until(lambda: self._messages == 0)
 
     def widen(self, messages: int, size: int) -> None:
@@ -267,7 +267,7 @@ class SendWindow:
     # Waiting.
 
     async def _until(self, holds: Callable[[], bool]) -> None:
-        """Return when something holds, which is looked at after each event."""
+        """Wait until a condition holds, which each event looks at again."""
         while self.error is None:
             if holds():
                 return

@@ -112,7 +112,7 @@ async def read_range(
 
 
 def require_sound(offsets: OffsetRange) -> None:
-    """Return when a range can be read."""
+    """Raise ``LocalProtocolError`` if these cannot be the offsets of a range."""
     require_aligned(offsets.start, str(offsets.partition))
     require_aligned(offsets.end, str(offsets.partition))
     if offsets.start > offsets.end:

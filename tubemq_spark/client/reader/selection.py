@@ -51,7 +51,7 @@ class Selection:
         last: int | None = None,
         partitions: Iterable[PartitionName] | None = None,
     ) -> Self:
-        """Return what was asked for; see ``TubeMQClient.read``."""
+        """Return the selection by the arguments of ``TubeMQClient.read``."""
         names = tuple(dict.fromkeys(topics))
         require_topic_names(names)
         for name, count in ("limit", limit), ("last", last):

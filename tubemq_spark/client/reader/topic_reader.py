@@ -88,7 +88,7 @@ def chosen_partitions(layout: TopicsLayout, selection: Selection) -> Collection[
 
 
 def range_request(questions: Questions, layout: TopicsLayout, offsets: OffsetRange) -> RangeRequest:
-    """Return what to read of a layout's partition."""
+    """Return the range to read of a layout's partition."""
     if offsets.partition not in layout.partitions:
         raise OptionError("TUBEMQ_PARTITION_NOT_LISTED", partition=offsets.partition)
     require_sound(offsets)

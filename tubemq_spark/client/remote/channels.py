@@ -119,7 +119,7 @@ class Channels:
         raise NotImplementedError
 
     async def material(self) -> object:
-        """Return what a new channel is to be made from: what is in files."""
+        """Read the files from which a new channel is made, and return their contents."""
 
     def look_again(self) -> None:
         """Look at files before the next call: one has failed, maybe since they have changed."""
@@ -153,7 +153,7 @@ class Channels:
 
 
 def error_of(status: str, details: str | None, trailers: Mapping[str, Any]) -> Exception:
-    """Return what the end of a call means: an error of TubeMQ or the gateway, or that another may do it."""
+    """Return the error of a call; ``AwayError`` if another gateway may serve it."""
     if ERROR_TRAILER in trailers:
         failure = parse_error(trailers[ERROR_TRAILER])
         if failure.condition in _ELSEWHERE:
@@ -486,7 +486,7 @@ def _error_of(error: _Grpc) -> Exception:
 
 
 async def _in_thread(call: Callable[[], Result]) -> Result:
-    """Return what a function returns that reads files, or connects, in a thread of its own."""
+    """Run a function that reads files, or connects, in a thread of its own, and return its result."""
     try:
         return await loop.in_thread(call, "tubemq-tls-gateway")
     except RuntimeError as error:

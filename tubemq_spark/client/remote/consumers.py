@@ -485,7 +485,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         return request
 
     async def _at_any(self, ask: Callable[[int], Awaitable[Result]], during: str) -> Result:
-        """Return what a call returns in this generation, or in the next one when that is over."""
+        """Return the result of a call in this generation, or in the next one if this one ends."""
         deadline = Deadline.after_ms(1000 * self._gateways.patience_s)
         while True:
             self.state.check_open()

@@ -167,7 +167,7 @@ class RemoteState(ConsumerLife):
         return bool(self.connected.keys() - self.unwanted) if self.connected else self._is_member
 
     def state_of(self, partition: TopicPartition) -> PartitionState:
-        """Return what a partition is doing that is held, as far as that is known here."""
+        """Return the state of a connected partition, as far as this side knows it."""
         if self.connected[partition].out is not None:
             return PartitionState.IN_USE
         if partition in self._paused or partition in self._holds:

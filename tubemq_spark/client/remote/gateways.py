@@ -227,7 +227,7 @@ class Gateways:
         self._start()
 
     def close(self, timeout_s: float = LEAVE_MS / 1000) -> None:
-        """As ``closing``, for threads; needs no event loop, so also when the process exits."""
+        """Close the session as ``closing`` does, from a thread and without a loop: at exit too."""
         ended, channels = self._leave(timeout_s)
         wait_for_all(ended, timeout_s)
         for channel in channels:
@@ -274,7 +274,7 @@ class Gateways:
     async def with_any(
         self, attempt: Callable[[int], Awaitable[Result]], during: str, patience_s: float
     ) -> Result:
-        """Return what an attempt returns at the first gateway that can serve it."""
+        """Return the result of ``attempt`` at the first gateway that can serve it."""
         attempts = self.attempts(patience_s, self.config.register_attempts)
         while True:
             gateway = self.current_index
@@ -288,7 +288,7 @@ class Gateways:
                 await asyncio.sleep(pause_s)
 
     def attempts(self, patience_s: float | None, rounds: int | None) -> Attempts:
-        """Return what says where a call goes on that a gateway cannot serve; see ``Attempts``."""
+        """Return the attempts of one call, which choose the next gateway; see ``Attempts``."""
         count, retry_s = len(self.addresses), self.config.register_retry_ms / 1000
         return Attempts(
             count, self.leave, rounds=rounds, retry_s=retry_s, patience_s=patience_s, clock=self._clock
@@ -307,7 +307,7 @@ class Gateways:
         return await attempt()
 
     async def opening(self, gateway: int) -> Use:
-        """Return when the session is open at a gateway."""
+        """Wait until the session is open at a gateway."""
         config = self.config
         while True:
             use, is_new = self._uses.begin(gateway)

@@ -110,14 +110,14 @@ class GatewayPipeline(Pipeline):
         return Place(known, None)
 
     async def place(self, topic: str, partition: tuple[int, int] | None) -> Place:
-        """Return the same; ask gateways, again and again for ``delivery_timeout_ms``."""
+        """Return where they go; ask gateways if that is not known, for ``delivery_timeout_ms``."""
         self.refuse_if_ended()
         return await self._questions.ask(
             Question(topic, partition), functools.partial(self._ask_patiently, topic, partition)
         )
 
     async def place_once(self, topic: str, partition: tuple[int, int] | None) -> Place:
-        """As ``place``, but ask only once; what is refused may be otherwise soon."""
+        """Return where they go as ``place`` does, but ask only once: a refusal may be over soon."""
         self.refuse_if_ended()
         answer = await self._check(topic, partition)
         if not answer.partitions:
@@ -143,7 +143,7 @@ class GatewayPipeline(Pipeline):
         return after, obstacle
 
     async def flush(self) -> None:
-        """Return when every accepted message has ended."""
+        """Wait until every accepted message has an outcome."""
         while self._error is None and self._window.messages:
             await self._change()
         self.refuse_if_ended()
@@ -372,7 +372,7 @@ class GatewayPipeline(Pipeline):
 
 
 def _receipts(answer: pb.PublishStreamResponse, piece: Piece) -> list[Receipt]:
-    """Return what is stored of a piece; one that was sent more than once counts as that."""
+    """Return the receipts of a piece; all of one that was sent more than once counts as retried."""
     receipts = values.receipts_from_proto(answer.receipts)
     if piece.attempts < 2:
         return receipts

@@ -138,7 +138,7 @@ async def _next(stream: Stream, silent_s: float) -> bytes | None:
 
 
 def _take(data: bytes, rest: RestOfRange, request: RangeRequest) -> FetchedBatch | LossRecord | None:
-    """Return what an event tells; None if that is nothing new."""
+    """Return the news in an event; None if there is none."""
     partition = request.range.partition
     try:
         event, bodies = batches.parse_event(data)

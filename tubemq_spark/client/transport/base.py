@@ -31,7 +31,7 @@ class Transport(Questions, Protocol):
     def pipeline(
         self, config: ClientConfig, name: str = "", *, per_message: bool, run_user_code: "RunUserCode"
     ) -> "Pipeline":
-        """Return what moves the messages of a new producer; may be called in any thread.
+        """Return the pipeline of a new producer; may be called in any thread.
 
         ``per_message``: the outcome of each message is told, and not only failures. ``run_user_code``
         calls the user's partitioner when a message is sent again.

@@ -432,7 +432,7 @@ class ClientBase(Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind],
 
 
 def parts_of(client: ClientBase[Any, Any, Any]) -> tuple[UrlSettings, Transport]:
-    """Return what a client of the other kind is made of."""
+    """Return the settings and the transport of a client, for one of the other kind."""
     return client._settings, client._transport  # noqa: SLF001 (of this module)
 
 

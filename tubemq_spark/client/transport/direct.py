@@ -51,11 +51,11 @@ class RunInThread(Protocol):
     """Carries out what blocks."""
 
     async def __call__(self, function: Callable[[], Result], /) -> Result:
-        """Return what a function returns, which runs in a thread."""
+        """Run a function in a thread, and return its result."""
 
 
 async def _in_thread_of_its_own(function: Callable[[], Result], /) -> Result:
-    """Return what a question to the administration API returns, which blocks."""
+    """Ask the administration API, which blocks, in a thread, and return the answer."""
     try:
         return await in_thread(function, "tubemq-administration")
     except RuntimeError as error:

@@ -154,7 +154,7 @@ class _Saved(NamedTuple):
         return cls(offsets, {group: int(changed_at_ms) for group, changed_at_ms in times.items()})
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the file holds."""
+        """Return the contents of the file."""
         groups: dict[str, dict[str, dict[str, int]]] = {}
         for key, committed in sorted(self.offsets.items()):
             groups.setdefault(key.group, {}).setdefault(key.topic, {})[str(key.partition_id)] = committed

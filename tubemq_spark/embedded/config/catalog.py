@@ -153,7 +153,7 @@ class _Topics:
         return cls(specs, {name: Stamp(**fields) for name, fields in content.get("stamps", {}).items()})
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the file holds."""
+        """Return the contents of the file."""
         return {
             "topics": {name: _fields_of(spec) for name, spec in self.specs.items()},
             "stamps": {name: _fields_of(stamp) for name, stamp in self.stamps.items()},

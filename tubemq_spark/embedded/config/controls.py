@@ -187,7 +187,7 @@ class _Records:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the file holds."""
+        """Return the contents of the file."""
         return {
             "cluster": None if self.cluster is None else dataclasses.asdict(self.cluster),
             "groups": {name: dataclasses.asdict(control) for name, control in self.groups.items()},

@@ -34,7 +34,7 @@ def spread(
     holdings: Mapping[str, AbstractSet[TopicPartition]],
     partitions: AbstractSet[TopicPartition],
 ) -> dict[str, Partitions]:
-    """Return what each member should have.
+    """Return the partitions that each member should have.
 
     The numbers differ by at most one. Only partitions that members have beyond their share move, which is the
     least possible. A partition that two members have, or that is gone, is taken away.
@@ -54,7 +54,7 @@ def assign_named(
     members: Collection[str],
     partitions: AbstractSet[TopicPartition],
 ) -> dict[str, Partitions]:
-    """Return what each member of a bound group gets first: the partitions that it named."""
+    """Return the first partitions of each member of a bound group: those that it named."""
     return {
         member: frozenset(
             partition for partition, owner in named.items() if owner == member and partition in partitions
@@ -146,7 +146,7 @@ class GroupEvents:
         self._shares.pop(member, None)
 
     def held(self, member: str) -> Partitions:
-        """Return what a member reports."""
+        """Return the partitions that a member reports."""
         share = self._shares.get(member)
         return share.held if share else NONE
 
@@ -206,7 +206,7 @@ class GroupEvents:
         return True
 
     def holdings(self) -> dict[str, Partitions]:
-        """Return what each member that takes part has, or may have."""
+        """Return the partitions that each member that takes part has, or may have."""
         return {member: share.claimed for member, share in self._shares.items() if share.present}
 
     def plan(self, targets: Mapping[str, Partitions], rebalance_id: int) -> None:

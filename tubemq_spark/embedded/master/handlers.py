@@ -467,7 +467,7 @@ def layout_texts(state: MasterState, group: Group) -> tuple[int, list[str]]:
 
 
 def _reported_partitions(report: pb.ClientSubRepInfo) -> tuple[TopicPartition, ...] | None:
-    """Return what a client reports to hold, or None if it does not report."""
+    """Return the partitions that a client reports, or None if it does not report."""
     if not report.reportSubInfo:
         return None
     return tuple(partition for text in report.partSubInfo for partition in parse_part_sub_info(text))

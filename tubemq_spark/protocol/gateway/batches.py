@@ -172,7 +172,7 @@ def batch_to_bytes(batch: FetchedBatch) -> bytes:
 
 
 def parse_event(data: bytes) -> tuple[pb.ReadRangeResponse, memoryview]:
-    """Return what was streamed, and the bodies of its batch, which the message itself is without."""
+    """Return a streamed message without the bodies of its batch, and those bodies."""
     event, bodies = pb.ReadRangeResponse(), memoryview(b"")
     try:
         for tag, field, value in _fields(memoryview(data)):
@@ -228,7 +228,7 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
 
 
 def _field(tag: int, size: int) -> bytes:
-    """Return what stands before so many bytes."""
+    """Return the tag and the length of a field of so many bytes."""
     written = bytearray([tag])
     while size >= _MORE:
         written.append(size & 0xFF | _MORE)

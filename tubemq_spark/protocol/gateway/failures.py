@@ -233,7 +233,7 @@ def unexpected(error: Exception) -> GatewayError:
 
 
 def _shown(text: str) -> str:
-    """Return what of a text fits into a status."""
+    """Return the part of a text that fits into a status."""
     text = _utf8(text)
     shown, most = text, len(text)
     while len(quote(shown, safe=_PRINTABLE)) > _SHOWN_BYTES:

@@ -156,7 +156,7 @@ texts."""
 
 
 def check_bounds(message: Message) -> None:
-    """Return when no field of a message, and of those in it, has more than it may; batches are measured."""
+    """Raise if a field of a message, or of one inside it, is too long; batches are measured."""
     for field, value in message.ListFields():
         name = _name(field)
         bound = BOUNDS.get(name)

@@ -87,7 +87,7 @@ def bounds_from_proto(message: pb.Bounds) -> OffsetBounds:
 
 
 def store_bounds_to_proto(answer: StoreBounds, stores: Sequence[StoreId]) -> pb.QueryBoundsResponse:
-    """Return what brokers answered, in the order of the stores that were asked for."""
+    """Return the brokers' answers, in the order of the stores that were asked for."""
     proto = pb.QueryBoundsResponse()
     for store in stores:
         if (bounds := answer.by_store.get(store)) is not None:

@@ -82,7 +82,7 @@ def look(
     missing_ok: bool = False,
     silent: Collection[int] = (),
 ) -> Places:
-    """Ask a master and all brokers, once; a broker that does not answer is part of the answer.
+    """Return the partitions of a subscription, with bounds or errors of their stores; ask each server once.
 
     Brokers that are ``silent``, since they did not answer a question before, are waited for a moment only.
     """
