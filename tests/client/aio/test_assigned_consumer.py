@@ -1,7 +1,6 @@
 """The asynchronous assigned consumer on three brokers: whatever is cancelled or away, nothing is lost."""
 
 import asyncio
-import contextlib
 
 import pytest
 
@@ -11,9 +10,9 @@ from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
 from tests.waiting import until
-from tubemq_spark.client.consumer.values import ConsumeStatus, PartitionState
+from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, RpcError
+from tubemq_spark.errors import ConsumeError, OffsetFormatError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 
@@ -34,28 +33,6 @@ async def connect_all(consumer):
     partitions = await consumer.share()
     await asyncio.gather(*(consumer.connect(one, 0) for one in partitions))
     return partitions
-
-
-@only_direct
-@coroutine
-async def test_everything_comes_once_and_in_order(server):
-    produce(server, numbered(300), where=partition(1))
-    async with assigned(server) as consumer:
-        assert not consumer.connected
-        found = await consumer.connect(partition(1), 0)
-        assert (found.offset, found.latest) == (0, 300 * ROW)
-        assert await consumer.wait_until_ready(1_000)
-        assert await consumer.wait_until_ready(-1)
-        assert consumer.connected == (partition(1),)
-        assert await take(consumer, 300) == numbered(300)
-        assert consumer.positions()[partition(1)].offset == 300 * ROW
-        assert await consumer.fetch(100) is None
-        await until(lambda: consumer.consume_status is ConsumeStatus.ALL_RESTING)
-        assert consumer.status()[partition(1)].offset == 300 * ROW
-        assert await consumer.disconnect(partition(1))
-        assert not await consumer.disconnect(partition(1))
-    async with assigned(server) as consumer:
-        assert (await consumer.connect(partition(1))).offset == 300 * ROW
 
 
 @through_gateways_by_night
@@ -96,21 +73,6 @@ async def test_batches_by_iteration(server):
 
 
 @coroutine
-async def test_messages_one_by_one_and_what_was_left(server):
-    produce(server, numbered(25), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
-        values = []
-        async with contextlib.aclosing(consumer.messages()) as messages:
-            async for record in messages:
-                values.append(record.value)
-                if len(values) == 12:
-                    break
-        assert values == numbered(12)
-        assert await take(consumer, 15) == numbered(15, 10), "the batch that was left comes again"
-
-
-@coroutine
 async def test_a_handler_confirms_by_returning_and_rolls_back_by_raising(server):
     produce(server, numbered(20), where=partition(1))
     async with assigned(server) as consumer:
@@ -128,28 +90,6 @@ async def test_a_handler_confirms_by_returning_and_rolls_back_by_raising(server)
             await consumer.run(handle)
         await consumer.run(handle)
     assert handled == numbered(20) + numbered(10, 10)
-
-
-@coroutine
-async def test_a_fetch_that_is_cancelled_while_a_broker_answers_loses_nothing(server):
-    produce(server, numbered(50), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
-        again = server.faults.delay(Method.PARTITION_REGISTER, 0)
-        values = []
-        while len(values) < 50:
-            held = server.faults.hold(Method.GET_MESSAGE, times=1)
-            fetch = asyncio.ensure_future(consumer.fetch())
-            await until(lambda: held.hits)  # noqa: B023
-            fetch.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await fetch
-            held.release()
-            batch = await consumer.fetch()
-            values += [record.value for record in batch]
-            await consumer.confirm(batch)
-        assert values == numbered(50)
-        assert not again.hits, "the partition did not have to be registered again"
 
 
 @coroutine
@@ -173,30 +113,6 @@ async def test_a_fetch_that_is_cancelled_at_any_moment_loses_nothing(server):
     assert sorted(values, key=int) == numbered(200)
 
 
-def coming(consumer):
-    """Return what tells whether the one that waits will get a batch as soon as it runs."""
-    if not hasattr(consumer._core, "line"):
-        return lambda: bool(consumer._core.state.ready())
-    (waiter,) = consumer._core.line._waiting
-    return waiter.outcome.done
-
-
-@coroutine
-async def test_a_batch_that_came_in_the_moment_of_cancelling_goes_to_the_next(server):
-    produce(server, numbered(5), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
-        fetch = asyncio.ensure_future(consumer.fetch())
-        await asyncio.sleep(0)
-        has_come = coming(consumer)
-        while not has_come():
-            await asyncio.sleep(0)
-        fetch.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await fetch
-        assert len(await consumer.fetch(0)) == 5
-
-
 @coroutine
 async def test_a_confirmation_that_is_cancelled_is_carried_out(server):
     produce(server, numbered(5), where=partition(1))
@@ -216,23 +132,6 @@ async def test_a_confirmation_that_is_cancelled_is_carried_out(server):
 
 
 @coroutine
-async def test_a_timeout_is_kept_while_a_broker_is_silent(server):
-    """And the messages of the others come; the sleeping broker holds up neither."""
-    for broker in (1, 2, 3):
-        produce(server, numbered(10, 10 * broker), where=partition(broker))
-    async with assigned(server, rpc_timeout_ms=20_000) as consumer:
-        await consumer.connect(partition(1), 0)
-        held = server.faults.hold(Method.GET_MESSAGE, broker=1)
-        assert await consumer.fetch(50) is None
-        assert held.hits == 1
-        await asyncio.gather(consumer.connect(partition(2), 0), consumer.connect(partition(3), 0))
-        values = await take(consumer, 20)
-        assert sorted(values) == numbered(20, 20)
-        held.release()
-        assert await take(consumer, 10) == numbered(10, 10)
-
-
-@coroutine
 async def test_without_time_only_what_has_come_is_taken(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server) as consumer:
@@ -243,19 +142,6 @@ async def test_without_time_only_what_has_come_is_taken(server):
         assert consumer.status()[partition(1)].state is PartitionState.FETCHING
         assert len(await consumer.fetch(0)) == 5
         assert consumer.status()[partition(1)].state is PartitionState.IN_USE
-
-
-@only_direct
-@coroutine
-async def test_the_time_to_confirm_runs_from_when_a_batch_is_taken(server):
-    produce(server, numbered(5), where=partition(1))
-    async with assigned(server, confirm_timeout_ms=1_000) as consumer:
-        await consumer.connect(partition(1), 0)
-        await begin_to_fetch(server, consumer)
-        await until(lambda: consumer._core.line._outcomes)
-        await asyncio.sleep(1.1)
-        await consumer.confirm(await consumer.fetch(0))
-        assert consumer.positions()[partition(1)].offset == 5 * ROW
 
 
 @coroutine
@@ -273,7 +159,8 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
         await consumer.confirm(batch, consumed=False)
         await begin_to_fetch(server, consumer)
         await until(lambda: is_kept(consumer))
-        await consumer.disconnect(partition(1))
+        assert await consumer.disconnect(partition(1))
+        assert not await consumer.disconnect(partition(1))
         assert await consumer.fetch(0) is None
         async with assigned(server) as other:
             await other.connect(partition(1))
@@ -292,56 +179,6 @@ async def test_pausing_and_resuming_wakes_whoever_waits(server):
         assert consumer.paused == {partition(1)}
         consumer.resume()
         assert len(await fetch) == 5
-
-
-@coroutine
-async def test_flow_control_lets_a_coroutine_wait_and_nobody_else(server):
-    produce(server, numbered(10), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
-        limited = server.faults.answer(Method.GET_MESSAGE, 452, times=3)
-        fetch = asyncio.ensure_future(consumer.fetch())
-        assert len(await fetch) == 10
-        assert limited.hits == 3
-
-
-@only_direct
-@coroutine
-async def test_a_broker_that_is_away_comes_back(server):
-    produce(server, numbered(10), where=partition(1))
-    produce(server, numbered(10, 10), where=partition(2))
-    async with assigned(server) as consumer:
-        await asyncio.gather(*(consumer.connect(partition(broker), 0) for broker in (1, 2)))
-        server.faults.stop_broker(1)
-        assert await take(consumer, 10) == numbered(10, 10)
-        assert await consumer.fetch(50) is None
-        await until(lambda: consumer.status()[partition(1)].trouble is not None)
-        fetch = asyncio.ensure_future(consumer.fetch(-1))
-        server.faults.start_broker(1)
-        assert [record.value for record in await fetch] == numbered(10)
-        assert consumer.status()[partition(1)].trouble is None
-        assert len(threads("steps")) <= 2
-
-
-@pytest.mark.parametrize("method", [Method.GET_MESSAGE, Method.COMMIT_OFFSET, Method.PARTITION_REGISTER])
-@coroutine
-async def test_lost_answers_lose_nothing(server, method):
-    produce(server, numbered(60), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
-        lost = server.faults.drop_connection(method, times=3, skip=1, carried_out=True)
-        server.faults.answer(Method.GET_MESSAGE, 411, times=2)
-        values = []
-        while len(values) < 60:
-            batch = await consumer.fetch()
-            try:
-                confirmed = await consumer.confirm(batch)
-            except Exception:  # noqa: BLE001 - it comes again
-                continue
-            assert confirmed.offset == batch.offset + len(batch) * ROW
-            values += [record.value for record in batch]
-        assert list(dict.fromkeys(values)) == numbered(60)
-        assert lost.hits or method is Method.PARTITION_REGISTER
 
 
 @coroutine
@@ -481,54 +318,6 @@ async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
 
         in_child(check)
         assert await take(consumer, 10) == numbered(10)
-
-
-@only_direct
-@coroutine
-async def test_an_error_that_nobody_waited_for_is_raised_by_the_next_fetch(server):
-    produce(server, numbered(10), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
-        server.faults.answer(Method.GET_MESSAGE, 400, times=1)
-        fetch = asyncio.ensure_future(consumer.fetch())
-        await asyncio.sleep(0)
-        fetch.cancel()
-        await until(lambda: consumer._core.line._outcomes)
-        with pytest.raises(RpcError, match="400"):
-            await consumer.fetch()
-        assert consumer.connected == ()
-
-
-@only_direct
-@coroutine
-async def test_a_frozen_broker_costs_a_request_its_time_and_nobody_else_anything(server):
-    """Requests time out one by one, in the event loop, which does other things meanwhile."""
-    for broker in (1, 2):
-        produce(server, numbered(10, 10 * broker), where=partition(broker))
-    async with assigned(server, rpc_timeout_ms=300, connect_timeout_ms=300) as consumer:
-        await asyncio.gather(*(consumer.connect(partition(broker), 0) for broker in (1, 2)))
-        server.faults.freeze_broker(1)
-        assert await take(consumer, 10) == numbered(10, 20)
-        fetch = asyncio.ensure_future(consumer.fetch(-1))
-        await until(lambda: consumer.status()[partition(1)].trouble is not None)
-        assert "TUBEMQ_TIMEOUT" in str(consumer.status()[partition(1)].trouble)
-        assert not fetch.done()
-        server.faults.start_broker(1)
-        assert [record.value for record in await fetch] == numbered(10, 10)
-
-
-@coroutine
-async def test_a_loss_is_raised_and_the_partition_is_given_up(server):
-    produce(server, numbered(30), where=partition(1))
-    async with assigned(server) as consumer:
-        with pytest.raises(DataLossError):
-            await consumer.connect(partition(1), 40 * ROW)
-        await consumer.connect(partition(1), 0)
-        server.apply_retention(TOPIC, older_than_ms=0)
-        server.faults.forget_leases()
-        with pytest.raises(DataLossError):
-            await consumer.fetch()
-        assert consumer.connected == ()
 
 
 @coroutine

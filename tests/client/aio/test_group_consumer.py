@@ -8,13 +8,13 @@ import pytest
 from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, member, threads
 from tests.client.aio.running import SECONDS, coroutine
 from tests.client.assigned import TOPIC, numbered, produce
-from tests.client.members import member as blocking_member, refuse
+from tests.client.members import member as blocking_member
 from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
 from tests.waiting import until
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.consumer.values import ConsumeStatus
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, RpcError
+from tubemq_spark.errors import ConsumeError
 
 
 @pytest.fixture(params=WAYS)
@@ -87,41 +87,6 @@ async def test_members_share_with_each_other_and_with_threads(server):
         assert reading.confirmed == set(numbered(300))
 
 
-@through_gateways_by_night
-@coroutine
-async def test_nothing_is_lost_while_members_come_and_go(server):
-    produce(server, numbered(600))
-    reading = Reading()
-    async with member(server) as first:
-        await first.wait_until_ready(10_000)
-        readers = [asyncio.ensure_future(reading.read(first, 600)) for _ in range(4)]
-        for _ in range(3):
-            async with member(server) as other:
-                joined = asyncio.ensure_future(other.wait_until_ready(10_000))
-                await asyncio.wait([joined, *readers], return_when=asyncio.FIRST_COMPLETED)
-                await asyncio.wait([asyncio.ensure_future(reading.read(other, 600))], timeout=0.2)
-                joined.cancel()
-        await asyncio.gather(*readers)
-    assert reading.confirmed == set(numbered(600))
-
-
-@only_direct
-@coroutine
-async def test_a_partition_waits_for_its_batch_before_it_goes(server):
-    async with member(server, rebalance_wait_ms=5_000) as first:
-        await shares(first)
-        for number, one in enumerate(first.connected):
-            produce(server, numbered(1, number), where=one)
-        batches = [await first.fetch() for _ in range(PARTITIONS)]
-        async with member(server) as second:
-            await until(lambda: first._core.state.cache._leaving)
-            assert len(first.connected) == PARTITIONS
-            for batch in batches:
-                await first.confirm(batch)
-            await shares(first, second)
-            assert await second.fetch(100) is None
-
-
 @only_direct  # a gateway may have an answer to what was asked for before there were messages
 @coroutine
 async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
@@ -138,47 +103,6 @@ async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
             await asyncio.gather(reading.read(first, 12), reading.read(second, 12))
         assert reading.confirmed == set(numbered(12))
         assert set(reading.seen.values()) == {1}
-
-
-@through_gateways_by_night
-@coroutine
-async def test_a_broker_that_is_killed_comes_back(server):
-    produce(server, numbered(240))
-    reading = Reading()
-    async with member(server) as first, member(server) as second:
-        await shares(first, second)
-        readers = [asyncio.ensure_future(reading.read(one, 240)) for one in (first, second) for _ in range(3)]
-        server.faults.stop_broker(2)
-        await until(lambda: len(reading.confirmed) >= 140)
-        server.faults.start_broker(2)
-        await asyncio.gather(*readers)
-    assert reading.confirmed == set(numbered(240))
-
-
-@only_direct
-@coroutine
-async def test_a_master_that_refuses_later_takes_everything_back(server):
-    async with member(server) as consumer:
-        await shares(consumer)
-        refuse(server)
-        await until(lambda: not consumer.connected)
-        with pytest.raises(RpcError, match="450"):
-            await consumer.fetch(0)
-        server.faults.clear()
-        await shares(consumer)
-
-
-@coroutine
-async def test_a_fetch_that_waits_is_told_that_the_master_refuses(server):
-    async with member(server) as consumer:
-        await shares(consumer)
-        waiting = asyncio.ensure_future(consumer.fetch(-1))
-        await asyncio.sleep(0)
-        refuse(server)
-        with pytest.raises(RpcError, match="450"):
-            async with asyncio.timeout(20):
-                await waiting
-        server.faults.clear()
 
 
 @through_gateways_by_night

@@ -1,21 +1,17 @@
 """The asynchronous producer over real sockets: each message has one outcome, and waiting blocks nobody."""
 
 import asyncio
-import contextlib
 import threading
 
 import pytest
 
 from testkit.children import forks, in_child
 from tests.client.aio.running import SECONDS, coroutine
-from tests.client.scripted_cluster import HANG_UP, SILENT, STORE, refuse, scripted_cluster
+from tests.client.scripted_cluster import SILENT, STORE, refuse, scripted_cluster
 from tests.waiting import until
 from tubemq_spark.client import SendBatch, TubeMQClient, open_clients
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.errors import ConsumeError, OptionError, ProduceError, TubeMQConnectionError
-from tubemq_spark.model import TopicPartition
-from tubemq_spark.protocol.constants import Method
-from tubemq_spark.protocol.payload import decode_payload
 
 LONG_MS = 600_000
 FULL = 3
@@ -73,31 +69,13 @@ async def test_many_coroutines_send_without_a_thread(cluster):
 
 
 @coroutine
-async def test_everything_that_a_message_has_arrives(cluster):
-    async with client_of(cluster) as client, client.producer() as producer:
-        await stored(
-            producer,
-            "demo",
-            b"text",
-            attributes={"a": "b"},
-            message_type="news",
-            message_time="202402291234",
-            partition=(2, 0),
-        )
-        same = {(await stored(producer, "demo", b"key", key=b"one")).partition for _ in range(5)}
-        assert len(same) == 1
-    message = decode_payload(cluster.brokers[1].stored["demo", 0][0], 1)
-    assert message.value == b"text"
-    assert message.attributes == {"$msgType$": "news", "$msgTime$": "202402291234", "a": "b"}
-
-
-@coroutine
 async def test_messages_of_one_coroutine_are_in_order(cluster):
     async with client_of(cluster, max_in_flight=3) as client, client.producer() as producer:
         futures = [await producer.send("demo", b"%d" % n, partition=(1, 0)) for n in range(100)]
         batch = SendBatch.of("demo", [b"%d" % n for n in range(100, 150)], keys=[b"k"] * 50)
         results = await asyncio.gather(*await producer.send_batch(batch))
         where = {result.partition.broker_id for result in results}
+        assert results == sorted(results, key=lambda result: result.offset)
         assert [future.done() for future in futures] == [True] * 100
     first, second = (broker.stored["demo", 0] for broker in cluster.brokers)
     in_one = second if where == {2} else first[100:]
@@ -165,28 +143,6 @@ async def test_a_message_that_cannot_be_sent_is_refused_at_once(cluster, argumen
 
 
 @coroutine
-async def test_a_message_fails_alone(cluster):
-    cluster.brokers[1].script = lambda *_: refuse(400)
-    async with client_of(cluster) as client, client.producer() as producer:
-        bad = asyncio.ensure_future(stored(producer, "demo", b"bad", partition=(2, 0)))
-        good = await stored(producer, "demo", b"good", partition=(1, 0))
-        with pytest.raises(ProduceError, match="TUBEMQ_SEND_FAILED") as failed:
-            await bad
-        assert not failed.value.may_be_stored
-        assert good.partition == TopicPartition("demo", 1, 0)
-        await producer.flush()
-    assert cluster.stored() == [b"good"]
-
-
-@coroutine
-async def test_an_answer_that_is_lost_is_told_of(cluster):
-    cluster.broker.script = lambda _, number: HANG_UP if number == 0 else STORE
-    async with client_of(cluster) as client, client.producer() as producer:
-        result = await stored(producer, "demo", b"x", partition=(1, 0))
-    assert (result.attempts, result.unanswered, result.may_be_repeated) == (2, 1, True)
-
-
-@coroutine
 async def test_the_messages_of_a_batch_before_a_refused_one_are_accepted(cluster):
     async with client_of(cluster) as client, client.producer() as producer:
         with pytest.raises(OptionError, match="its value is empty") as refused:
@@ -194,16 +150,6 @@ async def test_the_messages_of_a_batch_before_a_refused_one_are_accepted(cluster
         assert refused.value.row == 2
         assert await producer.send_batch(SendBatch.of("demo", [])) == []
     assert sorted(cluster.stored()) == [b"0", b"1"]
-
-
-@coroutine
-async def test_a_batch_tells_of_each_message(cluster):
-    cluster.brokers[1].script = lambda message, _: refuse(400) if message.data == b"bad" else STORE
-    async with client_of(cluster) as client, client.producer() as producer:
-        key = await key_of(producer, TopicPartition("demo", 2, 0))
-        batch = SendBatch.of("demo", [b"0", b"bad", b"2"], keys=[key] * 3)
-        outcomes = await asyncio.gather(*await producer.send_batch(batch), return_exceptions=True)
-        assert [isinstance(outcome, ProduceError) for outcome in outcomes] == [False, True, False]
 
 
 @coroutine
@@ -232,18 +178,6 @@ async def test_flush_and_close_say_what_is_left(cluster):
 
 
 @coroutine
-async def test_a_producer_that_never_blocks_is_able_to_send_soon(cluster):
-    async with client_of(cluster) as client, client.producer() as producer:
-        sent = []
-        async with asyncio.timeout(20):
-            while not sent:
-                with contextlib.suppress(ProduceError):
-                    sent.append(await producer.send("demo", b"x", block=False))
-                await asyncio.sleep(0.01)
-        assert await sent[0]
-
-
-@coroutine
 async def test_a_send_that_does_not_block_is_refused_when_there_is_no_room(cluster):
     async with client_of(cluster, max_in_flight=1) as client, client.producer() as producer:
         with pytest.raises(ProduceError, match="a master must be asked"):
@@ -256,13 +190,6 @@ async def test_a_send_that_does_not_block_is_refused_when_there_is_no_room(clust
             await producer.send("demo", b"x", block=False)
         gate.opened.set()
         await asyncio.gather(*sends)
-
-
-async def key_of(producer, partition):
-    for number in range(100):
-        if (await stored(producer, "demo", b"seek", key=b"%d" % number)).partition == partition:
-            return b"%d" % number
-    raise AssertionError(partition)
 
 
 @coroutine
@@ -370,17 +297,6 @@ async def test_coroutines_that_wait_for_the_same_topic_ask_once(cluster):
 
 
 @coroutine
-async def test_a_topic_without_partitions_holds_up_no_other(cluster):
-    cluster.master.deployed.add("slow")
-    async with client_of(cluster, delivery_timeout_ms=LONG_MS) as client, client.producer() as producer:
-        waiting = [asyncio.ensure_future(stored(producer, "slow", b"x")) for _ in range(30)]
-        await until(lambda: ["slow"] in cluster.master.asked_for)
-        await asyncio.gather(*(stored(producer, "demo", b"%d" % number) for number in range(30)))
-        cluster.master.topics["slow"] = "1:1:1#"
-        assert len(await asyncio.gather(*waiting)) == 30
-
-
-@coroutine
 async def test_many_topics_without_partitions_hold_up_neither_others_nor_closing(cluster):
     """More than there are threads; half of the coroutines have stopped waiting."""
     topics = [f"slow_{number}" for number in range(20)]
@@ -418,18 +334,6 @@ async def test_close_ends_every_wait(cluster):
             *["TUBEMQ_PRODUCER_CLOSED"] * (5 + 1 - FULL),
         ]
         assert errors[0].may_be_stored
-
-
-@coroutine
-async def test_close_ends_the_wait_for_a_topic(cluster):
-    cluster.master.deployed.add("slow")
-    async with client_of(cluster, delivery_timeout_ms=LONG_MS) as client:
-        producer = client.producer()
-        waiting = asyncio.ensure_future(stored(producer, "slow", b"x"))
-        await until(lambda: ["slow"] in cluster.master.asked_for)
-        await producer.close()
-        with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
-            await waiting
 
 
 @coroutine
@@ -575,15 +479,6 @@ async def test_a_child_may_make_a_producer_of_its_own(cluster):
 
         in_child(check)
     assert cluster.stored() == [b"in the child"]
-
-
-@coroutine
-async def test_a_master_that_is_away_is_told_of(cluster):
-    cluster.master.server.close()
-    async with client_of(cluster, delivery_timeout_ms=300) as client, client.producer() as producer:
-        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
-            await stored(producer, "demo", b"x")
-    assert Method.PRODUCER_REGISTER not in cluster.master.seen
 
 
 @coroutine
