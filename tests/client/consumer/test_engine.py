@@ -13,15 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from testkit.virtual_loop import VirtualLoop, in_virtual_time
 from tests.client.consumer.scripted_partitions import ROW, ScriptedConsumer, place, settle, value_of
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PATIENCE_S
-from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.life import Changes
-from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer.values import PartitionState
-from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.errors import ConsumeError, RpcError
-from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 
 HERE, THERE, ELSEWHERE = place(1), place(2), place(3)
@@ -566,50 +561,6 @@ class LineAgrees(RuleBasedStateMachine):
 
 LineAgrees.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 test_line = LineAgrees.TestCase
-
-
-class Core(EngineCore):
-    """A consumer whose start takes a second, and begins a task that does not end by itself."""
-
-    def __init__(self):
-        config = ClientConfig((Endpoint("127.0.0.1", 1),), "etl")
-        super().__init__(config, Subscription.of("demo"), UserLoop())
-        self.left = False
-
-    async def _start(self):
-        self.tasks.start(asyncio.sleep(3_600), "news")
-        await asyncio.sleep(1)
-
-    async def _maintain(self):
-        await asyncio.sleep(3_600)
-
-    async def _give_up(self):
-        pass
-
-    async def _end(self):
-        assert not len(self.tasks)
-        self.left = True
-
-
-@in_virtual_time
-async def test_what_an_opening_has_begun_ends_when_the_consumer_was_closed_in_between():
-    core = Core()
-    opening = asyncio.create_task(core.open())
-    await asyncio.sleep(0.5)
-    assert await core.close() is True
-    with pytest.raises(ConsumeError, match="TUBEMQ_CONSUMER_CLOSED"):
-        await opening
-    assert core.left
-    assert not len(core.tasks)
-
-
-@in_virtual_time
-async def test_closing_ends_all_tasks_and_then_leaves():
-    core = Core()
-    await core.open()
-    assert await core.close() is True
-    assert core.left
-    assert not len(core.tasks)
 
 
 @in_virtual_time

@@ -15,7 +15,7 @@ from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import ConsumerPartition, GroupPartition, Reader, Standing
 from tubemq_spark.client.consumer.state import ConsumerState
 from tubemq_spark.client.consumer_config import Subscription
-from tubemq_spark.errors import ConsumeError, DataLossError, RpcError, TubeMQConnectionError
+from tubemq_spark.errors import ConsumeError, DataLossError, RpcError
 from tubemq_spark.model import INDEX_ENTRY_BYTES as ROW, StoreId, TopicPartition
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import Loss, LossRecord, fail_on_loss
@@ -39,10 +39,6 @@ class Session:
     client_id: str = "etl_me-1-2-3"
     visit_token: int = TOKEN
     authorized_token: str = ""
-    newest: int = TOKEN
-
-    async def refresh_token(self):
-        self.visit_token = self.newest
 
 
 class Losses:
@@ -303,16 +299,6 @@ async def test_connecting_that_is_cancelled_is_no_verdict():
         await cancelled(connecting)
 
 
-async def test_a_token_that_is_too_old_is_refreshed_once():
-    async with world() as at:
-        at.broker.valid_tokens = {TOKEN + 1}
-        with pytest.raises(RpcError, match="Token is invalid"):
-            await at.partition.connect(0, EARLIEST)
-        assert at.broker.counts() == {REGISTER: 2}
-        at.session.newest = TOKEN + 1
-        assert (await at.partition.connect(0, EARLIEST)).current == 0
-
-
 async def test_an_administrator_s_reset_counts_once():
     async with world() as at:
         await at.partition.connect(0, EARLIEST)
@@ -321,32 +307,6 @@ async def test_an_administrator_s_reset_counts_once():
         assert not isinstance(await at.partition.fetch(confirms=False, own_limits=False), Fetched)
         at.log.append(0, [b"value 20"])
         assert await at.fetch() == [20]
-
-
-@pytest.mark.parametrize("losses", [1, 2])
-async def test_giving_up_is_repeated_once(losses, caplog):
-    caplog.set_level("INFO")
-    async with world() as at:
-        await at.partition.connect(0, EARLIEST)
-        at.broker.fault_of_method[REGISTER] += [model.hang_up] * losses
-        await at.partition.release(consumed=False)
-        assert at.broker.counts() == {REGISTER: 3}
-        assert at.partition.standing is Standing.RELEASED
-        assert at.broker.leases() == ([] if losses == 1 else [HELD])
-        assert ("may be held for 30 s more" in caplog.text) == (losses == 2)
-
-
-async def test_a_broker_that_could_not_be_reached_a_moment_ago_is_not_asked():
-    async with world() as at:
-        await at.partition.connect(0, EARLIEST)
-        connections, broker = at.reader.connections, at.broker
-        connections.connected(broker.endpoint).close()
-        broker._server.close()
-        with pytest.raises(TubeMQConnectionError):
-            await connections.get(broker.endpoint)
-        counts = broker.counts()
-        await at.partition.release(consumed=False)
-        assert broker.counts() == counts
 
 
 def state_of(at):
@@ -365,17 +325,6 @@ async def test_the_broker_is_told_of_a_registration_that_is_cancelled(kind, faul
         assert at.broker.counts() == {REGISTER: 2}
         assert at.broker.holdings[HELD].owner is None
         assert state.connected == {}
-
-
-@both
-async def test_the_broker_is_told_of_a_registration_for_a_consumer_that_was_closed(kind):
-    async with world(kind) as at:
-        state = state_of(at)
-        state.end()
-        with pytest.raises(ConsumeError):
-            await state.register(at.partition, 0, EARLIEST)
-        assert at.broker.holdings[HELD].owner is None
-        assert at.partition.standing is Standing.RELEASED
 
 
 async def test_closing_does_not_wait_for_the_pause_before_a_second_registration():
