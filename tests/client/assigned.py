@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 
-from tests.client.ways import client_by_its_way
+from tests.client.ways import TOPIC, client_by_its_way
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.loop import run
 
-TOPIC = "demo"
 ROW = 28
 QUICK = {"heartbeat_period_ms": 29_000, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
 """For half a minute nothing happens by itself: tests call ``upkeep`` when it is due."""
@@ -91,6 +90,19 @@ def produce(server, values, topic=TOPIC, where=None, **more):
     with TubeMQClient(config) as client, client.producer() as producer:
         for value in values:
             producer.send(topic, value, partition=where and (where.broker_id, where.partition_id), **more)
+
+
+def fill(server, count):
+    """Put so many numbers in each partition, and return them by partition."""
+    with client_of(server, "other") as client, client.producer() as producer:
+        partitions = list(client.layout(TOPIC).partitions)
+        sent = {
+            one: [b"%s %d" % (str(one).encode(), number) for number in range(count)] for one in partitions
+        }
+        for number in range(count):
+            for one, values in sent.items():
+                producer.send(TOPIC, values[number], partition=(one.broker_id, one.partition_id))
+    return sent
 
 
 def numbered(count, start=0):

@@ -7,8 +7,10 @@ import pytest
 from tests.gateway.running import gateway
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 
+TOPIC = "demo"
 WAYS = ["direct", "gateways"]
 
 only_direct = pytest.mark.parametrize("server", ["direct"], indirect=True)
@@ -33,6 +35,21 @@ def reached(server, way, **settings):
             yield server
         finally:
             del server.gateways
+
+
+def served(*, stores=1, partitions=1, brokers=3, ways=None, **settings):
+    """Return a fixture: a server whose topic has so many stores at each of its brokers."""
+
+    @pytest.fixture(params=ways)
+    def server(request):
+        topics = {TOPIC: (stores, partitions)}
+        with (
+            EmbeddedTubeMQ(topics=topics, brokers=brokers, settings=EmbeddedSettings(**settings)) as running,
+            reached(running, getattr(request, "param", "direct")),
+        ):
+            yield running
+
+    return server
 
 
 def address_of(server):

@@ -8,25 +8,14 @@ from testkit.children import forks, in_child
 from tests.client.aio.consuming import PARTITIONS, assigned, begin_to_fetch, client_of, is_kept, take, threads
 from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
-from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
+from tests.client.ways import WAYS, only_direct, served, through_gateways_by_night
 from tests.waiting import until
 from tubemq_spark.client.consumer.values import PartitionState
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, OffsetFormatError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method
 
-SETTINGS = EmbeddedSettings(max_entries=10)
-"""A fetch brings at most ten messages."""
-
-
-@pytest.fixture(params=WAYS)
-def server(request):
-    with (
-        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=SETTINGS) as running,
-        reached(running, request.param),
-    ):
-        yield running
+server = served(stores=4, ways=WAYS, max_entries=10)
 
 
 async def connect_all(consumer):

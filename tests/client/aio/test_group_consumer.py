@@ -9,28 +9,14 @@ from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, me
 from tests.client.aio.running import SECONDS, coroutine
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member
-from tests.client.ways import WAYS, only_direct, reached, through_gateways_by_night
+from tests.client.ways import WAYS, only_direct, served, through_gateways_by_night
 from tests.waiting import until
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.client.consumer.values import ConsumeStatus
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError
 
-
-@pytest.fixture(params=WAYS)
-def server(request):
-    settings = EmbeddedSettings(
-        balance_period_ms=50,
-        max_entries=10,
-        client_timeout_ms=2_000,
-        lease_timeout_ms=2_000,
-        scan_period_ms=50,
-    )
-    with (
-        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running,
-        reached(running, request.param),
-    ):
-        yield running
+SETTINGS = {"max_entries": 10, "client_timeout_ms": 2_000, "lease_timeout_ms": 2_000, "scan_period_ms": 50}
+server = served(stores=4, ways=WAYS, balance_period_ms=50, **SETTINGS)
 
 
 async def shares(*members):

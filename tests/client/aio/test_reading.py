@@ -8,24 +8,15 @@ import pytest
 from tests.client.aio.consuming import client_of
 from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
-from tests.client.ways import WAYS, only_direct, reached
+from tests.client.ways import WAYS, only_direct, served
 from tests.waiting import until
 from tubemq_spark.client.aio.client import Reading
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, OptionError, RpcError, TubeMQConnectionError
 from tubemq_spark.model import OffsetRange
 from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
 from tubemq_spark.protocol.constants import Method
 
-
-@pytest.fixture(params=WAYS)
-def server(request):
-    settings = EmbeddedSettings(max_entries=10)
-    with (
-        EmbeddedTubeMQ(topics={TOPIC: (2, 1)}, brokers=2, settings=settings) as running,
-        reached(running, request.param),
-    ):
-        yield running
+server = served(stores=2, brokers=2, ways=WAYS, max_entries=10)
 
 
 @coroutine

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from testkit.connections import opened, opened_connections
+from tests.client.ways import served
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FetchOutcome, FlowControl, PartitionFlow
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.metadata.admin import MasterAdmin
-from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint
 from tubemq_spark.protocol.flow_rules import Pauses
 
@@ -29,10 +29,7 @@ OF_THE_CLUSTER = rules((1, [{"zeroCnt": 2, "freqInMs": 700}]), (3, [{"normFreqIn
 OF_THE_GROUP = rules((0, [LIMIT]), (3, [{"normFreqInMs": 5}]))
 
 
-@pytest.fixture
-def server():
-    with EmbeddedTubeMQ(topics={"demo": (1, 1)}, brokers=3) as running:
-        yield running
+server = served()
 
 
 @pytest.fixture

@@ -13,18 +13,12 @@ import pytest
 from tests.client.aio.running import coroutine
 from tests.client.assigned import TOPIC, partition
 from tests.client.members import client_of, member, shares
+from tests.client.ways import served
 from tests.waiting import until, wait_until
 from tubemq_spark.client.aio import AsyncTubeMQClient
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.protocol.constants import Method
 
-
-@pytest.fixture
-def server():
-    with EmbeddedTubeMQ(
-        topics={TOPIC: (4, 1)}, brokers=3, settings=EmbeddedSettings(balance_period_ms=100)
-    ) as running:
-        yield running
+server = served(stores=4, balance_period_ms=100)
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ import pytest
 from testkit.examples import examples
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import PARTITIONS, client_of, member, shares
-from tests.client.ways import WAYS, reached
+from tests.client.ways import WAYS, served
 from tests.waiting import wait_until
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError
 from tubemq_spark.net import loop
 
@@ -123,14 +122,7 @@ class User:
         self.seen |= values
 
 
-@pytest.fixture(params=WAYS)
-def server(request):
-    settings = EmbeddedSettings(balance_period_ms=50, max_entries=20)
-    with (
-        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running,
-        reached(running, request.param),
-    ):
-        yield running
+server = served(stores=4, ways=WAYS, balance_period_ms=50, max_entries=20)
 
 
 def duration_of(work):

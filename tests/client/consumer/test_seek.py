@@ -12,10 +12,9 @@ import pytest
 
 from tests.client.assigned import ROW, TOPIC, client_of, consumer_of, numbered, partition, produce, take
 from tests.client.members import member
-from tests.client.ways import WAYS, only_direct, reached
+from tests.client.ways import WAYS, only_direct, served
 from tests.waiting import until, wait_until
 from tubemq_spark.client.reader.times import TimeOffsets
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.net.loop import in_thread
 from tubemq_spark.offsets.loss import LossRecorder
@@ -25,14 +24,7 @@ from tubemq_spark.protocol.errcodes import ErrCode
 HERE, ELSEWHERE = partition(1), partition(2)
 
 
-@pytest.fixture(params=WAYS)
-def server(request):
-    settings = EmbeddedSettings(max_entries=10)
-    with (
-        EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=2, settings=settings) as running,
-        reached(running, request.param),
-    ):
-        yield running
+server = served(brokers=2, ways=WAYS, max_entries=10)
 
 
 def first(batch):

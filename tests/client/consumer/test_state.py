@@ -11,19 +11,15 @@ import pytest
 
 from tests.client.assigned import TOPIC, client_of, consumer_of, partition
 from tests.client.members import member, shares
+from tests.client.ways import served
 from tests.waiting import wait_until
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.constants import Method, OpType
 
 HELD_LONGER = "may be held for 30 s more"
 
 
-@pytest.fixture
-def server():
-    settings = EmbeddedSettings(balance_period_ms=100)
-    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running:
-        yield running
+server = served(stores=4, balance_period_ms=100)
 
 
 def unregisters(request):
@@ -87,13 +83,7 @@ def test_a_broker_that_cannot_be_reached_is_not_tried_for_each_partition(server,
 
 _FEW = 10
 _MANY = 60
-
-
-@pytest.fixture
-def wide():
-    settings = EmbeddedSettings(balance_period_ms=100)
-    with EmbeddedTubeMQ(topics={TOPIC: (1, _MANY)}, brokers=2, settings=settings) as running:
-        yield running
+wide = served(partitions=_MANY, brokers=2, balance_period_ms=100)
 
 
 @contextlib.contextmanager

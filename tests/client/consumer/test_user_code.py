@@ -13,7 +13,7 @@ from testkit.virtual_loop import in_virtual_time
 from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce, take
 from tests.client.members import client_of, member, refuse
-from tests.client.ways import WAYS, only_direct, reached
+from tests.client.ways import WAYS, only_direct, served
 from tests.threads import refuse_threads
 from tests.waiting import until, wait_until
 from tubemq_spark.client.consumer.user_code import UserLoop, UserThread
@@ -185,14 +185,7 @@ async def test_functions_that_wait_are_called_also_when_the_consumer_ends(user_t
 PLACES = {partition(broker, number) for broker in (1, 2) for number in (0, 10_000)}
 
 
-@pytest.fixture(params=WAYS)
-def server(request):
-    settings = EmbeddedSettings(balance_period_ms=100, max_entries=10)
-    with (
-        EmbeddedTubeMQ(topics={TOPIC: (2, 1)}, brokers=2, settings=settings) as running,
-        reached(running, request.param),
-    ):
-        yield running
+server = served(stores=2, brokers=2, ways=WAYS, balance_period_ms=100, max_entries=10)
 
 
 class Log:

@@ -25,7 +25,7 @@ from tests.client.assigned import (
     produce,
     take,
 )
-from tests.client.ways import WAYS, only_direct, reached
+from tests.client.ways import WAYS, only_direct, served
 from tests.embedded.web import TOKEN, ask, change
 from tests.waiting import wait_until
 from tubemq_spark.client import Batch, Confirmed, ConsumePosition, PartitionStatus, TubeMQClient
@@ -43,18 +43,8 @@ from tubemq_spark.offsets.loss import Loss, LossRecorder
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
-
-@pytest.fixture(params=WAYS)
-def server(request):
-    with EmbeddedTubeMQ(topics={TOPIC: (2, 1)}, brokers=3) as running, reached(running, request.param):
-        yield running
-
-
-@pytest.fixture
-def shared():
-    """Two partitions in each store."""
-    with EmbeddedTubeMQ(topics={TOPIC: (1, 2)}, brokers=3) as running:
-        yield running
+server = served(stores=2, ways=WAYS)
+shared = served(partitions=2)
 
 
 def refused(code, call, *arguments, **more):

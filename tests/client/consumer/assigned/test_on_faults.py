@@ -16,6 +16,7 @@ from tests.client.assigned import (
     TOPIC,
     client_of,
     consumer_of,
+    fill,
     in_loop,
     keep_leases,
     numbered,
@@ -24,6 +25,7 @@ from tests.client.assigned import (
     take,
     upkeep,
 )
+from tests.client.ways import served
 from tests.embedded.web import change, close_topic, remove_topic
 from tests.waiting import wait_until
 from tubemq_spark.client import ConsumePosition
@@ -50,27 +52,11 @@ def server(request):
         yield running
 
 
-@pytest.fixture
-def dense():
-    settings = EmbeddedSettings(max_entries=STEP)
-    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as running:
-        yield running
+dense = served(max_entries=STEP)
 
 
 def close_broker_for_reading(server, broker):
     change(server, "admin_modify_topic_info", topicName=TOPIC, brokerId=broker, acceptSubscribe="false")
-
-
-def fill(server):
-    """Put numbers in all partitions, and return them by partition."""
-    with client_of(server, "other") as client:
-        partitions = list(client.layout(TOPIC).partitions)
-    sent = {one: [b"%s %d" % (str(one).encode(), n) for n in range(COUNT)] for one in partitions}
-    with client_of(server) as client, client.producer() as producer:
-        for number in range(COUNT):
-            for one, values in sent.items():
-                producer.send(TOPIC, values[number], partition=(one.broker_id, one.partition_id))
-    return sent
 
 
 def connect_all(consumer):
@@ -149,7 +135,7 @@ FAULTS = {
 @pytest.mark.parametrize("locally", [False, True], ids=["remote", "local"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_trouble_at_any_request_loses_nothing(server, fault, locally):
-    sent = fill(server)
+    sent = fill(server, COUNT)
     rule = FAULTS[fault](server.faults)
     with consumer_of(
         server, confirm_locally=locally, heartbeat_period_ms=50, rpc_timeout_ms=2_000
@@ -167,7 +153,7 @@ def test_trouble_at_any_request_loses_nothing(server, fault, locally):
 
 
 def test_a_killed_broker_costs_the_others_nothing_and_comes_back(server, caplog):
-    sent = fill(server)
+    sent = fill(server, COUNT)
     with consumer_of(server, heartbeat_period_ms=50, rpc_timeout_ms=1_000) as consumer:
         connect_all(consumer)
         server.faults.stop_broker(2)
@@ -188,7 +174,7 @@ def test_a_killed_broker_costs_the_others_nothing_and_comes_back(server, caplog)
 def test_partitions_of_a_broker_that_the_master_gave_up_are_given_up_all_at_once(caplog):
     settings = EmbeddedSettings(broker_timeout_ms=0)
     with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as server:
-        sent = fill(server)
+        sent = fill(server, COUNT)
         with consumer_of(server, rebalance_wait_ms=400) as consumer:
             connect_all(consumer)
             out = [consumer.fetch() for _ in sent]
@@ -252,7 +238,7 @@ def test_a_master_that_is_silent_costs_no_lease(dense):
 
 def test_a_batch_that_is_out_costs_no_lease_of_other_partitions(dense):
     """Its partition is to be given up, and waits for it."""
-    fill(dense)
+    fill(dense, COUNT)
     settings = {"heartbeat_period_ms": 20, "rebalance_wait_ms": NEVER_MS}
     with consumer_of(dense, **settings) as consumer:
         connect_all(consumer)
@@ -269,7 +255,7 @@ def test_a_batch_that_is_out_costs_no_lease_of_other_partitions(dense):
 
 
 def test_a_batch_that_is_never_confirmed_does_not_keep_a_consumer_from_closing(dense):
-    fill(dense)
+    fill(dense, COUNT)
     with consumer_of(dense, heartbeat_period_ms=20, rebalance_wait_ms=NEVER_MS) as consumer:
         connect_all(consumer)
         assert all(consumer.fetch() for _ in range(3))
@@ -329,7 +315,7 @@ def test_an_error_of_one_heartbeat_drops_no_partition(dense):
         upkeep(consumer)
         assert lost.hits == 3
         assert len(consumer.connected) == 3
-        sent = fill(dense)
+        sent = fill(dense, COUNT)
         confirmed, _ = read_through(consumer, sent)
         assert confirmed == sent
 
@@ -380,7 +366,7 @@ def test_leases_are_kept_while_nobody_fetches():
 
 def test_a_heartbeat_finds_out_that_a_lease_was_lost(dense, caplog):
     caplog.set_level(logging.INFO)
-    sent = fill(dense)
+    sent = fill(dense, COUNT)
     with consumer_of(dense) as consumer:
         connect_all(consumer)
         dense.faults.forget_leases()
@@ -599,7 +585,7 @@ def test_closing_beside_a_broker_that_hangs_ends_soon(caplog):
 
 
 def test_expired_records_are_a_loss_and_the_others_go_on(dense):
-    sent = fill(dense)
+    sent = fill(dense, COUNT)
     with consumer_of(dense) as consumer:
         connect_all(consumer)
         consumer.confirm(consumer.fetch())
@@ -617,7 +603,7 @@ def test_expired_records_are_a_loss_and_the_others_go_on(dense):
 
 def test_expired_records_can_be_passed_over(dense):
     losses = LossRecorder()
-    fill(dense)
+    fill(dense, COUNT)
     with consumer_of(dense, on_loss=losses) as consumer:
         connect_all(consumer)
         dense.faults.apply_retention(TOPIC)

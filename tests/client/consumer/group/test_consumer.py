@@ -9,11 +9,10 @@ import pytest
 
 from tests.client.assigned import TOPIC, in_loop, numbered, produce
 from tests.client.members import PARTITIONS, client_of, member, refuse, shares
-from tests.client.ways import WAYS, only_direct, reached
+from tests.client.ways import WAYS, only_direct, served
 from tests.waiting import wait_until
 from tubemq_spark.client import BoundStart, ConsumePosition
 from tubemq_spark.client.consumer.values import ConsumeStatus
-from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, RpcError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.constants import Method, OpType
@@ -23,14 +22,7 @@ from tubemq_spark.protocol.messages import EventType, RebalanceEvent
 ROW = 28
 
 
-@pytest.fixture(params=WAYS)
-def server(request):
-    settings = EmbeddedSettings(balance_period_ms=100)
-    with (
-        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=settings) as running,
-        reached(running, request.param),
-    ):
-        yield running
+server = served(stores=4, ways=WAYS, balance_period_ms=100)
 
 
 def drain(consumer, values, wanted, lock=None):
@@ -125,38 +117,12 @@ def test_a_batch_is_waited_for_before_its_partition_goes_to_another_member(serve
     assert [record.value for record in batch] + second_values == numbered(5)
 
 
-def test_a_function_gets_batches_until_it_closes_the_consumer(server):
-    produce(server, numbered(30))
-    values = []
-
-    def handle(batch):
-        values.extend(record.value for record in batch)
-        if len(values) == 30:
-            consumer.close()
-
-    with member(server) as consumer:
-        consumer.run(handle)
-        assert consumer.closed
-    assert sorted(values, key=int) == numbered(30)
-
-
 def test_a_function_that_fails_gets_its_batch_again(server):
     produce(server, numbered(1))
     with member(server) as consumer:
         with pytest.raises(ZeroDivisionError):
             consumer.run(lambda _: 1 / 0)
         assert all_of(consumer, 1) == numbered(1)
-
-
-def test_messages_one_by_one(server):
-    produce(server, numbered(40))
-    with member(server) as consumer:
-        values = []
-        for record in consumer.messages():
-            values.append(record.value)
-            if len(values) == 40:
-                consumer.close()
-    assert sorted(values, key=int) == numbered(40)
 
 
 def test_paused_partitions_stay_and_are_not_read(server):

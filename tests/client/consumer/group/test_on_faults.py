@@ -17,8 +17,9 @@ import time
 
 import pytest
 
-from tests.client.assigned import in_loop, keep_leases
-from tests.client.members import PARTITIONS, client_of, member, shares
+from tests.client.assigned import TOPIC, fill, in_loop, keep_leases
+from tests.client.members import PARTITIONS, member, shares
+from tests.client.ways import served
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import TubeMQError
@@ -28,29 +29,10 @@ from tubemq_spark.protocol.errcodes import ErrCode
 
 pytestmark = pytest.mark.sampled
 
-TOPIC = "demo"
 COUNT = 12
-SETTINGS = EmbeddedSettings(
-    balance_period_ms=50, max_entries=4, client_timeout_ms=2_000, lease_timeout_ms=2_000, scan_period_ms=50
-)
-"""A fetch looks at few records. Whoever is silent for 2 s is gone."""
-
-
-@pytest.fixture
-def server():
-    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=SETTINGS) as running:
-        yield running
-
-
-def fill(server, begin=0, count=COUNT):
-    """Put numbers in all partitions, and return them by partition."""
-    with client_of(server, "other") as client, client.producer() as producer:
-        partitions = list(client.layout(TOPIC).partitions)
-        sent = {one: [b"%s %d" % (str(one).encode(), begin + n) for n in range(count)] for one in partitions}
-        for number in range(count):
-            for one, values in sent.items():
-                producer.send(TOPIC, values[number], partition=(one.broker_id, one.partition_id))
-    return sent
+# Who is silent for 2 s is gone.
+SETTINGS = {"max_entries": 4, "client_timeout_ms": 2_000, "lease_timeout_ms": 2_000, "scan_period_ms": 50}
+server = served(stores=4, balance_period_ms=50, **SETTINGS)
 
 
 class Readers:
@@ -173,7 +155,7 @@ CASES = [
 def test_trouble_at_any_request_of_a_rebalance_loses_nothing(server, call, how):
     """Two members read; the third joins and leaves while requests fail."""
     method, script = {**BROKER_CALLS, **MASTER_CALLS}[call]
-    sent = fill(server)
+    sent = fill(server, COUNT)
     with member(server, rpc_timeout_ms=1_000) as first, member(server, rpc_timeout_ms=1_000) as second:
         shares(first, second)
         rule = {**FAULTS, **ON_LEASES}[how](server.faults, method, script)
@@ -188,7 +170,7 @@ def test_trouble_at_any_request_of_a_rebalance_loses_nothing(server, call, how):
 
 
 def test_a_lost_close_loses_nothing(server):
-    sent = fill(server)
+    sent = fill(server, COUNT)
     with member(server) as first:
         shares(first)
         lost = server.faults.drop_connection(Method.CONSUMER_CLOSE, times=1)
@@ -203,7 +185,7 @@ def test_a_lost_close_loses_nothing(server):
 def test_members_share_while_a_broker_is_away_and_when_it_is_back(server, caplog):
     with member(server, rpc_timeout_ms=1_000) as first, member(server, rpc_timeout_ms=1_000) as second:
         shares(first, second)
-        sent = fill(server)
+        sent = fill(server, COUNT)
         with Readers(first, second) as readers:
             server.faults.stop_broker(2)
             readers.may_come_again({one: values for one, values in sent.items() if one.broker_id == 2})
@@ -217,7 +199,7 @@ def test_members_share_while_a_broker_is_away_and_when_it_is_back(server, caplog
 def test_members_come_back_after_everything_was_forgotten(server):
     with member(server) as first, member(server) as second:
         shares(first, second)
-        sent = fill(server)
+        sent = fill(server, COUNT)
         with Readers(first, second) as readers:
             server.faults.forget_clients()
             server.faults.forget_leases()
@@ -243,7 +225,7 @@ def test_a_standby_master_stops_nobody(server):
 def fill_partitions(server, consumer):
     """Put numbers in what a consumer holds, while the master that producers need is away."""
     server.faults.become_active()
-    sent = fill(server)
+    sent = fill(server, COUNT)
     server.faults.become_standby()
     return {one: sent[one] for one in consumer.connected}
 
@@ -305,7 +287,7 @@ def other_process(server):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_the_others_take_over_from_a_member_that_is_gone(server, how):
-    sent = fill(server)
+    sent = fill(server, COUNT)
     with other_process(server) as process, member(server) as first, member(server) as second:
         wait_until(lambda: len({*first.connected, *second.connected}) == 2 * PARTITIONS // 3, seconds=20)
         with Readers(first, second) as readers:
@@ -317,7 +299,7 @@ def test_the_others_take_over_from_a_member_that_is_gone(server, how):
 def test_a_member_that_was_away_cannot_confirm_what_others_have_read(server, monkeypatch):
     with member(server) as away:
         shares(away)
-        sent = fill(server)
+        sent = fill(server, COUNT)
         batch = away.fetch()
         # As if its process had been suspended: nothing of it reaches a server.
         monkeypatch.setattr(away._core._leases, "run_once", lambda: None)

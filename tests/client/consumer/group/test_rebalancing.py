@@ -6,12 +6,12 @@ import pytest
 
 from tests.client.assigned import TOPIC, in_loop, produce, take
 from tests.client.scripted_master import ScriptedMaster, config_for, member_beat
+from tests.client.ways import served
 from tests.waiting import until, wait_until
 from tubemq_spark.client import ConsumePosition, ConsumerConfig, TubeMQClient
 from tubemq_spark.client.consumer.group.core import Rebalancing
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.messages import EventType, RebalanceEvent, format_event
@@ -20,10 +20,7 @@ from tubemq_spark.protocol.packed_strings import PartitionInfo
 PARTITIONS = [TopicPartition(TOPIC, broker, 0) for broker in (1, 2, 3)]
 
 
-@pytest.fixture
-def brokers():
-    with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3) as running:
-        yield running
+brokers = served()
 
 
 def event_of(brokers, number, kind, *partitions):
