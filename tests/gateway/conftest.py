@@ -4,6 +4,7 @@ Threads and connections of that gateway stay from one test to the next, so what 
 is looked for at its end, and not after each test.
 """
 
+import contextlib
 import threading
 import time
 
@@ -46,6 +47,5 @@ def served(server):
 
 @pytest.fixture
 def fleet(server, served):
-    made = Fleet(server, served)
-    yield made
-    made.close()
+    with contextlib.closing(Fleet(server, served)) as made:
+        yield made

@@ -2,8 +2,10 @@
 
 import contextlib
 import itertools
+import threading
 
-from tests.gateway.running import PlainClient
+from tests.gateway.running import PlainClient, gateway
+from tests.waiting import wait_until
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.values import partition_from_proto
 from tubemq_spark.protocol.send_batch import SendBatch
@@ -22,6 +24,7 @@ class Fleet:
     def __init__(self, server, served):
         self.server = server
         self.served = served
+        self.gateway = served.server
         self._stack = contextlib.ExitStack()
 
     def topic(self):
@@ -43,12 +46,36 @@ class Fleet:
         assert all(one.WhichOneof("result") == "offset" for one in answers), answers
         return made
 
-    def publish(self, topic, *values, broker_id=1, served=None):
-        writer = self.client("writers", served=served)
-        publish(writer, topic, *values, broker_id=broker_id)
+    def publish(self, topic, *values, **how):
+        publish(self.client("writers"), topic, *values, **how)
+
+    def latest(self, topic, broker_id=1):
+        """Return the end of a topic at a broker."""
+        stores = [pb.Store(topic=topic, broker_id=broker_id)]
+        return self.client()("QueryBounds", stores=stores).answers[0].bounds.latest
+
+    def wait_for_fetches(self, count):
+        """Wait until so many fetches, and streams of batches, are under way."""
+        wait_until(lambda: self.gateway._consuming.places.used == count, 10)
+
+    @contextlib.contextmanager
+    def draining(self, *drain_ms):
+        """Stop the gateway beside a block, and wait for the end of both."""
+        stopping = threading.Thread(target=self.served.stop, args=drain_ms)
+        stopping.start()
+        yield
+        stopping.join(20)
+        assert not stopping.is_alive()
 
     def close(self):
         self._stack.close()
+
+
+@contextlib.contextmanager
+def fleet_of(server, **settings):
+    """Run a gateway with these settings, and clients of it."""
+    with gateway(server, **settings) as served, contextlib.closing(Fleet(server, served)) as fleet:
+        yield fleet
 
 
 def place(topic, broker_id=1):
@@ -62,16 +89,20 @@ def attach(client, topic, *brokers, offset=0, **how):
     return client("AttachPartitions", partitions=wanted, **how).partitions
 
 
-def batch_to(topic, *values, broker_id=1):
-    message = sends.to_proto(SendBatch.of(topic, list(values)))
+def fetch(client, **how):
+    return client("Fetch", **{"wait_ms": 10_000, "timeout": 15, **how})
+
+
+def batch_to(topic, *values, broker_id=1, header=None):
+    message = sends.to_proto(SendBatch.of(topic, list(values), header=header))
     message.MergeFrom(
         pb.MessageBatch(places=[pb.Place(broker_id=broker_id)], place_codes=bytes(4 * len(values)))
     )
     return message
 
 
-def publish(client, topic, *values, broker_id=1):
-    client("PublishStream", batch=batch_to(topic, *values, broker_id=broker_id))
+def publish(client, topic, *values, **how):
+    client("PublishStream", batch=batch_to(topic, *values, **how))
 
 
 def columns_of(answer):

@@ -2,9 +2,11 @@
 
 import contextlib
 import itertools
+import queue
 
 import grpc
 import numpy as np
+import pytest
 
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.gateway.process import BackgroundGateway
@@ -53,6 +55,10 @@ class RefusedError(Exception):
         if self.error is not None:
             self.outcome = pb.TubeError.FromString(trailers[ERROR_TRAILER]).outcome
 
+    @property
+    def end(self):
+        return self.status, self.condition
+
 
 class NotStoredError(RefusedError):
     """A batch was refused, and its stream goes on."""
@@ -62,6 +68,30 @@ class NotStoredError(RefusedError):
         Exception.__init__(self, str(self.error))
         self.status, self.condition = status_of(self.error).name, message.condition
         self.outcome = message.outcome
+
+
+FENCED = ("ABORTED", "TUBEMQ_SESSION_FENCED")
+NO_SESSION = ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+DRAINING = ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
+BUSY = ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
+BAD_REQUEST = ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+
+
+def refused(call, *arguments, **fields):
+    """Return how a call is refused."""
+    with pytest.raises(RefusedError) as caught:
+        call(*arguments, **fields)
+    return caught.value
+
+
+def end_of(call):
+    """Return how a stream ends: its status, and the condition of its error if there is one."""
+    try:
+        for _ in call:
+            pass
+    except grpc.RpcError as error:
+        return RefusedError(error).end
+    return "OK", None
 
 
 class InSession:
@@ -116,6 +146,12 @@ class PlainClient:
     def request(self, name, /, **fields):
         return METHODS[name].request(**fields)
 
+    def begin(self, name, /, *, timeout=30, **fields):
+        """Begin a call with one request; return a future, or an iterator over the answers."""
+        method = self.method(name)
+        call = method if METHODS[name].gives_stream else method.future
+        return call(self.request(name, **fields), timeout=timeout)
+
     def __call__(self, name, /, *, timeout=10, **fields):
         if name == "PublishStream":
             return self.publish(timeout=timeout, **fields)
@@ -140,6 +176,41 @@ class PlainClient:
             return list(self.method("PublishStream")(iter(commands), timeout=timeout))
         except grpc.RpcError as error:
             raise RefusedError(error) from None
+
+
+class Stream:
+    """A call whose requests a test sends one by one."""
+
+    def __init__(self, client, name, *requests):
+        self._requests = queue.SimpleQueue()
+        for request in requests:
+            self.send(request)
+        self.call = client.method(name)(iter(self._requests.get, None), timeout=60)
+
+    def send(self, request):
+        self._requests.put(request)
+
+    def ask(self, request):
+        self.send(request)
+        return next(self.call)
+
+    def send_no_more(self):
+        self._requests.put(None)
+
+    def finish(self):
+        """Return the rest of the answers."""
+        self.send_no_more()
+        return list(self.call)
+
+    def end(self):
+        """Return how the call ends, though more could be sent."""
+        end = end_of(self.call)
+        self.send_no_more()
+        return end
+
+    def break_off(self):
+        self.call.cancel()
+        self.send_no_more()
 
 
 __all__ = ["SERVICE", "PlainClient", "RefusedError", "gateway", "settings", "tubemq"]

@@ -6,8 +6,8 @@ import queue
 import pytest
 
 from testkit.forwarder import Forwarder
-from tests.gateway.fleet import ROW, Fleet, attach, batch_to, place
-from tests.gateway.running import PlainClient, RefusedError, gateway
+from tests.gateway.fleet import ROW, attach, batch_to, fleet_of, place
+from tests.gateway.running import BAD_REQUEST, BUSY, PlainClient, RefusedError, refused
 from tests.waiting import wait_until
 from tubemq_spark.gateway import calls
 from tubemq_spark.gateway.admission import Owner
@@ -42,7 +42,7 @@ def test_every_call_that_is_answered_once_has_a_usual_deadline():
 
 def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch):
     seen = Seen()
-    monkeypatch.setattr(fleet.served.server._calls, "hooks", [Broken(), seen])
+    monkeypatch.setattr(fleet.gateway._calls, "hooks", [Broken(), seen])
     topic = fleet.topic()
     client = fleet.client()
     client("PublishStream", batch=batch_to(topic, b"one", b"two"))
@@ -62,14 +62,14 @@ def test_hooks_see_each_call_and_a_failing_hook_does_no_harm(fleet, monkeypatch)
         for name, rows in calls_with_rows
         for told in (("before", name), ("after", name, "OK", rows, True))
     ]
-    assert "tubemq_gateway_hooks_failed_total 10.0" in fleet.served.server.metrics.text()
+    assert "tubemq_gateway_hooks_failed_total 10.0" in fleet.gateway.metrics.text()
 
 
 def test_whose_a_call_was_is_known_after_its_end(fleet, monkeypatch):
     """To ask gRPC then would crash the process."""
     ended = []
     monkeypatch.setattr(Seen, "after", lambda _, call, *__: ended.append(call))
-    monkeypatch.setattr(fleet.served.server._calls, "hooks", [Seen()])
+    monkeypatch.setattr(fleet.gateway._calls, "hooks", [Seen()])
     with PlainClient(fleet.served.address) as client:
         client("DescribeGateway")
         (call,) = ended
@@ -110,8 +110,8 @@ def silent(client, name, count):
             call.end()
 
 
-def under_way(served):
-    return len(served.server._calls._running)
+def under_way(fleet):
+    return len(fleet.gateway._calls._running)
 
 
 def test_a_call_is_judged_before_its_message_is_read(fleet):
@@ -128,103 +128,85 @@ def test_a_message_that_does_not_come_ends_its_call(fleet, monkeypatch):
 
 def test_messages_on_their_way_have_room_for_every_session(server):
     """Each counts as if it was as long as it may be; and the sessions of one client share it."""
-    with gateway(server, total_bytes=64 << 20, session_bytes=64 << 20) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, total_bytes=64 << 20, session_bytes=64 << 20) as fleet:
         slow, other = fleet.client(), fleet.client()
         with silent(slow, "QueryBounds", 10):
-            wait_until(lambda: under_way(served) == 10)
-            assert served.server._admission._coming.used == 4 << 20
+            wait_until(lambda: under_way(fleet) == 10)
+            assert fleet.gateway._admission._coming.used == 4 << 20
             assert other("Heartbeat").lease_ms == 30_000
-        fleet.close()
 
 
 def test_messages_of_strangers_that_do_not_come_hold_up_no_session(server):
     """From hosts that cost nothing many calls can come that belong to no session."""
-    with gateway(server, total_bytes=4 << 20, session_bytes=4 << 20, max_message_bytes=1 << 20) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, total_bytes=4 << 20, session_bytes=4 << 20, max_message_bytes=1 << 20) as fleet:
         client = fleet.client()
         with (
-            PlainClient(served.address, "stranger") as stranger,
+            PlainClient(fleet.served.address, "stranger") as stranger,
             silent(stranger, "OpenSession", 20),
         ):
-            wait_until(lambda: under_way(served) == 20)
+            wait_until(lambda: under_way(fleet) == 20)
             assert client("Heartbeat").lease_ms == 30_000
-        fleet.close()
 
 
 @pytest.mark.parametrize("name", ["OpenSession", "QueryBounds"])
 def test_a_message_that_does_not_come_gives_way_to_others(server, name):
     """Each holds all the room for messages on their way, of strangers and of sessions."""
-    with gateway(server, total_bytes=4 << 20, session_bytes=4 << 20, max_message_bytes=1 << 20) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, total_bytes=4 << 20, session_bytes=4 << 20, max_message_bytes=1 << 20) as fleet:
         slow, other = fleet.client(), fleet.client()
-        rooms = served.server._admission._coming_of_strangers, served.server._admission._coming
+        rooms = fleet.gateway._admission._coming_of_strangers, fleet.gateway._admission._coming
         with silent(slow, name, 1) as (call,):
             wait_until(lambda: any(room.used for room in rooms))
             if name == "OpenSession":
                 # Of another host: those without a session are one owner.
                 with (
-                    Forwarder(served.address, source="127.0.0.9") as forwarder,
+                    Forwarder(fleet.served.address, source="127.0.0.9") as forwarder,
                     PlainClient(forwarder.address, "stranger") as stranger,
                 ):
                     assert stranger("DescribeGateway").uptime_ms >= 0
             else:
                 assert other("Heartbeat").lease_ms == 30_000
             assert call.status() == "RESOURCE_EXHAUSTED"
-        fleet.close()
 
 
 def test_a_gateway_with_too_many_calls_refuses_further_ones_but_no_ending(server):
-    with gateway(server, calls=8) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, calls=8) as fleet:
         client, other = fleet.client(), fleet.client()
         with silent(client, "PublishStream", 7):
-            wait_until(lambda: under_way(served) == 7)
-            with pytest.raises(RefusedError) as refused:
-                other("ListTopics")
-            assert (refused.value.status, refused.value.condition) == (
-                "RESOURCE_EXHAUSTED",
-                "TUBEMQ_GATEWAY_BUSY",
-            )
-            assert refused.value.error.parameters["retry_after_ms"] > 0
+            wait_until(lambda: under_way(fleet) == 7)
+            refusal = refused(other, "ListTopics")
+            assert refusal.end == BUSY
+            assert refusal.error.parameters["retry_after_ms"] > 0
             other("CloseSession")
-        wait_until(lambda: under_way(served) == 0)
+        wait_until(lambda: under_way(fleet) == 0)
         assert client("ListTopics").topics
-        fleet.close()
 
 
 def test_further_calls_of_a_connection_wait_at_their_client(server):
-    with gateway(server, streams=4) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, streams=4) as fleet:
         client, other = fleet.client(), fleet.client()
         with silent(client, "PublishStream", 6):
-            wait_until(lambda: under_way(served) == 4)
+            wait_until(lambda: under_way(fleet) == 4)
             assert other("ListTopics").topics
-            assert under_way(served) == 4
-        fleet.close()
+            assert under_way(fleet) == 4
 
 
 def test_lists_of_a_request_have_a_limit(fleet):
     stores = [pb.Store(topic="demo", broker_id=1)] * 10_001
     with pytest.raises(RefusedError, match=r"QueryBoundsRequest\.stores has 10001 items") as refused:
         fleet.client()("QueryBounds", stores=stores)
-    assert (refused.value.status, refused.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+    assert (refused.value.status, refused.value.condition) == BAD_REQUEST
 
 
 def test_a_reader_that_does_not_read_gives_its_place_to_one_that_does(server):
     """All readers are of one host."""
-    with gateway(server, reads=2, stall_ms=50) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, reads=2, stall_ms=50) as fleet:
         topic = fleet.topic()
         for _ in range(8):
             fleet.publish(topic, *[b"x" * (250 << 10)] * 4)
         asked = {"partition": place(topic), "start": 0, "end": 32 * ROW, "own_store": True}
         sleepers = [fleet.client() for _ in range(2)]
-        sleeping = [
-            sleeper.method("ReadRange")(sleeper.request("ReadRange", **asked), timeout=60)
-            for sleeper in sleepers
-        ]
-        reads = served.server._admission.reads
+        sleeping = [sleeper.begin("ReadRange", **asked, timeout=60) for sleeper in sleepers]
+        reads = fleet.gateway._admission.reads
         wait_until(lambda: reads.quota.used == 2)
         events = fleet.client()("ReadRange", timeout=60, **asked)
         assert sum(event.batch.count for event in events) == 32
@@ -233,70 +215,57 @@ def test_a_reader_that_does_not_read_gives_its_place_to_one_that_does(server):
         for call in sleeping:
             call.cancel()
         wait_until(lambda: reads.quota.used == 0)
-        fleet.close()
 
 
 def test_who_waits_for_a_closed_topic_holds_no_place(server):
     server.add_topic("closed")
     server.close_topic("closed")
-    with gateway(server, publishes=1, reads=1) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, publishes=1, reads=1) as fleet:
         patient = fleet.client(delivery_timeout_ms=86_400_000)
-        questions = served.server._admission.questions
-        method = patient.method("CheckTopic")
-        waiting = [
-            method.future(patient.request("CheckTopic", topic="closed", publishable=True), timeout=30)
-            for _ in range(2 * questions.quota.limit)
-        ]
-        wait_until(lambda: under_way(served) == len(waiting))
+        questions = fleet.gateway._admission.questions
+        asked = {"topic": "closed", "publishable": True}
+        waiting = [patient.begin("CheckTopic", **asked) for _ in range(2 * questions.quota.limit)]
+        wait_until(lambda: under_way(fleet) == len(waiting))
+        assert questions.quota.used == 0
         assert fleet.client()("ListTopics").topics
         for call in waiting:
             call.cancel()
-        wait_until(lambda: under_way(served) == 0)
-        fleet.close()
+        wait_until(lambda: under_way(fleet) == 0)
 
 
 def test_what_a_client_chooses_is_limited_by_the_settings(server):
-    with gateway(server, longest_wait_ms=30_000, session_bytes=1 << 20) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, longest_wait_ms=30_000, session_bytes=1 << 20) as fleet:
         fleet.client(delivery_timeout_ms=86_400_000, max_in_flight=1 << 31, max_in_flight_bytes=1 << 62)
-        (session,) = served.server._sessions
+        (session,) = fleet.gateway._sessions
         config = session.access.config
         assert (config.delivery_timeout_ms, config.max_in_flight) == (30_000, 100_000)
         assert config.max_in_flight_bytes == 1 << 20
-        fleet.close()
 
 
 def test_one_client_does_not_take_all_sessions(server):
-    with gateway(server, sessions=16) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, sessions=16) as fleet:
         mine = [fleet.client() for _ in range(14)]
-        with pytest.raises(RefusedError) as refused:
-            fleet.client()
-        assert refused.value.condition == "TUBEMQ_GATEWAY_BUSY"
-        room = served.server._admission.sessions
+        assert refused(fleet.client).condition == "TUBEMQ_GATEWAY_BUSY"
+        room = fleet.gateway._admission.sessions
         assert room.take(Owner("another"))
         room.give(Owner("another"))
         mine[0]("CloseSession")
         fleet.client()
-        fleet.close()
 
 
 def test_a_long_request_takes_room_for_its_bytes_as_long_as_it_is_under_way(server):
-    with gateway(server) as served, server.faults.hold(Method.BALANCE_REGISTER) as held:
-        fleet = Fleet(server, served)
+    with fleet_of(server) as fleet, server.faults.hold(Method.BALANCE_REGISTER) as held:
         client, other = fleet.client(), fleet.client()
 
         def in_flight():
             return other("DescribeGateway").bytes_in_flight
 
-        request = client.request("QueryRoute", topics=[f"{'t' * 60}{n:04}" for n in range(1_000)])
-        call = client.method("QueryRoute").future(request, timeout=20)
-        wait_until(lambda: in_flight() >= request.ByteSize())
+        asked = {"topics": [f"{'t' * 60}{n:04}" for n in range(1_000)]}
+        call = client.begin("QueryRoute", **asked)
+        wait_until(lambda: in_flight() >= client.request("QueryRoute", **asked).ByteSize())
         held.release()
         assert call.exception(20) is not None, "there are no such topics"
         wait_until(lambda: in_flight() == 0)
-        fleet.close()
 
 
 def test_a_session_with_long_settings_opens_and_leaves_no_bytes_held(fleet):

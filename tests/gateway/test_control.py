@@ -118,7 +118,7 @@ def test_a_question_whose_call_has_ended_keeps_no_thread_for_a_broker_that_hangs
         next_one.open()
         gone("QueryRoute", topics=["demo"])
         server.faults.freeze_broker(1)
-        calls = [gone.method(question).future(gone.request(question, **fields), timeout=1) for _ in range(20)]
+        calls = [gone.begin(question, **fields, timeout=1) for _ in range(20)]
         assert {call.code().name for call in calls} <= {"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"}
         assert next_one("QueryRoute", topics=["demo"]).partitions
         server.faults.start_broker(1)
@@ -169,7 +169,7 @@ def test_questions_over_http_keep_no_question_to_a_master_and_no_other_client_wa
         few.open()
 
         def listing(client):
-            return client.method("ListTopics").future(client.request("ListTopics"), timeout=20)
+            return client.begin("ListTopics", timeout=20)
 
         places = served.server._admission.questions.quota.limit
         first = [listing(many) for _ in range(places + ADMINISTRATION_THREADS)]

@@ -14,8 +14,8 @@ import urllib.request
 import pytest
 
 from testkit.git import ROOT
-from tests.gateway.fleet import Fleet
-from tests.gateway.running import gateway, tubemq
+from tests.gateway.fleet import fleet_of
+from tests.gateway.running import tubemq
 from tubemq_spark.gateway.policy import load_policy
 from tubemq_spark.gateway.settings import ENVIRONMENT_PREFIX, SETTINGS, load_settings
 from tubemq_spark.model import Endpoint
@@ -158,10 +158,8 @@ def test_what_the_image_is_built_from_is_there():
 def test_the_example_of_a_client_reads_what_there_is_and_ends(capsys):
     page = (ROOT / "docs" / "gateway" / "gateway.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(import array\n.*?)```", page, re.DOTALL)
-    with tubemq(clicks=(1, 1)) as server, gateway(server) as served:
-        fleet = Fleet(server, served)
+    with tubemq(clicks=(1, 1)) as server, fleet_of(server) as fleet:
         for broker_id in (1, 2, 3):
             fleet.publish("clicks", b"one", b"two", broker_id=broker_id)
-        exec(compile(example.replace("gateway1:11911", served.address), "gateway.md", "exec"), {})
+        exec(compile(example.replace("gateway1:11911", fleet.served.address), "gateway.md", "exec"), {})
         assert sorted(capsys.readouterr().out.splitlines()) == sorted(["b'one'", "b'two'"] * 3)
-        fleet.close()

@@ -1,36 +1,23 @@
 """What sessions are told by themselves, in their stream of events or with their next heartbeat."""
 
-import contextlib
-import threading
-
-import grpc
-import pytest
-
-from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
-from tests.gateway.running import RefusedError, gateway
+from tests.gateway.fleet import ROW, attach, fleet_of, fresh, place, values_of
+from tests.gateway.running import DRAINING, end_of, gateway
 from tests.waiting import wait_until
 from tubemq_spark.net import loop
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 
 
 class Stream:
     """The events of a session; the gateway tells them from now on."""
 
     def __init__(self, client, **how):
-        self.call = client.method("SessionEvents")(client.request("SessionEvents", **how), timeout=30)
+        self.call = client.begin("SessionEvents", **how, timeout=30)
         self.call.initial_metadata()
 
     def next(self, kind):
         """The next event of a kind; others are passed over."""
         events = (answer.event for answer in self.call)
         return next(getattr(event, kind) for event in events if event.WhichOneof("event") == kind)
-
-    def end(self):
-        """How the call ended: its status, and the condition of the error if there is one."""
-        with contextlib.suppress(grpc.RpcError):
-            list(self.call)
-        return self.call.code().name
 
 
 def heard(client, **how):
@@ -39,12 +26,6 @@ def heard(client, **how):
 
 def kinds(client):
     return {event.WhichOneof("event") for event in heard(client)}
-
-
-def error_of(call):
-    with contextlib.suppress(grpc.RpcError):
-        list(call)
-    return parse_error(dict(call.trailing_metadata())[ERROR_TRAILER]).condition
 
 
 def test_members_of_a_group_hear_of_a_member_that_comes_and_goes(fleet):
@@ -90,7 +71,7 @@ def test_a_new_stream_tells_only_events_that_a_broken_one_has_not_told(fleet):
     comes = fleet.reader(topic, 2, group=group)
     stream.next("members_changed")
     stream.call.cancel()
-    wait_until(lambda: next(one for one in fleet.served.server._sessions).under_way == set())
+    wait_until(lambda: next(one for one in fleet.gateway._sessions).under_way == set())
     assert heard(stays) == []
     comes("CloseSession")
     Stream(stays).next("members_changed")
@@ -101,7 +82,7 @@ def test_a_partition_that_another_client_took_is_told_of(fleet):
     topic, group = fleet.topic(), fresh("group")
     loser = fleet.reader(topic, 1, 2, group=group)
     stream = Stream(loser)
-    parked = loser.method("Fetch").future(loser.request("Fetch", wait_ms=20_000), timeout=25)
+    parked = loser.begin("Fetch", wait_ms=20_000, timeout=25)
     for broker in (1, 2):
         fleet.server.faults.give_leases_away(topic, broker=broker)
         lost = stream.next("partition_lost")
@@ -134,7 +115,7 @@ def test_a_consumer_that_accepts_losses_is_told_and_reads_what_is_left(fleet, ca
     corrected = stream.next("offset_corrected")
     assert (corrected.partition, corrected.loss.kind) == (place(topic), "EXPIRED")
     assert (corrected.loss.start, corrected.loss.end, corrected.loss.rows) == (0, 2 * ROW, 2)
-    assert 'tubemq_gateway_losses_total{kind="EXPIRED"}' in fleet.served.server.metrics.text()
+    assert 'tubemq_gateway_losses_total{kind="EXPIRED"}' in fleet.gateway.metrics.text()
     warned = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert [text for text in warned if topic in text and reader.session.client_id in text]
     assert values_of(reader("Fetch", wait_ms=10_000)) == [b"three"]
@@ -155,22 +136,7 @@ def test_a_second_stream_takes_the_place_of_the_first(fleet):
     client = fleet.client()
     first = Stream(client)
     Stream(client)
-    assert first.end() == "INVALID_ARGUMENT"
-
-
-def test_the_stream_ends_with_its_session(fleet):
-    client = fleet.client()
-    stream = Stream(client)
-    client("CloseSession")
-    assert stream.end() == "OK"
-
-
-def test_the_stream_of_an_older_twin_is_fenced(fleet):
-    older = fleet.client(client_id=fresh("twin"))
-    stream = Stream(older)
-    fleet.client(client_id=older.session.client_id, epoch=2)
-    assert error_of(stream.call) == "TUBEMQ_SESSION_FENCED"
-    assert stream.call.code().name == "ABORTED"
+    assert end_of(first.call)[0] == "INVALID_ARGUMENT"
 
 
 def test_a_session_ends_soon_after_its_stream_was_lost_if_it_wants_that(fleet):
@@ -187,7 +153,7 @@ def test_a_session_ends_soon_after_its_stream_was_lost_if_it_wants_that(fleet):
 
 
 def test_a_client_that_comes_back_in_time_keeps_its_session(fleet, monkeypatch):
-    sessions, lost = fleet.served.server._sessions, []
+    sessions, lost = fleet.gateway._sessions, []
     close = sessions.close_if_silent
     monkeypatch.setattr(sessions, "close_if_silent", lambda *known: lost.append(known))
     client = fleet.client()
@@ -199,17 +165,12 @@ def test_a_client_that_comes_back_in_time_keeps_its_session(fleet, monkeypatch):
 
 
 def test_event_streams_hear_that_the_gateway_drains(server):
-    with gateway(server) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server) as fleet:
         client = fleet.client()
         stream = Stream(client)
-        stopping = threading.Thread(target=served.stop, args=(10_000,))
-        stopping.start()
-        stream.next("draining")
-        assert error_of(stream.call) == "TUBEMQ_GATEWAY_DRAINING"
-        stopping.join(10)
-        assert not stopping.is_alive()
-        fleet.close()
+        with fleet.draining(10_000):
+            stream.next("draining")
+            assert end_of(stream.call) == DRAINING
 
 
 def test_a_client_that_never_looks_does_not_make_the_gateway_grow(fleet):
@@ -221,17 +182,8 @@ def test_a_client_that_never_looks_does_not_make_the_gateway_grow(fleet):
     assert event.WhichOneof("event") == "members_changed"
 
 
-def test_events_of_a_session_that_is_not_known_are_refused(fleet):
-    stranger = fleet.client()
-    stranger("CloseSession")
-    with pytest.raises(RefusedError) as caught:
-        stranger("SessionEvents")
-    assert caught.value.condition == "TUBEMQ_SESSION_UNKNOWN"
-
-
 def test_a_session_that_ends_by_silence_is_told_to_its_group(server):
-    with gateway(server, lease_ms=400, heartbeat_ms=100, housekeeping_ms=20) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, lease_ms=400, heartbeat_ms=100, housekeeping_ms=20) as fleet:
         topic, group = fleet.topic(), fresh("group")
         stays = fleet.reader(topic, 1, group=group)
         stream = Stream(stays)
@@ -239,18 +191,7 @@ def test_a_session_that_ends_by_silence_is_told_to_its_group(server):
         stream.next("members_changed")
         # Nobody says a word for the second one.
         stream.next("members_changed")
-        assert len(served.server._consuming) == 1
-        fleet.close()
-
-
-def test_members_are_told_nothing_where_the_settings_want_that(server):
-    with gateway(server, notify_members=False) as served:
-        fleet = Fleet(server, served)
-        topic, group = fleet.topic(), fresh("group")
-        stays = fleet.reader(topic, 1, group=group)
-        fleet.reader(topic, 2, group=group)
-        assert heard(stays) == []
-        fleet.close()
+        assert len(fleet.gateway._consuming) == 1
 
 
 def test_a_heartbeat_says_which_gateway_answers(fleet):

@@ -5,8 +5,8 @@ import concurrent.futures
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.gateway.fleet import Fleet, attach, batch_to, fresh, place, publish, values_of
-from tests.gateway.running import SERVICE, RefusedError, gateway
+from tests.gateway.fleet import attach, batch_to, fleet_of, fresh, place, publish, values_of
+from tests.gateway.running import SERVICE, RefusedError, refused
 from tests.waiting import wait_until
 from tubemq_spark.gateway import calls
 from tubemq_spark.protocol.constants import Method
@@ -100,20 +100,18 @@ def reset(topic):
 
 def test_a_fetch_goes_on_when_its_broker_has_come_back(server):
     """The lease is gone with it, so the gateway registers again, where the group stands."""
-    with gateway(server, poll_ms=20) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, poll_ms=20) as fleet:
         topic = fleet.topic()
         fleet.publish(topic, b"one")
         reader = fleet.reader(topic)
         first = reader("Fetch", wait_ms=10_000)
         reader("Commit", batch=first.batch)
-        call = reader.method("Fetch").future(reader.request("Fetch", wait_ms=20_000), timeout=30)
-        wait_until(lambda: served.server._consuming.places.used == 1)
+        call = reader.begin("Fetch", wait_ms=20_000, timeout=30)
+        wait_until(lambda: fleet.gateway._consuming.places.used == 1)
         server.faults.stop_broker(1, graceful=True)
         server.faults.start_broker(1)
         fleet.publish(topic, b"two")
         assert values_of(call.result(25)) == [b"two"]
-        fleet.close()
 
 
 def test_a_lease_that_the_broker_has_forgotten_costs_one_batch_that_comes_again(fleet):
@@ -122,9 +120,7 @@ def test_a_lease_that_the_broker_has_forgotten_costs_one_batch_that_comes_again(
     reader = fleet.reader(topic)
     first = reader("Fetch", wait_ms=10_000)
     assert fleet.server.faults.forget_leases(topic)
-    with pytest.raises(RefusedError) as caught:
-        reader("Commit", batch=first.batch)
-    assert caught.value.status in {"ABORTED", "FAILED_PRECONDITION"}
+    assert refused(reader, "Commit", batch=first.batch).status in {"ABORTED", "FAILED_PRECONDITION"}
     again = reader("Fetch", wait_ms=10_000)
     assert values_of(again) == [b"one"]
     assert reader("Commit", batch=again.batch).offset == 28
@@ -139,13 +135,12 @@ def test_a_master_that_has_forgotten_all_is_registered_at_again(fleet):
 
 
 def test_while_no_master_answers_routes_of_before_are_used_and_the_gateway_says_so(server):
-    with gateway(server, route_refresh_ms=20) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, route_refresh_ms=20) as fleet:
         client = fleet.client(register_attempts=1, rpc_timeout_ms=500, connect_timeout_ms=200)
         assert len(client("QueryRoute", topics=["demo"]).partitions) == 3
         server.faults.become_standby()
         wait_until(lambda: client("DescribeGateway").degraded)
-        assert "tubemq_gateway_degraded 1.0" in served.server.metrics.text()
+        assert "tubemq_gateway_degraded 1.0" in fleet.gateway.metrics.text()
         health = health_pb2_grpc.HealthStub(client.channel)
         answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=5)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
@@ -154,7 +149,6 @@ def test_while_no_master_answers_routes_of_before_are_used_and_the_gateway_says_
             assert len(older.partitions) == 3
         server.faults.become_active()
         wait_until(lambda: not client("DescribeGateway").degraded)
-        fleet.close()
 
 
 def test_a_visit_token_that_is_too_old_is_renewed(fleet):
@@ -175,13 +169,12 @@ def test_a_call_ends_before_its_deadline(fleet, monkeypatch):
     topic = fleet.topic()
     held = fleet.server.faults.hold(Method.PARTITION_REGISTER)
     try:
-        with pytest.raises(RefusedError) as caught:
-            client("ResetOffsets", positions=[reset(topic)], timeout=3)
+        refusal = refused(client, "ResetOffsets", positions=[reset(topic)], timeout=3)
     finally:
         held.release()
         fleet.server.faults.clear()
-    assert (caught.value.status, caught.value.condition) == ("DEADLINE_EXCEEDED", "TUBEMQ_GATEWAY_DEADLINE")
-    assert caught.value.error.parameters["method"] == "ResetOffsets"
+    assert refusal.end == ("DEADLINE_EXCEEDED", "TUBEMQ_GATEWAY_DEADLINE")
+    assert refusal.error.parameters["method"] == "ResetOffsets"
 
 
 @pytest.mark.parametrize("method", [Method.BALANCE_REGISTER, Method.BALANCE_PARTITION_META])
@@ -191,9 +184,8 @@ def test_a_call_ends_before_its_deadline_while_the_master_is_frozen(fleet, monke
     client = fleet.client()
     held = fleet.server.faults.hold(method)
     try:
-        with pytest.raises(RefusedError) as caught:
-            client("QueryRoute", topics=[fleet.topic()], timeout=2)
+        refusal = refused(client, "QueryRoute", topics=[fleet.topic()], timeout=2)
     finally:
         held.release()
         fleet.server.faults.clear()
-    assert caught.value.condition == "TUBEMQ_GATEWAY_DEADLINE"
+    assert refusal.condition == "TUBEMQ_GATEWAY_DEADLINE"

@@ -3,16 +3,15 @@
 import contextlib
 import dataclasses
 import logging
-import queue
 import urllib.request
 from types import SimpleNamespace
 
-import grpc
 import pytest
 
 from testkit.certificates import Authority
 from tests.embedded.web import change as change_at_master
-from tests.gateway.running import RefusedError, gateway
+from tests.gateway.fleet import attach, batch_to, place, publish
+from tests.gateway.running import FENCED, NO_SESSION, Stream, end_of, gateway, refused
 from tests.gateway.secured import TOKENS, SecuredClient, digest, policy_text
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
@@ -24,7 +23,7 @@ from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import AdminError, GatewayError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.tls import TlsConfig
-from tubemq_spark.protocol.gateway import gateway_pb2 as pb, sends
+from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.send_batch import SendBatch
 
 pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
@@ -84,21 +83,18 @@ def connect(served, files):
 
 
 def refusal(call, *arguments, **fields):
-    with pytest.raises(RefusedError) as caught:
-        call(*arguments, **fields)
-    return caught.value.status, caught.value.condition
+    return refused(call, *arguments, **fields).end
 
 
 FORBIDDEN = ("PERMISSION_DENIED", "TUBEMQ_GATEWAY_FORBIDDEN")
 UNKNOWN = ("UNAUTHENTICATED", "TUBEMQ_GATEWAY_LOGIN")
 
 
-def place(topic, broker_id=1):
-    return pb.Partition(topic=topic, broker_id=broker_id, partition_id=0)
+BEGIN = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
 
 
-def batch(topic):
-    return sends.to_proto(SendBatch.of(topic, [b"x"]))
+def batch(topic, number=1):
+    return pb.PublishStreamRequest(batch=batch_to(topic, b"x"), number=number)
 
 
 @pytest.mark.parametrize("token", [None, "Bearer guess", "Bearer ", "Basic dTpw"])
@@ -106,13 +102,12 @@ def test_a_client_that_shows_nothing_or_something_unknown_is_refused_everywhere(
     client = connect(token=token)
     for name in ("OpenSession", "Heartbeat", "ListTopics", "ReadRange", "PublishStream", "DescribeGateway"):
         assert refusal(client, name) == UNKNOWN
-    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    assert refusal(client.commands, begin) == UNKNOWN
+    assert refusal(client.commands, BEGIN) == UNKNOWN
 
 
 def test_a_reader_reads_what_it_may_and_nothing_else(connect):
     writer = connect("writer", group="")
-    writer("PublishStream", batch=batch("clicks"), name="test")
+    publish(writer, "clicks", b"x")
     reader = connect("reader")
     assert list(reader("ListTopics").topics) == ["clicks"]
     assert len(reader("QueryRoute", topics=["clicks"]).partitions) == 2
@@ -136,7 +131,7 @@ def test_a_reader_reads_what_it_may_and_nothing_else(connect):
         "ResetOffsets": {"positions": [{"partition": hidden}]},
         "ReadRange": {"partition": hidden, "end": 28},
         "AttachPartitions": {"partitions": [{"partition": hidden}]},
-        "PublishStream": {"batch": batch("clicks")},
+        "PublishStream": {"batch": batch_to("clicks", b"x")},
         "ListSessions": {},
     }
     assert {name: refusal(reader, name, **fields) for name, fields in refused.items()} == dict.fromkeys(
@@ -147,15 +142,11 @@ def test_a_reader_reads_what_it_may_and_nothing_else(connect):
 
 def test_a_writer_publishes_to_what_it_may_and_reads_nothing(connect):
     writer = connect("writer", group="")
-    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    good, bad = (
-        pb.PublishStreamRequest(batch=batch(topic), number=number)
-        for number, topic in enumerate(("clicks", "hidden"), 1)
-    )
-    answers = writer.commands(begin, good)
+    good, bad = batch("clicks"), batch("hidden", number=2)
+    answers = writer.commands(BEGIN, good)
     assert sum(receipt.count for receipt in answers[-1].receipts) == 1
-    assert refusal(writer.commands, begin, good, bad) == FORBIDDEN
-    assert refusal(writer, "PublishStream", batch=batch("hidden")) == FORBIDDEN
+    assert refusal(writer.commands, BEGIN, good, bad) == FORBIDDEN
+    assert refusal(publish, writer, "hidden", b"x") == FORBIDDEN
     assert refusal(writer, "ReadRange", partition=place("clicks"), end=28) == FORBIDDEN
 
 
@@ -199,16 +190,15 @@ def test_pages_name_nothing_that_a_client_may_not_see(connect, name, items, hidd
     assert [len(getattr(part, items)) for part in seen] == [1] * len(seen)
 
 
-def test_a_group_tells_a_client_only_of_topics_that_it_may_see(connect, served, monkeypatch):
+def test_a_group_tells_a_client_only_of_topics_that_it_may_see(connect, upstream, monkeypatch):
     monkeypatch.setattr("tubemq_spark.gateway.control._FRESH_S", -1.0)
     operator, reader = connect("operator", group="reader_of_both"), connect("reader", group="reader_of_both")
     wanted = [{"partition": place(topic), "offset": 0} for topic in ("clicks", "hidden")]
     operator.open(group="reader_of_both", heartbeat_period_ms=1_000)
     operator("AttachPartitions", partitions=wanted)
-    master = SimpleNamespace(master_web=str(served.server._settings.master_web[0]))
     forbidden = {"consumeEnable": "false", "disableCsmRsn": "too slow"}
     make = "admin_add_group_csmctrl_info"
-    change_at_master(master, make, groupName="reader_of_both", topicName="hidden", **forbidden)
+    change_at_master(upstream, make, groupName="reader_of_both", topicName="hidden", **forbidden)
     wait_until(lambda: len(operator("ListMembers").members[0].partitions) == len(wanted), 20)
     for name in ("ListGroups", "ListMembers"):
         assert "hidden" in str(operator(name))
@@ -243,18 +233,16 @@ def test_groups_that_a_broker_cannot_tell_of_are_named_to_those_only_who_may_see
 def test_a_client_that_only_publishes_needs_no_reader_groups(connect, change):
     change(policy_text().replace('write = ["clicks"]', 'write = ["clicks"]\ngroup = ["tubemq_spark"]'))
     writer = connect("writer", group="tubemq_spark")
-    assert writer("PublishStream", batch=batch("clicks")).receipts
+    assert writer("PublishStream", batch=batch_to("clicks", b"x")).receipts
 
 
 def test_a_client_can_use_neither_session_nor_id_of_another_client(connect):
     connect("reader", client_id="mine")
     other = connect(client_id="mine", token=f"Bearer {TOKENS['operator']}")
     other.session.epoch = 1
-    no_session = ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
-    assert refusal(other, "Heartbeat") == no_session
-    assert refusal(other, "ReadRange", partition=place("clicks"), end=28) == no_session
-    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    assert refusal(other.commands, begin) == no_session
+    assert refusal(other, "Heartbeat") == NO_SESSION
+    assert refusal(other, "ReadRange", partition=place("clicks"), end=28) == NO_SESSION
+    assert refusal(other.commands, BEGIN) == NO_SESSION
     other.session.epoch = 2
     assert refusal(other.open, group="ops") == ("ALREADY_EXISTS", "TUBEMQ_SESSION_TAKEN")
 
@@ -264,7 +252,7 @@ def test_the_same_client_of_the_policy_takes_its_id_over_with_another_secret(con
     newer = connect(client_id="restarted", token=f"Bearer {TOKENS['reader']}")
     newer.session.epoch, newer.session.secret = 2, b"of the process that was restarted"
     newer.open(group="reader")
-    assert refusal(older, "Heartbeat") == ("ABORTED", "TUBEMQ_SESSION_FENCED")
+    assert refusal(older, "Heartbeat") == FENCED
     assert newer("Heartbeat").gateway
 
 
@@ -301,39 +289,30 @@ def test_a_policy_that_has_changed_counts_as_soon_as_it_was_looked_at(served, co
     change(policy_text("reader"))
     assert refusal(reader, "ListTopics") == UNKNOWN
     change(policy_text().replace('write = ["clicks"]', ""))
-    assert refusal(writer, "PublishStream", batch=batch("clicks")) == FORBIDDEN
+    assert refusal(publish, writer, "clicks", b"x") == FORBIDDEN
 
 
-def ended(call):
-    """How a stream ended: its status, and the condition of its error."""
-    with pytest.raises(grpc.RpcError) as caught:
-        list(call)
-    refused = RefusedError(caught.value)
-    return refused.status, refused.condition
+def publishing(writer):
+    stream = Stream(writer, "PublishStream", BEGIN, batch("clicks"))
+    next(stream.call), next(stream.call)
+    return stream
 
 
-def publishing(writer, sent):
-    sent.put(pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin()))
-    sent.put(pb.PublishStreamRequest(batch=batch("clicks"), number=1))
-    call = writer.method("PublishStream")(iter(sent.get, None), timeout=20)
-    next(call), next(call)
-    return call
+def consuming(reader):
+    assert attach(reader, "clicks", 1)[0].WhichOneof("result") == "offset"
+    begin = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
+    stream = Stream(reader, "Consume", begin, pb.ConsumeRequest(credit=1))
+    next(stream.call)
+    return stream
 
 
-def consuming(reader, sent):
-    attach = {"partition": place("clicks"), "offset": 0}
-    assert reader("AttachPartitions", partitions=[attach]).partitions[0].WhichOneof("result") == "offset"
-    sent.put(pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin()))
-    sent.put(pb.ConsumeRequest(credit=1))
-    call = reader.method("Consume")(iter(sent.get, None), timeout=20)
-    next(call)
-    return call
+class Hearing:
+    def __init__(self, reader):
+        self.call = reader.begin("SessionEvents")
+        self.call.initial_metadata()
 
-
-def hearing(reader, _):
-    call = reader.method("SessionEvents")(reader.request("SessionEvents"), timeout=20)
-    call.initial_metadata()
-    return call
+    def end(self):
+        return end_of(self.call)
 
 
 NO_READS = policy_text().replace('read = ["clicks"]', "")
@@ -349,10 +328,10 @@ RENEWED = {name: policy_text().replace(digest(TOKENS[name]), digest("new token")
         ("writer", publishing, WITHOUT["writer"], UNKNOWN),
         ("reader", consuming, NO_READS, FORBIDDEN),
         ("reader", consuming, WITHOUT["reader"], UNKNOWN),
-        ("reader", hearing, WITHOUT["reader"], UNKNOWN),
+        ("reader", Hearing, WITHOUT["reader"], UNKNOWN),
         ("writer", publishing, RENEWED["writer"], UNKNOWN),
         ("reader", consuming, RENEWED["reader"], UNKNOWN),
-        ("reader", hearing, RENEWED["reader"], UNKNOWN),
+        ("reader", Hearing, RENEWED["reader"], UNKNOWN),
     ],
     ids=[
         *("publish-right", "publish-client", "consume-right", "consume-client", "events-client"),
@@ -360,13 +339,9 @@ RENEWED = {name: policy_text().replace(digest(TOKENS[name]), digest("new token")
     ],
 )
 def test_a_stream_ends_when_its_client_loses_the_right_to_it(connect, change, who, begin, text, end):
-    client, sent = connect(who, group="reader" if who == "reader" else ""), queue.SimpleQueue()
-    try:
-        call = begin(client, sent)
-        change(text)
-        assert ended(call) == end
-    finally:
-        sent.put(None)
+    stream = begin(connect(who, group="reader" if who == "reader" else ""))
+    change(text)
+    assert stream.end() == end
 
 
 def test_a_session_goes_on_with_a_new_token_and_streams_that_showed_the_old_one_end(connect, change):
@@ -374,11 +349,11 @@ def test_a_session_goes_on_with_a_new_token_and_streams_that_showed_the_old_one_
     both = policy_text().replace(f'"{old}"', f'["{old}", "{new}"]')
     reader = connect("reader")
     change(both)
-    stream = hearing(reader, None)
+    stream = Hearing(reader)
     reader.shown = (("authorization", "Bearer new token"),)
     assert reader("Heartbeat").gateway
     change(RENEWED["reader"])
-    assert ended(stream) == UNKNOWN
+    assert stream.end() == UNKNOWN
     assert reader("Heartbeat").gateway
     reader.shown = (("authorization", f"Bearer {TOKENS['reader']}"),)
     assert refusal(reader, "Heartbeat") == UNKNOWN
@@ -389,79 +364,69 @@ def test_a_session_goes_on_with_a_new_token_and_streams_that_showed_the_old_one_
 )
 def test_a_range_ends_when_its_client_loses_the_right_to_it(connect, change, text, end):
     writer, reader = connect("writer", group=""), connect("reader")
-    publish = pb.MessageBatch(places=[pb.Place(broker_id=1)], place_codes=bytes(4 * 4))
-    publish.MergeFrom(sends.to_proto(SendBatch.of("clicks", [bytes(1 << 19)] * 4)))
     for _ in range(20):
-        writer("PublishStream", batch=publish)
+        publish(writer, "clicks", *[bytes(1 << 19)] * 4)
     latest = reader("QueryBounds", stores=[pb.Store(topic="clicks", broker_id=1)]).answers[0].bounds.latest
-    call = reader.method("ReadRange")(
-        reader.request("ReadRange", partition=place("clicks"), end=latest), timeout=20
-    )
+    call = reader.begin("ReadRange", partition=place("clicks"), end=latest)
     next(call)
     change(text)
-    assert ended(call) == end
+    assert end_of(call) == end
 
 
 def test_consuming_by_a_stream_needs_what_fetching_needs(connect, change):
-    reader, sent = connect("reader"), queue.SimpleQueue()
-    consuming(reader, sent).cancel()
-    sent.put(None)
+    reader = connect("reader")
+    consuming(reader).break_off()
     change(NO_READS)
     assert refusal(reader, "Fetch") == FORBIDDEN
     begin = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
-    assert ended(reader.method("Consume")(iter([begin]), timeout=20)) == FORBIDDEN
+    assert Stream(reader, "Consume", begin).end() == FORBIDDEN
 
 
-def test_a_certificate_is_as_good_as_a_token(served, files):
-    authority = files[0]
+@pytest.fixture
+def upstream(served):
+    """The addresses of the server behind the gateway."""
     settings = served.server._settings
-    changes = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)} | {
-        "tls_client_ca": str(authority.cert),
-        "node_name": "mutual",
-        "metrics": None,
-    }
-    changes = {name: value for name, value in changes.items() if name not in {"master_servers", "master_web"}}
-    files[2].with_name("certificates.toml").write_text(policy_text(certificates=True))
-    changes["policy"] = str(files[2].with_name("certificates.toml"))
+    master, web = str(settings.master_servers[0]), str(settings.master_web[0])
+    return SimpleNamespace(master=master, master_web=web)
 
-    class Upstream:
-        master, master_web = str(settings.master_servers[0]), str(settings.master_web[0])
 
-    with gateway(Upstream, **changes) as mutual:
+@pytest.fixture
+def mutual_tls(files):
+    authority, pair, _ = files
+    return {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "tls_client_ca": str(authority.cert)}
+
+
+def test_a_certificate_is_as_good_as_a_token(upstream, files, mutual_tls):
+    authority, policy = files[0], files[2].with_name("certificates.toml")
+    policy.write_text(policy_text(certificates=True))
+    login = {"master_username": "gateway", "master_password": PASSWORD}
+    with gateway(upstream, **mutual_tls, **login, policy=str(policy), housekeeping_ms=20) as mutual:
         shown = SecuredClient(mutual.address, authority, pair=authority.issue("a", "shown.example.com"))
         stranger = SecuredClient(mutual.address, authority, pair=authority.issue("b", "b.example.com"))
         shown.open(group="")
         assert set(shown("ListTopics").topics) == {"clicks", "hidden"}
         assert refusal(stranger.open) == UNKNOWN
-        stream = hearing(shown, None)
+        stream = Hearing(shown)
         renamed = policy_text(certificates=True).replace("shown.example.com", "b.example.com")
-        (files[2].with_name("new.toml")).write_text(renamed)
-        files[2].with_name("new.toml").replace(changes["policy"])
-        assert ended(stream) == UNKNOWN
+        policy.with_name("new.toml").write_text(renamed)
+        policy.with_name("new.toml").replace(policy)
+        assert stream.end() == UNKNOWN
         stranger.open(group="")
         shown.channel.close()
         stranger.channel.close()
 
 
-def test_without_a_policy_a_session_is_bound_to_the_certificate_that_opened_it(served, files):
-    authority, pair, _ = files
-    settings = served.server._settings
+def test_without_a_policy_a_session_is_bound_to_the_certificate_that_opened_it(upstream, files, mutual_tls):
+    with gateway(upstream, **mutual_tls) as mutual, contextlib.ExitStack() as stack:
 
-    class Upstream:
-        master, master_web = str(settings.master_servers[0]), str(settings.master_web[0])
+        def client(name):
+            pair = files[0].issue(name, f"{name}.example.com")
+            return stack.enter_context(SecuredClient(mutual.address, files[0], "mine", pair=pair))
 
-    def client(name, host):
-        return SecuredClient(mutual.address, authority, "mine", pair=authority.issue(name, host))
-
-    tls = {"tls_cert": str(pair.cert), "tls_key": str(pair.key), "tls_client_ca": str(authority.cert)}
-    with gateway(Upstream, **tls) as mutual, contextlib.ExitStack() as stack:
-        owner, renewed = (client("owner", "owner.example.com") for _ in range(2))
-        thief = client("thief", "thief.example.com")
-        for each in (owner, renewed, thief):
-            stack.callback(each.channel.close)
+        owner, renewed, thief = client("owner"), client("owner"), client("thief")
         owner.open(group="")
         # It has learnt the secret all the same.
-        assert refusal(thief, "Heartbeat") == ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+        assert refusal(thief, "Heartbeat") == NO_SESSION
         thief.session.epoch = 2
         assert refusal(thief.open) == ("ALREADY_EXISTS", "TUBEMQ_SESSION_TAKEN")
         assert renewed("Heartbeat").gateway == owner("Heartbeat").gateway

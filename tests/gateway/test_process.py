@@ -221,17 +221,13 @@ def test_ranges_questions_and_consumers_that_wait_for_a_broker_begin_no_threads(
         before = served.threads
         server.faults.freeze_broker(1)
         ranges = [
-            client.method("ReadRange")(
-                client.request("ReadRange", partition=place("demo"), start=0, end=2 * ROW, own_store=True),
-                timeout=30,
+            client.begin(
+                "ReadRange", partition=place("demo"), start=0, end=2 * ROW, own_store=True, timeout=30
             )
             for client in clients
         ]
         store = pb.Store(topic="demo", broker_id=1)
-        questions = [
-            client.method("QueryBounds").future(client.request("QueryBounds", stores=[store]), timeout=30)
-            for client in clients
-        ]
+        questions = [client.begin("QueryBounds", stores=[store], timeout=30) for client in clients]
         wait_until(lambda: clients[0]("DescribeGateway").open_reads == _CLIENTS)
         assert served.threads <= before + _GRPC_THREADS
         for call in [*ranges, *questions]:

@@ -1,7 +1,6 @@
 """Publish streams: windows of batches, which hold bytes until they are answered, and nothing at rest."""
 
 import asyncio
-import queue
 import threading
 import time
 
@@ -10,8 +9,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.gateway.fleet import Fleet, batch_to, publish
-from tests.gateway.running import RefusedError, gateway
+from tests.gateway.fleet import batch_to, fleet_of, publish
+from tests.gateway.running import BAD_REQUEST, BUSY, DRAINING, Stream, refused
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import TopicSpec
 from tubemq_spark.gateway import publishing
@@ -23,25 +22,31 @@ from tubemq_spark.protocol.send_batch import BytesColumn, Coded, MessageHeader, 
 MIB = 1 << 20
 
 
-class Stream:
+class Publishing(Stream):
     """A publish stream, whose answers are taken when a test wants them."""
 
     def __init__(self, client, **begin):
-        self._requests = queue.SimpleQueue()
+        super().__init__(client, "PublishStream")
         self._numbers = 0
-        self.call = client.method("PublishStream")(iter(self._requests.get, None), timeout=60)
         self.put(begin=pb.PublishStreamRequest.Begin(name="stream", **begin))
         assert self.answer().number == 0
 
     def put(self, **request):
-        self._requests.put(pb.PublishStreamRequest(**request))
+        self.send(pb.PublishStreamRequest(**request))
+
+    def parts(self, message, length):
+        """Send a batch in parts."""
+        data = message.SerializeToString()
+        for first in range(0, len(data), length):
+            part = pb.PublishStreamRequest.Part(data=data[first : first + length], size=len(data))
+            self.put(part=part, number=1)
 
     def batch(self, message):
         self._numbers += 1
         self.put(batch=message, number=self._numbers)
         return self._numbers
 
-    def send(self, topic, *values, broker_id=1):
+    def publish(self, topic, *values, broker_id=1):
         return self.batch(batch_to(topic, *values, broker_id=broker_id))
 
     def answer(self):
@@ -53,83 +58,64 @@ class Stream:
         assert not answer.failures, answer
         return sum(item.count for item in answer.receipts)
 
-    def finish(self):
-        self._requests.put(None)
-        return list(self.call)
 
-    def end(self):
-        """What the call ends with."""
-        with pytest.raises(grpc.RpcError) as ended:
-            list(self.call)
-        self._requests.put(None)
-        return RefusedError(ended.value)
-
-    def break_off(self):
-        self.call.cancel()
-        self._requests.put(None)
-
-
-def bytes_in(served):
-    return served.server._admission.bytes.used
+def bytes_in(fleet):
+    return fleet.gateway._admission.bytes.used
 
 
 @pytest.fixture
 def narrow(server):
     """A gateway with one producer and little room."""
-    with gateway(server, publishes=1, queue_ms=50, total_bytes=4 * MIB, session_bytes=2 * MIB) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, publishes=1, queue_ms=50, total_bytes=4 * MIB, session_bytes=2 * MIB) as fleet:
         yield fleet
-        fleet.close()
 
 
 def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow):
     topic = narrow.topic()
     hung = narrow.server.faults.hold(Method.SEND_MESSAGE)
-    stream = Stream(narrow.client("writers"))
-    numbers = [stream.send(topic, b"%d" % number, b"x", broker_id=1 + number % 3) for number in range(50)]
-    (served,) = narrow.served.server._publishing._streams
+    stream = Publishing(narrow.client("writers"))
+    numbers = [stream.publish(topic, b"%d" % number, b"x", broker_id=1 + number % 3) for number in range(50)]
+    (served,) = narrow.gateway._publishing._streams
     wait_until(lambda: len(served._under_way) == 50)
     hung.release()
     narrow.server.faults.clear()
     answers = stream.finish()
     assert sorted(answer.number for answer in answers) == numbers
     assert {sum(item.count for item in answer.receipts) for answer in answers} == {2}
-    assert bytes_in(narrow.served) == 0
+    assert bytes_in(narrow) == 0
 
 
 def test_streams_of_equal_settings_share_a_producer_and_take_no_thread(narrow):
     topic = narrow.topic()
-    streams = [Stream(narrow.client("writers")) for _ in range(20)]
-    streams[0].send(topic, b"x")
+    streams = [Publishing(narrow.client("writers")) for _ in range(20)]
+    streams[0].publish(topic, b"x")
     assert streams[0].stored() == 1
     threads = set(threading.enumerate())
     for stream in streams:
-        stream.send(topic, b"x")
+        stream.publish(topic, b"x")
     assert [stream.stored() for stream in streams] == [1] * 20
     assert set(threading.enumerate()) <= threads
-    assert narrow.served.server._admission.publishes.used == 1
+    assert narrow.gateway._admission.publishes.used == 1
     assert [stream.finish() for stream in streams] == [[]] * 20
 
 
 def test_streams_at_rest_give_way_to_others_of_their_session_that_have_something_to_say(server, monkeypatch):
     """Only some may read at a time: what a stream reads comes into memory before its length is known."""
     monkeypatch.setattr(publishing, "_REST_S", 0.05)
-    with gateway(server, total_bytes=4 * MIB, session_bytes=2 * MIB) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, total_bytes=4 * MIB, session_bytes=2 * MIB) as fleet:
         topic, client = fleet.topic(), fleet.client("writers")
-        arriving, streams = served.server._admission.arriving, []
+        arriving, streams = fleet.gateway._admission.arriving, []
         for _ in range(40):
-            stream = Stream(client)
-            stream.send(topic, b"x")
+            stream = Publishing(client)
+            stream.publish(topic, b"x")
             assert stream.stored() == 1
             assert arriving.used <= 12
             streams.append(stream)
-        wait_until(lambda: len(served.server._publishing._streams) <= 12)
+        wait_until(lambda: len(fleet.gateway._publishing._streams) <= 12)
         assert arriving.waiting == 0
         for stream in streams:
             stream.break_off()
         wait_until(lambda: arriving.used == 0)
-        fleet.close()
 
 
 def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
@@ -144,8 +130,8 @@ def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
 
     streams, counted = [], []
     for _ in range(10):
-        streams.append(Stream(narrow.client("writers")))
-        streams[-1].send(topic, b"x")
+        streams.append(Publishing(narrow.client("writers")))
+        streams[-1].publish(topic, b"x")
         assert streams[-1].stored() == 1
         counted.append(upstream())
     assert set(counted) == {counted[0]}
@@ -154,8 +140,8 @@ def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
 
 def test_streams_at_rest_hold_nothing_that_others_need(server, narrow):
     """As many as there may be producers, and more: each says begin, and then nothing."""
-    resting = [Stream(narrow.client(f"idle_{number}")) for number in range(8)]
-    assert narrow.served.server._admission.publishes.used == 0
+    resting = [Publishing(narrow.client(f"idle_{number}")) for number in range(8)]
+    assert narrow.gateway._admission.publishes.used == 0
     publish(narrow.client("writers"), narrow.topic(), b"x")
     for stream in resting:
         stream.break_off()
@@ -166,7 +152,7 @@ async def running_loop():
 
 
 def test_a_resting_stream_wakes_nothing(narrow):
-    stream = Stream(narrow.client("writers"))
+    stream = Publishing(narrow.client("writers"))
     running = loop.run(running_loop())
     steps = []
     real = running._run_once
@@ -184,102 +170,90 @@ def test_bytes_are_held_until_brokers_have_stored_them_and_no_more_is_read(serve
     topic = narrow.topic()
     hung = server.faults.hold(Method.SEND_MESSAGE)
     client = narrow.client("greedy", max_in_flight=1 << 30, max_in_flight_bytes=1 << 60)
-    stream = Stream(client)
+    stream = Publishing(client)
     body = bytes(MIB // 2)
     for _ in range(20):
-        stream.send(topic, body)
-    wait_until(lambda: hung.hits and bytes_in(narrow.served) > MIB)
+        stream.publish(topic, body)
+    wait_until(lambda: hung.hits and bytes_in(narrow) > MIB)
     time.sleep(0.5)  # more might be read
-    assert MIB < bytes_in(narrow.served) <= 3 * MIB
+    assert MIB < bytes_in(narrow) <= 3 * MIB
     hung.release()
     server.faults.clear()
     assert [stream.stored() for _ in range(20)] == [1] * 20
-    wait_until(lambda: bytes_in(narrow.served) == 0)
+    wait_until(lambda: bytes_in(narrow) == 0)
     assert stream.finish() == []
 
 
 def test_a_client_that_has_gone_gives_everything_back(server, narrow):
     topic = narrow.topic()
     hung = server.faults.hold(Method.SEND_MESSAGE)
-    streams = [Stream(narrow.client("gone", delivery_timeout_ms=86_400_000)) for _ in range(3)]
+    streams = [Publishing(narrow.client("gone", delivery_timeout_ms=86_400_000)) for _ in range(3)]
     for stream in streams:
-        stream.send(topic, bytes(MIB // 4))
+        stream.publish(topic, bytes(MIB // 4))
         stream.put(part=pb.PublishStreamRequest.Part(data=b"x", size=1000), number=2)
-    wait_until(lambda: bytes_in(narrow.served) > 3 * MIB // 4)
+    wait_until(lambda: bytes_in(narrow) > 3 * MIB // 4)
     for stream in streams:
         stream.break_off()
-    wait_until(lambda: bytes_in(narrow.served) == 0)
+    wait_until(lambda: bytes_in(narrow) == 0)
     hung.release()
     server.faults.clear()
     publish(narrow.client("gone", delivery_timeout_ms=86_400_000), topic, b"next")
 
 
 def test_one_who_stands_still_within_a_batch_is_ended_when_others_wait(server):
-    with gateway(server, stall_ms=100, total_bytes=MIB, session_bytes=MIB) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, stall_ms=100, total_bytes=MIB, session_bytes=MIB) as fleet:
         topic = fleet.topic()
-        stalled = Stream(fleet.client("stalled"))
+        stalled = Publishing(fleet.client("stalled"))
         stalled.put(part=pb.PublishStreamRequest.Part(data=b"x", size=MIB), number=1)
-        wait_until(lambda: bytes_in(served) == MIB)
+        wait_until(lambda: bytes_in(fleet) == MIB)
         time.sleep(0.3)
         assert stalled.call.is_active(), "it was ended although no other waits"
         publish(fleet.client("writers"), topic, b"x")
-        assert stalled.end().condition == "TUBEMQ_GATEWAY_BUSY"
-        assert bytes_in(served) == 0
-        fleet.close()
+        assert stalled.end() == BUSY
+        assert bytes_in(fleet) == 0
 
 
 def test_the_producers_of_a_gateway_are_limited_and_kept_ones_give_way(server):
-    with gateway(server, publishes=2) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, publishes=2) as fleet:
         topic = fleet.topic()
         for number in range(5):
             publish(fleet.client(f"writers_{number}"), topic, b"x")
-        assert served.server._admission.publishes.used <= 2
-        fleet.close()
+        assert fleet.gateway._admission.publishes.used <= 2
 
 
 def test_what_a_client_names_is_capped(server):
-    with gateway(server, longest_wait_ms=300) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, longest_wait_ms=300) as fleet:
         topic = fleet.topic()
         fleet.server.faults.answer(Method.SEND_MESSAGE, 503)
-        stream = Stream(fleet.client("patient", delivery_timeout_ms=86_400_000, max_in_flight=1 << 30))
-        stream.send(topic, b"x")
+        stream = Publishing(fleet.client("patient", delivery_timeout_ms=86_400_000, max_in_flight=1 << 30))
+        stream.publish(topic, b"x")
         (failure,) = stream.answer().failures
         fleet.server.faults.clear()
         assert failure.error.condition.startswith("TUBEMQ_SEND_FAILED")
-        (kept,) = served.server._pipelines._entries.values()
+        (kept,) = fleet.gateway._pipelines._entries.values()
         assert kept.pipeline.config.max_in_flight == 100_000
         assert kept.pipeline._most == (100_000, 64 * MIB), "of all streams together"
         stream.break_off()
-        fleet.close()
 
 
 def test_a_long_batch_comes_in_pieces(narrow):
     topic = narrow.topic()
     values = [bytes([number]) * 1000 for number in range(50)]
-    data = batch_to(topic, *values).SerializeToString()
-    stream = Stream(narrow.client("writers"))
-    for first in range(0, len(data), 7_000):
-        part = pb.PublishStreamRequest.Part(data=data[first : first + 7_000], size=len(data))
-        stream.put(part=part, number=1)
+    stream = Publishing(narrow.client("writers"))
+    stream.parts(batch_to(topic, *values), 7_000)
     assert stream.stored() == 50
     assert stream.finish() == []
 
 
 def test_a_batch_may_be_longer_than_a_request(server):
-    with gateway(server, max_message_bytes=64 << 10, session_bytes=MIB) as served:
-        fleet = Fleet(server, served)
-        data = batch_to(fleet.topic(), *[bytes(10_000)] * 50).SerializeToString()
-        stream = Stream(fleet.client("writers"))
-        for first in range(0, len(data), 50_000):
-            part = pb.PublishStreamRequest.Part(data=data[first : first + 50_000], size=len(data))
-            stream.put(part=part, number=1)
+    with fleet_of(server, max_message_bytes=64 << 10, session_bytes=MIB) as fleet:
+        stream = Publishing(fleet.client("writers"))
+        stream.parts(batch_to(fleet.topic(), *[bytes(10_000)] * 50), 50_000)
         assert stream.stored() == 50
         stream.put(part=pb.PublishStreamRequest.Part(data=b"x", size=MIB + 1), number=2)
-        assert f"{MIB} is the most" in str(stream.end().error)
-        fleet.close()
+        with pytest.raises(grpc.RpcError, match=f"{MIB} is the most"):
+            list(stream.call)
+        stream.send_no_more()
 
 
 @pytest.mark.parametrize(
@@ -298,6 +272,7 @@ def test_a_batch_may_be_longer_than_a_request(server):
         [{"number": 1, "part": (b"x", 5)}, None],
         [{"number": 1, "part": (b"x", 1 << 40)}],
         [{"begin": pb.PublishStreamRequest.Begin()}],
+        [{}],
     ],
     ids=str,
 )
@@ -305,10 +280,10 @@ def test_a_stream_that_contradicts_itself_is_ended_and_holds_nothing(narrow, req
     topic = narrow.topic()
     batches = {"good": batch_to(topic, b"x"), "odd": pb.MessageBatch(topics=[topic], topic_codes=b"abc")}
     batches["odd"].topic_codes = bytes(8)
-    stream = Stream(narrow.client("writers"))
+    stream = Publishing(narrow.client("writers"))
     for request in requests:
         if request is None:
-            stream._requests.put(None)
+            stream.send_no_more()
             continue
         request_of = dict(request)
         if "batch" in request_of:
@@ -317,13 +292,13 @@ def test_a_stream_that_contradicts_itself_is_ended_and_holds_nothing(narrow, req
             data, size = request_of["part"]
             request_of["part"] = pb.PublishStreamRequest.Part(data=data, size=size)
         stream.put(**request_of)
-    assert stream.end().condition == "TUBEMQ_GATEWAY_REQUEST"
-    wait_until(lambda: bytes_in(narrow.served) == 0)
+    assert stream.end() == BAD_REQUEST
+    wait_until(lambda: bytes_in(narrow) == 0)
 
 
 def test_each_message_is_told_of_where_that_is_asked_for(narrow):
     topic = narrow.topic()
-    stream = Stream(narrow.client("writers"), per_message=True)
+    stream = Publishing(narrow.client("writers"), per_message=True)
     stream.batch(sends.to_proto(SendBatch.of(topic, [b"a", b"", b"c"])))
     answer = stream.answer()
     assert stream.finish() == []
@@ -348,11 +323,8 @@ def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(serve
     body = BytesColumn.of([b"0", b"1", b"", b"3", bytes(MIB + 2048), b"5", b"6"])
     places = Coded(((1, 0), (7, 7)), np.array([0, 0, 0, 0, 0, 1, 0]))
     headers = Coded((MessageHeader(),), np.zeros(7, np.int64))
-    stream = Stream(narrow.client("writers"))
-    data = sends.to_proto(SendBatch(topics, body, headers, None, places, 11)).SerializeToString()
-    for first in range(0, len(data), MIB):
-        part = pb.PublishStreamRequest.Part(data=data[first : first + MIB], size=len(data))
-        stream.put(part=part, number=1)
+    stream = Publishing(narrow.client("writers"))
+    stream.parts(sends.to_proto(SendBatch(topics, body, headers, None, places, 11)), MIB)
     answer = stream.answer()
     refused = {
         failure.error.condition: np.frombuffer(failure.rows, "<i4").tolist() for failure in answer.failures
@@ -376,9 +348,9 @@ def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(serve
 def test_the_batches_of_a_stream_are_stored_in_their_order_also_long_ones(narrow):
     topic = narrow.topic()
     counts = (3, 5_000, 1, 9_000, 2)
-    stream = Stream(narrow.client("writers"), per_message=True)
+    stream = Publishing(narrow.client("writers"), per_message=True)
     for count in counts:
-        stream.send(topic, *[b"x"] * count)
+        stream.publish(topic, *[b"x"] * count)
     answers = {answer.number: answer.outcomes for answer in (stream.answer() for _ in counts)}
     assert stream.finish() == []
     offsets = [np.frombuffer(answers[number].offsets, "<i8") for number in sorted(answers)]
@@ -388,9 +360,9 @@ def test_the_batches_of_a_stream_are_stored_in_their_order_also_long_ones(narrow
 
 def test_a_message_that_was_sent_again_is_told_as_that(server, narrow):
     topic = narrow.topic()
-    stream = Stream(narrow.client("writers"), per_message=True)
+    stream = Publishing(narrow.client("writers"), per_message=True)
     server.faults.drop_connection(Method.SEND_MESSAGE, times=1)
-    stream.send(topic, b"x")
+    stream.publish(topic, b"x")
     answer = stream.answer()
     assert np.frombuffer(answer.outcomes.attempts, "<i4").tolist() == [2]
     assert np.frombuffer(answer.outcomes.unanswered, "<i4").tolist() == [1]
@@ -403,14 +375,14 @@ def test_a_stream_whose_broker_is_silent_holds_up_no_other(server, narrow):
     topic = narrow.topic()
     held_up = {"max_in_flight": 16, "max_in_flight_bytes": 20_000, "rpc_timeout_ms": 60_000}
     hung = server.faults.hold(Method.SEND_MESSAGE, broker=1)
-    stuck = Stream(narrow.client("writers", **held_up))
-    stuck.send(topic, *[b"x"] * 500, broker_id=1)
+    stuck = Publishing(narrow.client("writers", **held_up))
+    stuck.publish(topic, *[b"x"] * 500, broker_id=1)
     wait_until(lambda: hung.hits)
-    other = Stream(narrow.client("writers", **held_up))
+    other = Publishing(narrow.client("writers", **held_up))
     for number in range(100):
-        other.send(topic, b"%d" % number, broker_id=2)
+        other.publish(topic, b"%d" % number, broker_id=2)
         assert other.stored() == 1
-    (kept,) = narrow.served.server._pipelines._entries.values()
+    (kept,) = narrow.gateway._pipelines._entries.values()
     assert 0 < kept.pipeline.unacknowledged < 500, "the rest waits in its stream"
     hung.release()
     server.faults.clear()
@@ -421,32 +393,16 @@ def test_a_stream_whose_broker_is_silent_holds_up_no_other(server, narrow):
 def test_a_topic_that_is_waited_for_holds_up_its_stream_and_takes_no_thread(server, narrow):
     late, topic = narrow.topic(), narrow.topic()
     server.set_topic(late, TopicSpec(accept_publish=False))
-    waiting = Stream(narrow.client("writers"))
-    waiting.send(late, b"x")
-    other = Stream(narrow.client("writers"))
+    waiting = Publishing(narrow.client("writers"))
+    waiting.publish(late, b"x")
+    other = Publishing(narrow.client("writers"))
     for _ in range(20):
-        other.send(topic, b"x")
+        other.publish(topic, b"x")
         assert other.stored() == 1
-    assert narrow.served.server._admission.questions.quota.used == 0
+    assert narrow.gateway._admission.questions.quota.used == 0
     server.set_topic(late, TopicSpec())
     assert waiting.stored() == 1
     assert waiting.finish() == other.finish() == []
-
-
-def test_checking_a_topic_that_cannot_be_published_to_takes_no_thread(server, narrow):
-    topic = narrow.topic()
-    server.set_topic(topic, TopicSpec(accept_publish=False))
-    client = narrow.client("writers", delivery_timeout_ms=86_400_000)
-    calls = [
-        client.method("CheckTopic").future(client.request("CheckTopic", topic=topic, publishable=True), 30)
-        for _ in range(50)
-    ]
-    wait_until(lambda: narrow.served.server._admission.calls.used == 50)
-    assert narrow.served.server._admission.questions.quota.used == 0
-    for call in calls:
-        call.cancel()
-    wait_until(lambda: narrow.served.server._admission.calls.used == 0)
-    publish(narrow.client("writers", delivery_timeout_ms=86_400_000), narrow.topic(), b"x")
 
 
 def test_checking_a_topic_tells_its_partitions_and_its_limit(narrow):
@@ -457,69 +413,47 @@ def test_checking_a_topic_tells_its_partitions_and_its_limit(narrow):
         assert [item.broker_id for item in answer.partitions] == [1, 2, 3]
         assert answer.max_message_bytes == MIB
     for how in ({}, {"publishable": True}):
-        with pytest.raises(RefusedError) as refused:
-            client("CheckTopic", topic=topic, partition=pb.Place(broker_id=1, partition_id=7), **how)
-        assert refused.value.condition == "TUBEMQ_PARTITION_UNKNOWN"
-    with pytest.raises(RefusedError) as refused:
-        client("CheckTopic", topic="nowhere")
-    assert refused.value.condition == "TUBEMQ_TOPIC_UNKNOWN"
-
-
-def test_a_gateway_that_drains_ends_resting_streams_at_once(server):
-    with gateway(server, drain_ms=60_000) as served:
-        fleet = Fleet(server, served)
-        topic = fleet.topic()
-        streams = [Stream(fleet.client("writers")) for _ in range(2)]
-        streams[0].send(topic, b"x")
-        assert streams[0].stored() == 1
-        began = time.monotonic()
-        served.stop()
-        assert time.monotonic() - began < 30, "it waited for streams that have nothing under way"
-        assert {stream.end().condition for stream in streams} == {"TUBEMQ_GATEWAY_DRAINING"}
-        fleet.close()
+        refusal = refused(
+            client, "CheckTopic", topic=topic, partition=pb.Place(broker_id=1, partition_id=7), **how
+        )
+        assert refusal.condition == "TUBEMQ_PARTITION_UNKNOWN"
+    assert refused(client, "CheckTopic", topic="nowhere").condition == "TUBEMQ_TOPIC_UNKNOWN"
 
 
 def test_what_a_draining_gateway_did_not_answer_it_did_not_take(server):
-    with gateway(server, drain_ms=60_000) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, drain_ms=60_000) as fleet:
         topic = fleet.topic()
         hung = server.faults.hold(Method.SEND_MESSAGE)
-        stream = Stream(fleet.client("writers"))
-        stream.send(topic, b"first")
+        stream = Publishing(fleet.client("writers"))
+        stream.publish(topic, b"first")
         wait_until(lambda: hung.hits)
-        stopping = threading.Thread(target=served.stop)
-        stopping.start()
-        wait_until(lambda: served.server._calls.draining)
-        stream.send(topic, b"second")
-        time.sleep(0.2)
-        hung.release()
-        server.faults.clear()
-        answer = stream.answer()
-        assert (answer.number, answer.draining) == (1, True)
-        assert stream.end().condition == "TUBEMQ_GATEWAY_DRAINING"
-        stopping.join(20)
-        fleet.close()
-    with gateway(server) as served:
-        fleet = Fleet(server, served)
-        reader = fleet.client()
-        store = pb.Store(topic=topic, broker_id=1, store=0)
-        assert reader("QueryBounds", stores=[store]).answers[0].bounds.latest == 28
-        fleet.close()
+        with fleet.draining():
+            wait_until(lambda: fleet.gateway._calls.draining)
+            stream.publish(topic, b"second")
+            time.sleep(0.2)
+            hung.release()
+            server.faults.clear()
+            answer = stream.answer()
+            assert (answer.number, answer.draining) == (1, True)
+            assert [receipt.count for receipt in answer.receipts] == [1]
+            assert stream.end() == DRAINING
+    with fleet_of(server) as fleet:
+        assert fleet.latest(topic) == 28
 
 
 def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narrow):
     topic = narrow.topic()
-    stream = Stream(narrow.client("writers"))
+    stream = Publishing(narrow.client("writers"))
     hung = narrow.server.faults.hold(Method.SEND_MESSAGE)
-    stream.send(topic, b"x")
+    stream.publish(topic, b"x")
     wait_until(lambda: hung.hits)
-    (kept,) = narrow.served.server._pipelines._entries.values()
+    (kept,) = narrow.gateway._pipelines._entries.values()
     loop.call_soon(kept.pipeline.break_off, ZeroDivisionError())
     (failure,) = stream.answer().failures
     assert failure.error.condition == "TUBEMQ_MESSAGE_ABANDONED"
     hung.release()
     narrow.server.faults.clear()
-    stream.send(topic, b"z")
+    stream.publish(topic, b"z")
     assert stream.stored() == 1
     assert stream.finish() == []
 
@@ -527,8 +461,7 @@ def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narr
 def test_a_producer_is_registered_at_the_master_for_the_sessions(server):
     """One for all of equal settings, as long as some publish now and then."""
     before = server.overview().producers
-    with gateway(server) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server) as fleet:
         topic = fleet.topic()
         clients = [fleet.client("writers") for _ in range(3)]
         for client in clients:
@@ -538,5 +471,4 @@ def test_a_producer_is_registered_at_the_master_for_the_sessions(server):
             client("CloseSession")
         publish(fleet.client("writers"), topic, b"x")
         assert server.overview().producers == before + 1
-        fleet.close()
     wait_until(lambda: server.overview().producers == before)

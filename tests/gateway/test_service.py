@@ -9,6 +9,7 @@ import socket
 import threading
 import urllib.request
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
@@ -20,8 +21,19 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from testkit.certificates import Authority
 from testkit.connections import opened_connections
 from tests.cases import in_one_test
-from tests.gateway.fleet import attach
-from tests.gateway.running import SERVICE, PlainClient, RefusedError, gateway, settings, tubemq
+from tests.gateway.fleet import Fleet, attach, batch_to, fleet_of, place
+from tests.gateway.running import (
+    BUSY,
+    DRAINING,
+    NO_SESSION,
+    SERVICE,
+    PlainClient,
+    Stream,
+    gateway,
+    refused,
+    settings,
+    tubemq,
+)
 from tests.waiting import wait_until
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.topics import topics_layout
@@ -54,23 +66,20 @@ def served(server):
 
 
 @pytest.fixture
+def fleet(server, served):
+    with contextlib.closing(Fleet(server, served)) as fleet:
+        yield fleet
+
+
+@pytest.fixture
 def client(served):
+    """A client without a session."""
     with PlainClient(served.address) as made:
         yield made
 
 
-def refused(client, name, **fields):
-    with pytest.raises(RefusedError) as caught:
-        client(name, **fields)
-    return caught.value
-
-
-def place(broker_id=1):
-    return pb.Partition(topic="demo", broker_id=broker_id, partition_id=0)
-
-
 def publish(client, *values):
-    return client("PublishStream", batch=sends.to_proto(SendBatch.of("demo", list(values))), name="test")
+    return client("PublishStream", batch=sends.to_proto(SendBatch.of("demo", list(values))))
 
 
 def test_a_client_with_the_proto_alone_publishes_and_reads(client):
@@ -101,8 +110,7 @@ def test_every_call_without_a_session_is_refused_but_those_of_operators(client, 
         # What is not known has ended.
         client(name)
         return
-    refusal = refused(client, name)
-    assert (refusal.status, refusal.condition) == ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
+    assert refused(client, name).end == NO_SESSION
 
 
 def test_a_call_whose_metadata_name_no_session_is_told_so(client):
@@ -113,113 +121,42 @@ def test_a_call_whose_metadata_name_no_session_is_told_so(client):
     assert f"its metadata have no {SESSION_KEY}" in ended.value.details()
 
 
-def test_an_older_twin_is_fenced(client, served):
-    client.open()
-    with PlainClient(served.address, epoch=2) as newer:
-        newer.open()
-    assert refused(client, "Heartbeat").condition == "TUBEMQ_SESSION_FENCED"
-    assert refused(client, "Heartbeat").status == "ABORTED"
-
-
-def test_settings_that_make_no_sense_are_refused_when_the_session_is_opened(client):
-    with pytest.raises(RefusedError) as caught:
-        client.open(group="not a group")
-    assert (caught.value.status, caught.value.condition) == ("INVALID_ARGUMENT", "TUBEMQ_BAD_SETTING")
-
-
-def test_a_batch_that_contradicts_itself_is_refused(client):
-    client.open()
-    refusal = refused(
-        client, "PublishStream", batch=pb.MessageBatch(topics=["demo"], topic_codes=b"\1\0\0\0")
-    )
-    assert (refusal.status, refusal.condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
-
-
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
-        ({"partition": place(9), "end": 28}, "NOT_FOUND"),
-        ({"partition": place(), "start": 1, "end": 28}, "INVALID_ARGUMENT"),
-        ({"partition": place(), "start": 56, "end": 28}, "INVALID_ARGUMENT"),
+        ({"partition": place("demo", 9), "end": 28}, "NOT_FOUND"),
+        ({"partition": place("demo"), "start": 1, "end": 28}, "INVALID_ARGUMENT"),
+        ({"partition": place("demo"), "start": 56, "end": 28}, "INVALID_ARGUMENT"),
     ],
     ids=str,
 )
-def test_a_range_that_makes_no_sense_is_refused(client, fields, status):
-    client.open()
-    assert refused(client, "ReadRange", **fields).status == status
+def test_a_range_that_makes_no_sense_is_refused(fleet, fields, status):
+    assert refused(fleet.client(), "ReadRange", **fields).status == status
 
 
-def test_a_gateway_connects_to_no_address_that_a_client_names(client):
+def test_a_gateway_connects_to_no_address_that_a_client_names(fleet):
     """There is no field for one: targets are named by topic and ids, which the master knows."""
-    client.open()
-    assert refused(client, "QueryGroupPositions", partitions=[place(77)]).status == "NOT_FOUND"
+    client = fleet.client()
+    assert refused(client, "QueryGroupPositions", partitions=[place("demo", 77)]).status == "NOT_FOUND"
     answers = client("QueryBounds", stores=[pb.Store(topic="demo", broker_id=77, store=0)]).answers
     assert answers[0].error.condition == "TUBEMQ_PARTITION_NOT_LISTED"
 
 
-def test_a_refused_message_leaves_the_others_stored(client):
-    client.open()
-    refusal = refused(
-        client, "PublishStream", batch=sends.to_proto(SendBatch.of("demo", [b"a", b"b", b"", b"d"]))
-    )
-    assert (refusal.status, refusal.error.row) == ("INVALID_ARGUMENT", 2)
-    stores = [pb.Store(topic="demo", broker_id=broker, store=0) for broker in (1, 2, 3)]
-    held = [one.bounds.latest for one in client("QueryBounds", stores=stores).answers]
-    assert sum(held) == 3 * 28
-
-
-def test_an_unknown_method_and_a_message_that_is_too_long_are_refused_by_grpc(server):
-    with gateway(server, max_message_bytes=64 << 10) as running, PlainClient(running.address) as client:
-        client.open()
-        with pytest.raises(grpc.RpcError) as unknown:
-            client.channel.unary_unary(f"/{SERVICE}/Guess")(b"", timeout=5)
-        assert unknown.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        long = sends.to_proto(SendBatch.of("demo", [b"x" * (100 << 10)]))
-        assert refused(client, "PublishStream", batch=long).status == "RESOURCE_EXHAUSTED"
+def test_a_message_that_is_too_long_is_refused_by_grpc(server):
+    with fleet_of(server, max_message_bytes=64 << 10) as fleet:
+        assert refused(fleet.publish, "demo", b"x" * (100 << 10)).status == "RESOURCE_EXHAUSTED"
 
 
 @pytest.mark.parametrize(
     "commands",
     [
-        [pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("demo", [b"a"])), number=1)],
+        [pb.PublishStreamRequest(batch=batch_to("demo", b"a"), number=1)],
         [pb.PublishStreamRequest()],
     ],
     ids=str,
 )
-def test_a_publish_stream_begins_with_its_session(client, commands):
-    client.open()
-    with pytest.raises(RefusedError) as caught:
-        client.commands(*commands)
-    assert caught.value.status in {"INVALID_ARGUMENT", "FAILED_PRECONDITION"}
-
-
-def test_each_batch_of_a_stream_is_answered_once(client):
-    client.open()
-    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    good, bad = (sends.to_proto(SendBatch.of(topic, [b"a", b"b"])) for topic in ("demo", "nowhere"))
-    batches = [
-        pb.PublishStreamRequest(batch=batch, number=number)
-        for number, batch in enumerate((good, bad, good), 1)
-    ]
-
-    first, *answers = client.commands(begin, *batches)
-
-    assert first.number == 0
-    assert sorted(answer.number for answer in answers) == [1, 2, 3]
-    stored = {answer.number: sum(one.count for one in answer.receipts) for answer in answers}
-    assert stored == {1: 2, 2: 0, 3: 2}
-    (failure,) = [failure for answer in answers for failure in answer.failures]
-    assert failure.error.condition == "TUBEMQ_TOPIC_UNKNOWN"
-    assert np.frombuffer(failure.rows, np.int32).tolist() == [0, 1]
-
-
-def test_a_stream_that_contradicts_itself_is_ended_with_the_reason(client, served):
-    client.open()
-    begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-    with pytest.raises(RefusedError) as caught:
-        client.commands(begin, pb.PublishStreamRequest())
-    assert caught.value.condition == "TUBEMQ_GATEWAY_REQUEST"
-    wait_until(lambda: client("DescribeGateway").open_publishes == 0)
+def test_a_publish_stream_begins_with_its_session(fleet, commands):
+    assert refused(fleet.client().commands, *commands).status in {"INVALID_ARGUMENT", "FAILED_PRECONDITION"}
 
 
 def test_health_says_whether_a_gateway_serves_and_reflection_what(served, client):
@@ -233,18 +170,17 @@ def test_health_says_whether_a_gateway_serves_and_reflection_what(served, client
     assert SERVICE in {one.name for one in listed.list_services_response.service}
 
 
-def test_operators_see_the_gateway_and_its_sessions_page_by_page(served, client):
-    with contextlib.ExitStack() as others:
-        for name in ("a", "b", "c"):
-            others.enter_context(PlainClient(served.address, name)).open(group="others")
-        described = client("DescribeGateway")
-        assert (described.sessions, described.advertised, described.draining) == (3, served.address, False)
-        first = client("ListSessions", page_size=2)
-        assert [one.client_id for one in first.sessions] == ["a", "b"]
-        assert first.next_page_token == "b"
-        rest = client("ListSessions", page_size=2, page_token="b")
-        assert [(one.client_id, one.group) for one in rest.sessions] == [("c", "others")]
-        assert not rest.next_page_token
+def test_operators_see_the_gateway_and_its_sessions_page_by_page(served, fleet, client):
+    for name in ("a", "b", "c"):
+        fleet.client("others", client_id=name)
+    described = client("DescribeGateway")
+    assert (described.sessions, described.advertised, described.draining) == (3, served.address, False)
+    first = client("ListSessions", page_size=2)
+    assert [one.client_id for one in first.sessions] == ["a", "b"]
+    assert first.next_page_token == "b"
+    rest = client("ListSessions", page_size=2, page_token="b")
+    assert [(one.client_id, one.group) for one in rest.sessions] == [("c", "others")]
+    assert not rest.next_page_token
 
 
 def test_clients_are_told_the_names_of_a_gateway_and_another_address_than_the_one_it_listens_at(server):
@@ -270,58 +206,26 @@ def test_operators_see_what_program_a_session_belongs_to_and_where_it_runs(clien
     assert (seen.age_ms, seen.silent_ms, seen.calls) == (7_000, 2_000, 1)
 
 
-def test_a_closed_session_is_gone(client):
-    client.open()
-    client("CloseSession")
-    assert refused(client, "Heartbeat").condition == "TUBEMQ_SESSION_UNKNOWN"
-
-
-def test_a_silent_session_ends_with_its_lease(server):
-    with (
-        gateway(server, lease_ms=200, heartbeat_ms=100, housekeeping_ms=20) as running,
-        PlainClient(running.address) as client,
-    ):
-        client.open()
-        wait_until(lambda: client("DescribeGateway").sessions == 0)
-        assert 'tubemq_gateway_sessions_ended_total{end="idle"} 1.0' in running.server.metrics.text()
-
-
-def test_two_clients_with_equal_call_ids_see_only_their_own_messages(server, served):
+def test_two_clients_with_equal_call_ids_see_only_their_own_messages(fleet):
     """Each begins to count at the same number; the gateway shares one connection to each broker."""
-    ranges = {}
-    with PlainClient(served.address, "writer") as writer:
-        writer.open()
-        for broker in (1, 2, 3):
-            batch = SendBatch.of("demo", [b"%d" % broker] * 50)
-            places = pb.MessageBatch(places=[pb.Place(broker_id=broker)], place_codes=bytes(200))
-            message = sends.to_proto(batch)
-            message.MergeFrom(places)
-            writer("PublishStream", batch=message)
-    clients = [PlainClient(served.address, f"reader{number}") for number in range(6)]
+    for broker in (1, 2, 3):
+        fleet.publish("demo", *[b"%d" % broker] * 50, broker_id=broker)
 
-    def read(number, client):
-        client.open()
-        broker = number % 3 + 1
-        for _ in range(5):
-            for event in client("ReadRange", partition=place(broker), start=0, end=50 * 28, own_store=True):
-                ranges.setdefault(number, []).append(event.batch.data)
+    def read(broker):
+        client, asked = fleet.client(), {"start": 0, "end": 50 * 28, "own_store": True}
+        events = [client("ReadRange", partition=place("demo", broker), **asked) for _ in range(5)]
+        return b"".join(event.batch.data for event in itertools.chain(*events))
 
-    threads = [threading.Thread(target=read, args=one) for one in enumerate(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for client in clients:
-        client.channel.close()
-    for number in range(6):
-        assert b"".join(ranges[number]) == b"%d" % (number % 3 + 1) * 250
+    brokers = (1, 2, 3, 1, 2, 3)
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(read, brokers)) == [b"%d" % broker * 250 for broker in brokers]
 
 
-def test_calls_are_logged_and_counted_without_a_line_per_message(client, served, caplog):
+def test_calls_are_logged_and_counted_without_a_line_per_message(fleet, served, caplog):
     caplog.set_level(logging.INFO, "tubemq_spark.gateway")
-    client.open()
+    client = fleet.client(client_id="plain")
     publish(client, *[b"x"] * 100)
-    refused(client, "ReadRange", partition=place(9), end=28)
+    refused(client, "ReadRange", partition=place("demo", 9), end=28)
 
     def logged():
         return [one.getMessage() for one in caplog.records if one.name == "tubemq_spark.gateway.access"]
@@ -341,9 +245,8 @@ def test_calls_are_logged_and_counted_without_a_line_per_message(client, served,
 
 def test_failures_are_logged_also_when_calls_are_not(server, caplog):
     caplog.set_level(logging.INFO, "tubemq_spark.gateway.access")
-    with gateway(server, access_log_every=0) as running, PlainClient(running.address) as client:
-        client.open()
-        refused(client, "CheckTopic", topic="nowhere")
+    with fleet_of(server, access_log_every=0) as fleet:
+        refused(fleet.client(), "CheckTopic", topic="nowhere")
     entries = [one for one in caplog.records if one.name == "tubemq_spark.gateway.access"]
     assert [one.getMessage().split()[0] for one in entries] == ["CheckTopic"]
     # The log counts failures of a condition.
@@ -352,7 +255,7 @@ def test_failures_are_logged_also_when_calls_are_not(server, caplog):
     ]
 
 
-def test_sockets_upstream_do_not_grow_with_clients(server, served):
+def test_sockets_upstream_do_not_grow_with_clients(server, fleet):
     """One connection to each of three brokers and one to the master, however many read."""
     endpoints = {server.master, *server.brokers.values()}
 
@@ -360,27 +263,23 @@ def test_sockets_upstream_do_not_grow_with_clients(server, served):
         connections = psutil.Process().net_connections(kind="inet")
         return [one for one in connections if one.raddr and f"{one.raddr.ip}:{one.raddr.port}" in endpoints]
 
-    with PlainClient(served.address, "writer") as writer:
-        writer.open()
-        publish(writer, *[b"x"] * 60)
-    with contextlib.ExitStack() as readers:
-        counted = []
-        for number in range(20):
-            client = readers.enter_context(PlainClient(served.address, f"reader{number}"))
-            # Those of one group would share more than connections.
-            client.open(group=f"readers{number % 4}")
-            for broker in (1, 2, 3):
-                client("ReadRange", partition=place(broker), start=0, end=28)
-            counted.append(len(upstream()))
-        # Those of the producer are kept for the next one, and belong to it alone.
-        producers = 3
-        assert counted[0] <= 3 + 1 + producers
-        assert set(counted) == {counted[0]}
+    publish(fleet.client(), *[b"x"] * 60)
+    counted = []
+    for number in range(20):
+        # Those of one group would share more than connections.
+        client = fleet.client(f"readers{number % 4}")
+        for broker in (1, 2, 3):
+            client("ReadRange", partition=place("demo", broker), start=0, end=28)
+        counted.append(len(upstream()))
+    # Those of the producer are kept for the next one, and belong to it alone.
+    producers = 3
+    assert counted[0] <= 3 + 1 + producers
+    assert set(counted) == {counted[0]}
 
 
 def test_a_master_that_is_away_is_an_error_with_a_status_and_not_silence(server):
-    with gateway(server) as running, PlainClient(running.address) as client:
-        client.open(register_attempts=1, rpc_timeout_ms=500, connect_timeout_ms=200)
+    with fleet_of(server) as fleet:
+        client = fleet.client(register_attempts=1, rpc_timeout_ms=500, connect_timeout_ms=200)
         server.close()
         refusal = refused(client, "QueryRoute", topics=["demo"])
         assert refusal.status == "UNAVAILABLE"
@@ -405,12 +304,9 @@ def test_no_connection_upstream_is_left_by_a_gateway_that_stops_or_cannot_start(
     with pytest.raises(TubeMQConnectionError, match="TUBEMQ_LISTEN_FAILED"):
         BackgroundGateway(settings(server, listen=Endpoint.parse(served.address))).start()
     assert [connection.closed for connection in connections] == [True]
-    with gateway(server) as running:
-        with PlainClient(running.address, "attaches") as client:
-            client.open()
-            wanted = pb.AttachPartitionsRequest.Wanted(partition=place(1))
-            client("AttachPartitions", topics=["demo"], partitions=[wanted])
-        of_both = running.server._upstream._connections.shared()
+    with fleet_of(server) as fleet:
+        fleet.reader("demo")
+        of_both = fleet.gateway._upstream._connections.shared()
     assert len(connections) == 2
     assert len(of_both) == 2, "to a master and a broker"
     assert all(connection.closed for connection in [*connections, *of_both])
@@ -437,70 +333,49 @@ def test_a_master_can_be_required():
 
 
 def test_a_gateway_that_drains_refuses_new_calls_and_says_so(server):
-    with gateway(server, drain_ms=5_000) as running, PlainClient(running.address) as client:
-        client.open()
-        over = threading.Event()
+    with fleet_of(server, drain_ms=5_000) as fleet:
+        client = fleet.client()
         held = server.faults.hold(Method.SEND_MESSAGE)
-
-        def commands():
-            yield pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
-            yield pb.PublishStreamRequest(batch=sends.to_proto(SendBatch.of("demo", [b"x"])), number=1)
-            over.wait(10)
-
-        answers = client.method("PublishStream")(commands(), timeout=10)
-        assert not next(answers).draining
+        stream = Stream(client, "PublishStream")
+        begin = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
+        assert not stream.ask(begin).draining
+        stream.send(pb.PublishStreamRequest(batch=batch_to("demo", b"x"), number=1))
         wait_until(lambda: held.hits)
-        stopping = threading.Thread(target=running.stop)
-        stopping.start()
-        health = health_pb2_grpc.HealthStub(client.channel)
-        asked = health_pb2.HealthCheckRequest(service=SERVICE)
-        serving = health_pb2.HealthCheckResponse.SERVING
-        wait_until(lambda: health.Check(asked, timeout=5).status != serving)
-        refusal = refused(client, "ListTopics")
-        assert (refusal.status, refusal.condition) == ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
-        assert client("Heartbeat").draining
-        held.release()
-        server.faults.clear()
-        answer = next(answers)
-        assert (answer.draining, answer.number, len(answer.receipts)) == (True, 1, 1)
-        with pytest.raises(grpc.RpcError) as ended:
-            next(answers)
-        assert RefusedError(ended.value).condition == "TUBEMQ_GATEWAY_DRAINING"
-        over.set()
-        stopping.join(10)
-        assert not stopping.is_alive()
+        with fleet.draining():
+            health = health_pb2_grpc.HealthStub(client.channel)
+            asked = health_pb2.HealthCheckRequest(service=SERVICE)
+            serving = health_pb2.HealthCheckResponse.SERVING
+            wait_until(lambda: health.Check(asked, timeout=5).status != serving)
+            assert refused(client, "ListTopics").end == DRAINING
+            assert client("Heartbeat").draining
+            held.release()
+            server.faults.clear()
+            answer = next(stream.call)
+            assert (answer.draining, answer.number, len(answer.receipts)) == (True, 1, 1)
+            assert stream.end() == DRAINING
 
 
 def test_a_call_that_waits_for_tubemq_does_not_hold_up_the_end(server, caplog):
     """The topic never opens, and the client would wait for two minutes."""
     server.close_topic("demo")
     caplog.set_level(logging.INFO, "tubemq_spark.gateway")
-    running = BackgroundGateway(settings(server))
-    running.start()
-    with PlainClient(running.address) as client:
-        client.open(register_attempts=1)
-
-        def ask():
-            refused(client, "CheckTopic", topic="demo", publishable=True, timeout=60)
-
-        waiting = threading.Thread(target=ask)
-        waiting.start()
-        wait_until(lambda: len(running.server._calls._running) == 1)
-        running.stop(0)
-        waiting.join(10)
-        assert not waiting.is_alive()
+    with fleet_of(server) as fleet:
+        client = fleet.client(register_attempts=1)
+        waiting = client.begin("CheckTopic", topic="demo", publishable=True, timeout=60)
+        wait_until(lambda: len(fleet.gateway._calls._running) == 1)
+        fleet.served.stop(0)
+        assert waiting.exception(10) is not None
     assert "has stopped" in caplog.text
     assert "still wait" not in caplog.text
 
 
 def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
     """One that could not leave would keep its group from asking for other topics for 30 s."""
-    with gateway(server, route_refresh_ms=50) as running, PlainClient(running.address) as client:
-        client.open()
-        assert client("QueryRoute", topics=["demo"]).partitions
+    with fleet_of(server, route_refresh_ms=50) as fleet:
+        assert fleet.client("plain")("QueryRoute", topics=["demo"]).partitions
         with server.faults.delay(Method.BALANCE_PARTITION_META, 300) as slow:
             assert slow.wait_for_hits()
-            running.stop(0)
+            fleet.served.stop(0)
     masters = (Endpoint.parse(server.master),)
     config = ClientConfig(masters, group="plain", lease_wait_ms=0)
     with opened_connections() as connections:
@@ -509,15 +384,11 @@ def test_a_gateway_that_stops_leaves_no_member_at_the_master(server):
 
 def test_a_gateway_that_stops_gives_the_partitions_of_its_sessions_up(server):
     """While it has connections: the next reader does not wait for a lease to end."""
-    with gateway(server) as stopped, PlainClient(stopped.address, "first") as reader:
-        reader.open()
-        (taken,) = attach(reader, "demo", 1)
-        assert taken.WhichOneof("result") == "offset"
-        stopped.stop(0)
-    with gateway(server) as other, PlainClient(other.address, "second") as reader:
-        reader.open()
-        (taken,) = attach(reader, "demo", 1)
-        assert taken.WhichOneof("result") == "offset", taken.error.text
+    for _ in range(2):
+        with fleet_of(server) as fleet:
+            (taken,) = attach(fleet.client("readers"), "demo", 1)
+            assert taken.WhichOneof("result") == "offset", taken.error.text
+            fleet.served.stop(0)
 
 
 def test_heartbeats_are_answered_while_other_calls_use_up_their_places(server, monkeypatch):
@@ -531,29 +402,26 @@ def test_heartbeats_are_answered_while_other_calls_use_up_their_places(server, m
         return {}
 
     limits = {"publishes": 1, "reads": 1, "queue_ms": 50, "waiting_calls": 1}
-    place = pb.Partition(topic="demo", broker_id=1, partition_id=0)
-    with gateway(server, **limits) as running, PlainClient(running.address) as client:
-        client.open()
-        (session,) = running.server._sessions
+    with fleet_of(server, **limits) as fleet:
+        client = fleet.client()
+        (session,) = fleet.gateway._sessions
         monkeypatch.setattr(type(session.access.transport), "group_positions", hang)
         # A client leaves the last eighth to others.
-        places = running.server._admission.questions.quota.limit - 1
-        method = client.method("QueryGroupPositions")
-        request = client.request("QueryGroupPositions", partitions=[place])
-        calls = [method.future(request, timeout=30) for _ in range(places)]
+        places = fleet.gateway._admission.questions.quota.limit - 1
+        calls = [client.begin("QueryGroupPositions", partitions=[place("demo")]) for _ in range(places)]
         assert all(asked.acquire(timeout=10) for _ in calls)
         refusal = refused(client, "QueryRoute", topics=["demo"])
-        assert (refusal.status, refusal.condition) == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
+        assert refusal.end == BUSY
         assert refusal.error.parameters["retry_after_ms"] > 0
         assert client("Heartbeat").lease_ms == 30_000
-        assert client("ReadRange", partition=place, start=0, end=28, own_store=True)
+        assert client("ReadRange", partition=place("demo"), start=0, end=28, own_store=True)
         gate.set()
         assert [call.result(10).offsets for call in calls] == [[]] * places
 
 
 def test_looking_for_silent_sessions_goes_on_after_a_mistake(server, monkeypatch, caplog):
-    with gateway(server, lease_ms=200, heartbeat_ms=100, housekeeping_ms=20) as running:
-        sessions, usual = running.server._sessions, running.server._sessions.expire
+    with fleet_of(server, lease_ms=200, heartbeat_ms=100, housekeeping_ms=20) as fleet:
+        sessions, usual = fleet.gateway._sessions, fleet.gateway._sessions.expire
         mistakes = iter([ZeroDivisionError, ZeroDivisionError])
 
         def expire():
@@ -562,13 +430,12 @@ def test_looking_for_silent_sessions_goes_on_after_a_mistake(server, monkeypatch
             return usual()
 
         monkeypatch.setattr(sessions, "expire", expire)
-        with PlainClient(running.address) as client:
-            client.open()
-            wait_until(lambda: client("DescribeGateway").sessions == 0)
+        client = fleet.client()
+        wait_until(lambda: client("DescribeGateway").sessions == 0)
     assert sum("looking for silent sessions failed" in one.getMessage() for one in caplog.records) == 2
 
 
-def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(served, client, monkeypatch, caplog):
+def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(fleet, monkeypatch, caplog):
     """A time-out inside is one too, and not the end of the call's time."""
 
     def raising(mistake):
@@ -577,17 +444,16 @@ def test_a_mistake_of_the_gateway_is_an_answer_and_in_its_log(served, client, mo
 
         return topics
 
-    client.open()
-    (session,) = served.server._sessions
+    client = fleet.client()
+    (session,) = fleet.gateway._sessions
     for mistake in (ZeroDivisionError(), TimeoutError()):
         monkeypatch.setattr(type(session.access.transport), "topics", raising(mistake))
-        refusal = refused(client, "ListTopics")
-        assert (refusal.status, refusal.condition) == ("INTERNAL", "TUBEMQ_GATEWAY_FAILED")
+        assert refused(client, "ListTopics").end == ("INTERNAL", "TUBEMQ_GATEWAY_FAILED")
         assert any(one.exc_info and one.exc_info[0] is type(mistake) for one in caplog.records)
 
 
-def test_a_broker_that_is_away_is_named_beside_the_answers_of_the_others(server, client):
-    client.open()
+def test_a_broker_that_is_away_is_named_beside_the_answers_of_the_others(server, fleet):
+    client = fleet.client()
     route = client("QueryRoute", topics=["demo"])
     addresses = [f"{one.host}:{one.port}" for one in route.brokers]
     assert {one.partition.broker_id: addresses[one.broker] for one in route.partitions} == server.brokers

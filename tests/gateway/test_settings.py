@@ -7,7 +7,7 @@ import pytest
 
 from testkit.certificates import Authority
 from tests.cases import in_one_test
-from tests.gateway.running import PlainClient, RefusedError, gateway, tubemq
+from tests.gateway.running import PlainClient, gateway, refused, tubemq
 from tubemq_spark.errors import GatewayError, OptionError
 from tubemq_spark.gateway.settings import SETTINGS, GatewaySettings, load_settings
 from tubemq_spark.model import Endpoint
@@ -252,6 +252,5 @@ def test_an_administration_api_that_is_elsewhere_is_told_with_the_setting_for_it
         ):
             client.open()
             for name in ("ListTopics", "ListGroups"):
-                with pytest.raises(RefusedError) as refused:
-                    client(name)
-                assert "its operator sets master_web" in str(refused.value.error)
+                refusal = refused(client, name)
+                assert "its operator sets master_web" in str(refusal.error)

@@ -1,49 +1,36 @@
 """Consuming as one long call: credit, commits and seeks go up, batches come down."""
 
-import queue
-import threading
-
-import grpc
 import pytest
 
-from tests.gateway.fleet import ROW, Fleet, attach, fresh, place, values_of
-from tests.gateway.running import gateway
+from tests.gateway.fleet import ROW, attach, fleet_of, fresh, place, values_of
+from tests.gateway.running import BAD_REQUEST, BUSY, DRAINING, NO_SESSION, Stream, end_of
 from tests.waiting import wait_until
 from tubemq_spark.net.fair_quota import Owner
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
-from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER, parse_error
 
 MUCH = 1 << 30
 
 
-class Stream:
+class Consuming(Stream):
     """One Consume call of a client."""
 
     def __init__(self, client, credit=MUCH):
-        self._commands = queue.SimpleQueue()
-        self._send(begin=pb.ConsumeRequest.Begin())
+        super().__init__(client, "Consume", pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin()))
         if credit:
             self.credit(credit)
-        self.call = client.method("Consume")(iter(self._commands.get, None), timeout=30)
-
-    def _send(self, **command):
-        self._commands.put(pb.ConsumeRequest(**command))
 
     def credit(self, size):
-        self._send(credit=size)
+        self.send(pb.ConsumeRequest(credit=size))
 
     def commit(self, batch, **how):
-        self._send(commit=pb.CommitRequest(batch=batch, **how))
+        self.send(pb.ConsumeRequest(commit=pb.CommitRequest(batch=batch, **how)))
         return self.next("committed")
 
     def seek(self, partition, offset=None):
-        self._send(seek=pb.ConsumeRequest.Seek(partition=partition, offset=offset))
+        self.send(pb.ConsumeRequest(seek=pb.ConsumeRequest.Seek(partition=partition, offset=offset)))
         return self.next("sought")
-
-    def nonsense(self):
-        self._send()
 
     def next(self, kind="batch"):
         """The next event of a kind; signs that there is nothing are passed over."""
@@ -54,26 +41,11 @@ class Stream:
             assert which == "waiting", event
         raise AssertionError("the stream is over")
 
-    def finish(self):
-        self._commands.put(None)
-        return list(self.call)
-
-    def abandon(self):
-        self.call.cancel()
-        self._commands.put(None)
-
-    def error(self):
-        with pytest.raises(grpc.RpcError):
-            list(self.call)
-        self._commands.put(None)
-        error = parse_error(dict(self.call.trailing_metadata())[ERROR_TRAILER])
-        return self.call.code().name, error.condition
-
 
 def test_batches_come_by_themselves_and_commits_move_the_group(fleet):
     topic, group = fleet.topic(), fresh("group")
     reader = fleet.reader(topic, 1, 2, group=group)
-    stream = Stream(reader)
+    stream = Consuming(reader)
     fleet.publish(topic, b"one", b"two")
     first = stream.next()
     assert (values_of(first), first.partition, first.records.start) == ([b"one", b"two"], place(topic), 0)
@@ -97,7 +69,7 @@ def test_no_batch_comes_without_credit(fleet):
     reader = fleet.reader(topic, 1, 2)
     for broker in (1, 2):
         fleet.publish(topic, b"x" * 100, broker_id=broker)
-    stream = Stream(reader, credit=0)
+    stream = Consuming(reader, credit=0)
     assert stream.seek(place(topic), 0).offset == 0
     batches = [reader("Fetch", wait_ms=10_000) for _ in range(2)]
     assert {batch.partition.broker_id for batch in batches} == {1, 2}, "the stream has taken none"
@@ -116,7 +88,7 @@ def test_no_batch_comes_without_credit(fleet):
 
 def test_a_batch_that_is_taken_back_comes_again(fleet):
     topic = fleet.topic()
-    stream = Stream(fleet.reader(topic))
+    stream = Consuming(fleet.reader(topic))
     fleet.publish(topic, b"one")
     first = stream.next()
     assert stream.commit(first.batch, roll_back=True).position.offset == 0
@@ -128,16 +100,16 @@ def test_batches_sent_to_a_client_that_went_come_again_at_once(fleet):
     topic = fleet.topic()
     reader = fleet.reader(topic)
     fleet.publish(topic, b"one")
-    stream = Stream(reader)
+    stream = Consuming(reader)
     stream.next()
-    stream.abandon()
+    stream.break_off()
     assert values_of(reader("Fetch", wait_ms=10_000)) == [b"one"]
 
 
 def test_a_seek_goes_back_and_forth(fleet):
     topic = fleet.topic()
     fleet.publish(topic, b"one", b"two")
-    stream = Stream(fleet.reader(topic))
+    stream = Consuming(fleet.reader(topic))
     assert values_of(stream.next()) == [b"one", b"two"]
     assert stream.seek(place(topic), ROW).offset == ROW
     assert values_of(stream.next()) == [b"two"]
@@ -150,7 +122,7 @@ def test_a_batch_that_a_seek_takes_back_does_not_come_before_the_seek(fleet):
     """Rolled back, the batch would be handed out again at once: the stream asks all the time."""
     topic = fleet.topic()
     fleet.publish(topic, b"one")
-    stream = Stream(fleet.reader(topic))
+    stream = Consuming(fleet.reader(topic))
     stream.next()
     for _ in range(8):
         assert stream.seek(place(topic), 0).offset == 0
@@ -164,7 +136,7 @@ def test_a_batch_that_a_seek_takes_back_does_not_come_before_the_seek(fleet):
 )
 def test_a_seek_that_makes_no_sense_is_an_answer(fleet, offset, broker, condition):
     topic = fleet.topic()
-    stream = Stream(fleet.reader(topic, 2))
+    stream = Consuming(fleet.reader(topic, 2))
     assert stream.seek(place(topic, broker), offset).error.condition == condition
     fleet.publish(topic, b"goes on", broker_id=2)
     assert values_of(stream.next()) == [b"goes on"]
@@ -173,14 +145,14 @@ def test_a_seek_that_makes_no_sense_is_an_answer(fleet, offset, broker, conditio
 
 @pytest.mark.parametrize("batch", ["nonsense", "1:demo:0@77"])
 def test_a_commit_of_no_batch_is_an_answer(fleet, batch):
-    stream = Stream(fleet.reader(fleet.topic()))
+    stream = Consuming(fleet.reader(fleet.topic()))
     assert stream.commit(batch).error.condition in {"TUBEMQ_CONFIRM_CONTEXT", "TUBEMQ_CONFIRM_LATE"}
     stream.finish()
 
 
 def test_a_partition_that_fails_does_not_hold_up_the_others(fleet):
     topic = fleet.topic()
-    stream = Stream(fleet.reader(topic, 1, 2))
+    stream = Consuming(fleet.reader(topic, 1, 2))
     fleet.publish(topic, b"a", b"b")
     batch = stream.next()
     stream.commit(batch.batch)
@@ -194,7 +166,7 @@ def test_a_partition_that_fails_does_not_hold_up_the_others(fleet):
 def test_a_partition_that_was_given_up_is_told_of_and_the_others_go_on(fleet):
     topic = fleet.topic()
     with fleet.server.faults.answer(Method.GET_MESSAGE, ErrCode.BAD_REQUEST, broker=1):
-        stream = Stream(fleet.reader(topic, 1, 2))
+        stream = Consuming(fleet.reader(topic, 1, 2))
         assert stream.next("error").code == ErrCode.BAD_REQUEST
     for broker, value in ((1, b"not read"), (2, b"one")):
         fleet.publish(topic, value, broker_id=broker)
@@ -207,7 +179,7 @@ def test_a_stream_waits_until_something_is_attached_again(fleet):
     fleet.publish(topic, b"one")
     reader = fleet.reader(topic, 2)
     reader("DetachPartitions", partitions=[place(topic, 2)])
-    stream = Stream(reader)
+    stream = Consuming(reader)
     attach(reader, topic, 1)
     assert values_of(stream.next()) == [b"one"]
     stream.finish()
@@ -215,66 +187,37 @@ def test_a_stream_waits_until_something_is_attached_again(fleet):
 
 def test_the_first_command_is_begin_and_nonsense_ends_the_stream(fleet):
     client = fleet.reader(fleet.topic())
-    stream = Stream(client)
-    stream.nonsense()
-    assert stream.error() == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+    stream = Consuming(client)
+    stream.send(pb.ConsumeRequest())
+    assert stream.end() == BAD_REQUEST
     call = client.method("Consume")(iter([pb.ConsumeRequest(credit=1)]), timeout=10)
-    with pytest.raises(grpc.RpcError):
-        list(call)
-    assert call.code().name == "INVALID_ARGUMENT"
+    assert end_of(call)[0] == "INVALID_ARGUMENT"
 
 
 def test_a_stream_needs_a_session_that_has_attached_partitions(fleet):
-    assert Stream(fleet.client()).error() == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+    assert Consuming(fleet.client()).end() == BAD_REQUEST
     closed = fleet.client()
     closed("CloseSession")
-    assert Stream(closed).error() == ("FAILED_PRECONDITION", "TUBEMQ_SESSION_UNKNOWN")
-
-
-def test_the_stream_of_an_older_twin_is_fenced(fleet):
-    topic = fleet.topic()
-    older = fleet.reader(topic, client_id=fresh("twin"))
-    stream = Stream(older)
-    wait_until(lambda: fleet.served.server._consuming.places.used == 1)
-    fleet.client(client_id=older.session.client_id, epoch=2)
-    assert stream.error() == ("ABORTED", "TUBEMQ_SESSION_FENCED")
+    assert Consuming(closed).end() == NO_SESSION
 
 
 @pytest.mark.parametrize("credit", [0, MUCH])
 def test_a_stream_ends_when_the_gateway_drains(server, credit):
-    with gateway(server) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server) as fleet:
         reader = fleet.reader(fleet.topic())
-        stream = Stream(reader, credit)
-        wait_until(lambda: served.server._consuming.places.used == 1)
-        stopping = threading.Thread(target=served.stop, args=(10_000,))
-        stopping.start()
-        assert stream.error() == ("UNAVAILABLE", "TUBEMQ_GATEWAY_DRAINING")
-        stopping.join(10)
-        assert not stopping.is_alive()
-        fleet.close()
+        stream = Consuming(reader, credit)
+        fleet.wait_for_fetches(1)
+        with fleet.draining(10_000):
+            assert stream.end() == DRAINING
 
 
 def test_one_client_does_not_take_all_places_of_fetches(server):
-    with gateway(server, fetches=16) as served:
-        fleet = Fleet(server, served)
+    with fleet_of(server, fetches=16) as fleet:
         reader = fleet.reader(fleet.topic())
-        streams = [Stream(reader) for _ in range(14)]
-        wait_until(lambda: served.server._consuming.places.used == 14)
-        assert Stream(reader).error() == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
-        with served.server._consuming.place(Owner("another")):
+        streams = [Consuming(reader) for _ in range(14)]
+        fleet.wait_for_fetches(14)
+        assert Consuming(reader).end() == BUSY
+        with fleet.gateway._consuming.place(Owner("another")):
             pass
         for stream in streams:
             stream.finish()
-        fleet.close()
-
-
-def test_a_stream_counts_as_a_fetch_that_waits(server):
-    with gateway(server, fetches=1) as served:
-        fleet = Fleet(server, served)
-        reader = fleet.reader(fleet.topic())
-        stream = Stream(reader)
-        wait_until(lambda: served.server._consuming.places.used == 1)
-        assert Stream(reader).error() == ("RESOURCE_EXHAUSTED", "TUBEMQ_GATEWAY_BUSY")
-        stream.finish()
-        fleet.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from testkit.certificates import Authority
-from tests.gateway.running import RefusedError, gateway, settings
+from tests.gateway.running import BAD_REQUEST, RefusedError, gateway, settings
 from tests.gateway.secured import TOKENS, SecuredClient, policy_text
 from tests.waiting import wait_until
 from tubemq_spark.client.metadata.admin import MasterAdmin
@@ -143,7 +143,7 @@ def test_a_client_without_the_right_creates_nothing(server, served, connect):
 )
 def test_bad_requests_are_refused(server, served, connect, fields, told):
     status, condition, text = refusal(connect(served, "writer"), **fields)
-    assert (status, condition) == ("INVALID_ARGUMENT", "TUBEMQ_GATEWAY_REQUEST")
+    assert (status, condition) == BAD_REQUEST
     assert told in text
     assert fields["topic"] not in MasterAdmin(server.master_web).topics()
 
