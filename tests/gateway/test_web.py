@@ -139,12 +139,12 @@ def test_metrics_are_beside_the_status_page(served):
 
 def test_health_fails_while_the_gateway_drains(served):
     assert request(served, "/health")[::2] == (200, "serving\n")
-    served.server.observer.draining = True
+    served.server._calls.draining = True
     try:
         assert request(served, "/health")[::2] == (503, "draining\n")
         assert dict(Page(request(served, "/")[2]).tables["gateway"])["state"] == "about to stop"
     finally:
-        served.server.observer.draining = False
+        served.server._calls.draining = False
 
 
 def test_a_gateway_stops_although_a_client_is_connected_to_its_page(served):

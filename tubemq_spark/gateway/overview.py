@@ -145,13 +145,24 @@ class Rates:
 
 
 class Observer:
-    """Looks at the parts of a gateway; begin and end it in the event loop."""
+    """Looks at the parts of a gateway; begin and end it in the event loop.
+
+    It serves ``DescribeGateway`` and ``ListSessions``, which need no session.
+    """
 
     def __init__(
-        self, settings: GatewaySettings, sessions: Sessions, upstream: Upstream, metrics: Metrics
+        self,
+        settings: GatewaySettings,
+        sessions: Sessions,
+        admission: Admission,
+        calls: Calls,
+        upstream: Upstream,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
+        self._admission = admission
+        self._calls = calls
         self._upstream = upstream
         self._metrics = metrics
         self._rates = Rates()
@@ -160,8 +171,8 @@ class Observer:
         self._marks: asyncio.Task[None] | None = None
         self.address = ""
         """Where clients reach the gateway."""
-        self.draining = False
-        """Whether it is about to stop."""
+        self.capabilities: tuple[str, ...] = ()
+        """The methods that the gateway serves."""
 
     def begin(self, address: str) -> None:
         """Measure rates from now on."""
@@ -196,8 +207,8 @@ class Observer:
             version=__version__,
             address=self.address,
             masters=tuple(map(str, self._settings.masters())),
-            uptime_ms=int((time.monotonic() - self._began) * 1000),
-            draining=self.draining,
+            uptime_ms=self._uptime_ms,
+            draining=self._calls.draining,
             degraded=self._upstream.degraded,
             flows=self._rates.flows(totals),
             history=self._rates.history(),
@@ -208,6 +219,41 @@ class Observer:
                 sorted(itertools.islice(routes, SHOWN), key=lambda route: (route.topic, route.group))
             ),
         )
+
+    async def describe_gateway(
+        self, _: pb.DescribeGatewayRequest, __: ServedCall
+    ) -> pb.DescribeGatewayResponse:
+        """Say how the gateway is."""
+        return pb.DescribeGatewayResponse(
+            name=self._settings.name,
+            advertised=self._settings.advertise or self.address,
+            cluster=self._settings.cluster_name,
+            version=__version__,
+            draining=self._calls.draining,
+            sessions=len(self._sessions),
+            open_reads=self._admission.reads.quota.used,
+            open_publishes=self._admission.publishes.used,
+            bytes_in_flight=self._admission.bytes.used,
+            uptime_ms=self._uptime_ms,
+            capabilities=self.capabilities,
+            degraded=self._upstream.degraded,
+        )
+
+    async def list_sessions(self, request: pb.ListSessionsRequest, _: ServedCall) -> pb.ListSessionsResponse:
+        """List sessions in the order of their ids, a page at a time."""
+        sessions = {session.client_id: session for session in self._sessions}
+
+        def described(client_id: str) -> pb.ListSessionsResponse.Session:
+            fields = dataclasses.asdict(self._session(sessions[client_id]))
+            del fields["running"]
+            return pb.ListSessionsResponse.Session(**fields)
+
+        shown, token = page(sessions, described, request.page_size, request.page_token, _PAGE)
+        return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
+
+    @property
+    def _uptime_ms(self) -> int:
+        return int((time.monotonic() - self._began) * 1000)
 
     def _session(self, session: Session) -> SessionRow:
         return SessionRow(
@@ -230,77 +276,13 @@ class Observer:
 
     def takes_calls(self) -> bool:
         """Tell from another thread whether the gateway takes calls; as cheap as that can be."""
-        return self._in_loop(lambda: not self.draining)
+        return self._in_loop(lambda: not self._calls.draining)
 
     def _in_loop(self, look: Callable[[], Result]) -> Result:
         async def call() -> Result:
             return look()
 
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(_PATIENCE_S)
-
-
-class OperatorService:
-    """Serves ``DescribeGateway`` and ``ListSessions``; needs no session."""
-
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        sessions: Sessions,
-        admission: Admission,
-        calls: Calls,
-        upstream: Upstream,
-    ) -> None:
-        """Look at the parts of a gateway."""
-        self._settings = settings
-        self._sessions = sessions
-        self._admission = admission
-        self._calls = calls
-        self._upstream = upstream
-        self._began = time.monotonic()
-        self.advertised = ""
-        """The address that clients are told."""
-        self.capabilities: tuple[str, ...] = ()
-
-    async def describe_gateway(
-        self, _: pb.DescribeGatewayRequest, __: ServedCall
-    ) -> pb.DescribeGatewayResponse:
-        """Say how the gateway is."""
-        return pb.DescribeGatewayResponse(
-            name=self._settings.name,
-            advertised=self.advertised,
-            cluster=self._settings.cluster_name,
-            version=__version__,
-            draining=self._calls.draining,
-            sessions=len(self._sessions),
-            open_reads=self._admission.reads.quota.used,
-            open_publishes=self._admission.publishes.used,
-            bytes_in_flight=self._admission.bytes.used,
-            uptime_ms=int((time.monotonic() - self._began) * 1000),
-            capabilities=self.capabilities,
-            degraded=self._upstream.degraded,
-        )
-
-    async def list_sessions(self, request: pb.ListSessionsRequest, _: ServedCall) -> pb.ListSessionsResponse:
-        """List sessions in the order of their ids, a page at a time."""
-        sessions = {session.client_id: session for session in self._sessions}
-
-        def described(client_id: str) -> pb.ListSessionsResponse.Session:
-            return self._described(sessions[client_id])
-
-        shown, token = page(sessions, described, request.page_size, request.page_token, _PAGE)
-        return pb.ListSessionsResponse(sessions=shown, next_page_token=token)
-
-    def _described(self, session: Session) -> pb.ListSessionsResponse.Session:
-        return pb.ListSessionsResponse.Session(
-            client_id=session.client_id,
-            group=session.access.config.group,
-            peer=session.peer,
-            language=session.language,
-            version=session.version,
-            age_ms=self._sessions.age_ms(session.opened_at),
-            silent_ms=self._sessions.age_ms(session.seen_at),
-            calls=session.calls,
-        )
 
 
 def sessions_in_words(overview: GatewayOverview) -> str:

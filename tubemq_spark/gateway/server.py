@@ -28,7 +28,7 @@ from tubemq_spark.gateway.consuming import ConsumeService, EndOfLogWaiters
 from tubemq_spark.gateway.control import ControlService, GroupService, TopicService
 from tubemq_spark.gateway.listener import GrpcListener
 from tubemq_spark.gateway.metrics import Metrics
-from tubemq_spark.gateway.overview import Observer, OperatorService
+from tubemq_spark.gateway.overview import Observer
 from tubemq_spark.gateway.pipelines import Pipelines
 from tubemq_spark.gateway.publishing import PublishService
 from tubemq_spark.gateway.reading import RangeService
@@ -110,8 +110,7 @@ class GatewayServer:
         self._control = ControlService(
             settings, sessions, self._upstream, admission.questions, calls, self._consuming
         )
-        self._operations = OperatorService(settings, sessions, admission, calls, self._upstream)
-        self.observer = Observer(settings, sessions, self._upstream, self.metrics)
+        self.observer = Observer(settings, sessions, admission, calls, self._upstream, self.metrics)
         """What the gateway is doing."""
         self._web: WebServer | None = None
         self._listener = listener(settings)
@@ -174,10 +173,9 @@ class GatewayServer:
             logger.warning("gateway %s starts although no master can be reached: %s", name, failure)
         self._look_at_open_files()
         handlers = self._handlers()
-        self._control.capabilities = self._operations.capabilities = tuple(sorted(handlers))
+        self._control.capabilities = self.observer.capabilities = tuple(sorted(handlers))
         self.address = self._listener.bind(self._calls.servicers(handlers))
         self._is_bound = True
-        self._operations.advertised = self._settings.advertise or self.address
         self.observer.begin(self.address)
         await self._listener.start()
         if self._settings.metrics is not None:
@@ -215,7 +213,6 @@ class GatewayServer:
         """Drain, and end; after ``drain_ms``, by default that of the settings, without waiting any longer."""
         grace_s = (self._settings.drain_ms if drain_ms is None else drain_ms) / 1000
         self._calls.draining = True
-        self.observer.draining = True
         if self._is_bound:
             logger.info("gateway %s drains for up to %.1f s", self._settings.name, grace_s)
             await self._listener.drain()
@@ -268,7 +265,7 @@ class GatewayServer:
             )
 
     def _handlers(self) -> dict[str, Handler]:
-        control, publishing, operations = self._control, self._publishing, self._operations
+        control, publishing = self._control, self._publishing
         return {
             "OpenSession": control.open_session,
             "Heartbeat": control.heartbeat,
@@ -293,8 +290,8 @@ class GatewayServer:
             "Consume": lambda _, call: consume(self._consuming, self._calls, call),
             "ListMembers": self._members.list_members,
             "ListGroups": self._members.list_groups,
-            "DescribeGateway": operations.describe_gateway,
-            "ListSessions": operations.list_sessions,
+            "DescribeGateway": self.observer.describe_gateway,
+            "ListSessions": self.observer.list_sessions,
         }
 
     async def _end_silent_sessions(self) -> None:
