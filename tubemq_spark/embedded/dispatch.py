@@ -10,7 +10,7 @@ from google.protobuf.message import Message as ProtobufMessage
 
 from tubemq_spark.embedded.scheduler import Scheduler
 from tubemq_spark.errors import RemoteProtocolError
-from tubemq_spark.net.listener import Answer, Fault, Interceptor, Listener
+from tubemq_spark.net.listener import Answer, Fault, Listener
 from tubemq_spark.net.tls import ServerTls
 from tubemq_spark.protocol import rpc
 from tubemq_spark.protocol.constants import METHODS_OF, Method, ServiceType, Status
@@ -166,41 +166,19 @@ def _fatal(exception_name: str, text: str) -> Fault:
     return Fault(Status.FATAL, exception_name, f"IPC server handle request error :{text}")
 
 
-class RpcServer(abc.ABC):
+class RpcServer(Listener, abc.ABC):
     """Serves a port from its construction until ``close``."""
 
     def __init__(self, name: str, host: str, port: int, tls: ServerTls | None = None) -> None:
         """Open the port (0: any free one); ``serve`` is called from then on."""
-        self._listener = Listener(name, host, port, self.serve, tls, setting=f"{name}_port")
         self._scheduler = Scheduler()
+        super().__init__(name, host, port, self.serve, tls, setting=f"{name}_port")
 
     @abc.abstractmethod
     def serve(self, requests: Sequence[rpc.Request]) -> Iterable[Answer]:
         """Answer the requests of one read in their order; it never raises."""
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._listener.endpoint.port
-
-    @property
-    def connection_count(self) -> int:
-        """How many connections are open."""
-        return self._listener.connection_count
-
-    def intercept(self, interceptor: Interceptor | None) -> None:
-        """Put a function between the requests and their handlers; None removes it."""
-        self._listener.interceptor = interceptor
-
-    def freeze(self) -> None:
-        """Read and answer nothing until ``thaw``; connections stay open."""
-        self._listener.freeze()
-
-    def thaw(self) -> None:
-        """Resume with what arrived in the meantime."""
-        self._listener.thaw()
-
     def close(self) -> None:
         """End the periodic tasks, and close the port."""
         self._scheduler.close()
-        self._listener.close()
+        super().close()

@@ -260,7 +260,7 @@ class BrokerNode:
     def _apply_interceptor(self) -> None:
         with self._interceptor_lock:
             if (broker := self.broker) is not None:
-                broker.intercept(self._interceptor)
+                broker.interceptor = self._interceptor
 
     def _reserve_ports(self) -> None:
         """Reserve the ports while the broker is stopped, so that connections are refused."""

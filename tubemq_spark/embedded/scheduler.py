@@ -1,18 +1,16 @@
 """The server's clocks, its periodic tasks, and a log of failures that repeat.
 
-A scheduler is one thread and one heap. The thread begins with the first task and ends with ``close``. The
-lock guards the heap, and is not held while a task runs. Nothing that a task raises ends the thread,
+A scheduler is one thread and a few tasks. The thread begins with the first task and ends with ``close``. The
+lock guards the list of tasks, and is not held while one runs. Nothing that a task raises ends the thread,
 ``SystemExit`` neither: the other tasks are there.
 """
 
 import contextlib
-import heapq
-import itertools
+import dataclasses
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 
 def wall_ms() -> int:
@@ -28,12 +26,12 @@ def monotonic_ms() -> int:
 logger = logging.getLogger(__name__)
 
 
-class _Task(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class _Task:
     """A function that is called until its scheduler is closed."""
 
     due_s: float
     """When it is called next, on the monotonic clock."""
-    number: int
     function: Callable[[], None]
     period_s: float
     name: str
@@ -44,8 +42,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._heap: list[_Task] = []
-        self._numbers = itertools.count()
+        self._tasks: list[_Task] = []
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -59,22 +56,18 @@ class Scheduler:
                 thread = threading.Thread(target=self._run, name="tubemq-scheduler", daemon=True)
                 thread.start()
                 self._thread = thread
-            self._push(function, period_ms / 1000, name)
+            period_s = period_ms / 1000
+            self._tasks.append(_Task(time.monotonic() + period_s, function, period_s, name))
             self._changed.notify()
 
     def close(self) -> None:
         """Call no more tasks, and wait until the thread is gone; a task may call this, too."""
         with self._changed:
             self._closed = True
-            self._heap.clear()
+            self._tasks.clear()
             self._changed.notify()
         if self._thread not in (None, threading.current_thread()):
             self._thread.join()
-
-    def _push(self, function: Callable[[], None], period_s: float, name: str) -> None:
-        if not self._closed:
-            due_s = time.monotonic() + period_s
-            heapq.heappush(self._heap, _Task(due_s, next(self._numbers), function, period_s, name))
 
     def _run(self) -> None:
         while (task := self._wait_for_next()) is not None:
@@ -83,17 +76,16 @@ class Scheduler:
             except BaseException:
                 # A task that fails must not stop the others, nor itself; also with sys.exit().
                 logger.warning("%s failed", task.name, exc_info=True)
-            with self._changed:
-                self._push(task.function, task.period_s, task.name)
-            del task
+            task.due_s = time.monotonic() + task.period_s
 
     def _wait_for_next(self) -> _Task | None:
-        """Wait for a task that is due and remove it from the heap; None ends the thread."""
+        """Wait for a task that is due; None ends the thread, which begins with the first task."""
         with self._changed:
             while not self._closed:
-                wait_s = self._heap[0].due_s - time.monotonic() if self._heap else None
-                if wait_s is not None and wait_s <= 0:
-                    return heapq.heappop(self._heap)
+                task = min(self._tasks, key=lambda task: task.due_s)
+                wait_s = task.due_s - time.monotonic()
+                if wait_s <= 0:
+                    return task
                 self._changed.wait(wait_s)
             return None
 

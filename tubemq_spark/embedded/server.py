@@ -334,7 +334,7 @@ class EmbeddedTubeMQ:
 
     def _intercept(self, make: InterceptorOf | None) -> None:
         self._interceptor_of = make
-        self._master.intercept(None if make is None else make(MASTER))
+        self._master.interceptor = None if make is None else make(MASTER)
         for node in self._nodes:
             node.intercept(None if make is None else make(node.id))
 

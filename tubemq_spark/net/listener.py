@@ -125,6 +125,11 @@ class Acceptor:
         self._thread.start()
 
     @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self.endpoint.port
+
+    @property
     def connection_count(self) -> int:
         """How many connections are open."""
         with self._lock:

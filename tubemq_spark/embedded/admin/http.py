@@ -110,11 +110,6 @@ class AdminServer(HttpServer):
             setting=f"{name}_web_port",
         )
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self.endpoint.port
-
     def refusal(self, status: HTTPStatus, why: str) -> Answer:
         """Log that a request is refused, the first of each kind as a warning; return the answer."""
         with self._lock:

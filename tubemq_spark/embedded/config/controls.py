@@ -216,12 +216,6 @@ class Controls:
         self._default = default or ClusterSetting()
         self._now_ms = now_ms
         self._file = JsonFile(path, _Records(), _Records.from_json, _Records.to_json)
-        self._changes = 0
-
-    @property
-    def changes(self) -> int:
-        """The number of changes since the start."""
-        return self._changes
 
     @property
     def cluster(self) -> ClusterSetting:
@@ -258,7 +252,7 @@ class Controls:
             old = self._records.cluster
             stamp = next_stamp(None if old is None else old.stamp, by, date, self._now_ms())
             setting = dataclasses.replace(setting, stamp=stamp)
-            self._change(dataclasses.replace(self._records, cluster=setting))
+            self._file.replace(dataclasses.replace(self._records, cluster=setting))
 
     def set_group(self, name: str, control: GroupControl, by: str, date: str | None = None) -> None:
         """Add or replace a group's resource control."""
@@ -287,11 +281,7 @@ class Controls:
             old = controls.get(key)
             stamp = next_stamp(None if old is None else old.stamp, by, date, self._now_ms())
             changed: dict[str, Any] = {table: {**controls, key: dataclasses.replace(control, stamp=stamp)}}
-            self._change(dataclasses.replace(self._records, **changed))
-
-    def _change(self, records: _Records) -> None:
-        self._file.replace(records)
-        self._changes += 1
+            self._file.replace(dataclasses.replace(self._records, **changed))
 
     @property
     def _records(self) -> _Records:
