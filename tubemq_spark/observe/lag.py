@@ -79,16 +79,20 @@ class _Point:
     position: int
 
 
+@dataclasses.dataclass(slots=True)
+class _End:
+    """Where a log ended, and when it was first and last seen to end there."""
+
+    latest: int
+    first: float
+    last: float
+
+
 class StoreHistory:
     """What is known about one store over time."""
 
     def __init__(self) -> None:
-        self._ends: list[int] = []
-        """Where the log ended."""
-        self._first: list[float] = []
-        """When it was first seen to end there."""
-        self._last: list[float] = []
-        """And when last."""
+        self._ends: list[_End] = []
         self._recent: collections.deque[_Point] = collections.deque()
 
     def add(self, at: float, latest: int, position: int) -> None:
@@ -100,21 +104,19 @@ class StoreHistory:
             return
         last = self._recent[-1] if self._recent else None
         if last is not None and (latest < last.latest or position < last.position):
-            self._ends, self._first, self._last = [], [], []
+            self._ends.clear()
             self._recent.clear()
         self._recent.append(_Point(at, latest, position))
         while len(self._recent) > 2 and self._recent[1].at <= at - _RATE_SECONDS:
             self._recent.popleft()
-        if self._ends and self._ends[-1] == latest:
-            self._last[-1] = at
+        if self._ends and self._ends[-1].latest == latest:
+            self._ends[-1].last = at
         else:
-            self._ends.append(latest)
-            self._first.append(at)
-            self._last.append(at)
+            self._ends.append(_End(latest, at, at))
         # Of what is read, where the log ended at the position or before is enough.
-        self._forget(slice(0, max(0, bisect.bisect_right(self._ends, position) - 1)))
+        del self._ends[: max(0, self._behind(position) - 1)]
         if len(self._ends) > _MOST_POINTS:
-            self._forget(slice(1, -1, 2))
+            del self._ends[1:-1:2]
 
     @property
     def rows(self) -> int:
@@ -135,16 +137,15 @@ class StoreHistory:
         now = self._recent[-1]
         if position >= now.latest:
             return 0.0
-        after = bisect.bisect_right(self._ends, position)
+        after = self._behind(position)
         if after == 0:
             coming = self.coming_per_second
             if not coming:
                 return None
-            return now.at - self._first[0] + rows_between(position, self._ends[0]) / coming
+            return now.at - self._ends[0].first + rows_between(position, self._ends[0].latest) / coming
         begin, end = self._ends[after - 1], self._ends[after]
-        since, until = self._last[after - 1], self._first[after]
-        passed_at = since + (position - begin) / (end - begin) * (until - since)
-        return now.at - passed_at
+        part = (position - begin.latest) / (end.latest - begin.latest)
+        return now.at - (begin.last + part * (end.first - begin.last))
 
     @property
     def coming_per_second(self) -> float | None:
@@ -162,8 +163,9 @@ class StoreHistory:
             return None
         return (of(last) - of(first)) / INDEX_ENTRY_BYTES / (last.at - first.at)
 
-    def _forget(self, points: slice) -> None:
-        del self._ends[points], self._first[points], self._last[points]
+    def _behind(self, position: int) -> int:
+        """Return the place of the first end that is behind a position."""
+        return bisect.bisect_right(self._ends, position, key=lambda end: end.latest)
 
 
 class SourceHistory:
