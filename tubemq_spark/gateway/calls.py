@@ -209,7 +209,7 @@ class ServedCall:
     def owner(self) -> Session:
         """Return the session of a call that needs one."""
         if self.session is None:
-            raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=f"its metadata have no {SESSION_KEY}")
+            raise refusal(f"its metadata have no {SESSION_KEY}")
         return self.session
 
 
@@ -391,13 +391,18 @@ def _log(call: ServedCall, status: str, seconds: float, failure: TubeMQError | N
     )
 
 
+def refusal(what: str) -> GatewayError:
+    """Return the error of a call that the gateway cannot carry out as it is."""
+    return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
+
+
 def _session_ref(context: CallContext) -> pb.SessionRef:
     """Return the session that a call's metadata name."""
     for key, value in context.metadata:
         if key == SESSION_KEY and isinstance(value, bytes):
             with contextlib.suppress(DecodeError):
                 return pb.SessionRef.FromString(value)
-    raise GatewayError("TUBEMQ_GATEWAY_REQUEST", what=f"its metadata have no {SESSION_KEY}")
+    raise refusal(f"its metadata have no {SESSION_KEY}")
 
 
 def parsed(method: ServiceMethod, data: bytes) -> Request:
@@ -429,6 +434,6 @@ def _as_error(name: str, error: Exception) -> TubeMQError:
     if isinstance(error, TubeMQError):
         return error
     if isinstance(error, MalformedMessageError):
-        return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=str(error))
+        return refusal(str(error))
     logger.error("a call of %s failed because of a mistake in the gateway", name, exc_info=error)
     return unexpected(error)

@@ -45,9 +45,9 @@ from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.values import Batch, ColumnBatch, Confirmed, ConsumeStatus, parse_context
 from tubemq_spark.client.consumer_config import BoundStart, Node, Subscription
 from tubemq_spark.client.tasks import OwnedTasks
-from tubemq_spark.errors import ConsumeError, DataLossError, GatewayError, TubeMQError
+from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
 from tubemq_spark.gateway.admission import busy
-from tubemq_spark.gateway.calls import Calls, ServedCall
+from tubemq_spark.gateway.calls import Calls, ServedCall, refusal
 from tubemq_spark.gateway.metrics import Metrics
 from tubemq_spark.gateway.sessions import Events, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -327,11 +327,6 @@ class SessionConsumer:
         self.release()
         await self.core.close()
         await self._tasks.ended()
-
-
-def refusal(what: str) -> GatewayError:
-    """Return the error of a call that does not fit what its session is."""
-    return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
 
 
 logger = logging.getLogger(__name__)

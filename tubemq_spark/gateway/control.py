@@ -31,7 +31,7 @@ from tubemq_spark.errors import (
     TubeMQError,
 )
 from tubemq_spark.gateway.admission import WorkLimit
-from tubemq_spark.gateway.calls import Calls, ServedCall
+from tubemq_spark.gateway.calls import Calls, ServedCall, refusal
 from tubemq_spark.gateway.consuming import ConsumeService
 from tubemq_spark.gateway.sessions import Inbox, Session, Sessions
 from tubemq_spark.gateway.settings import GatewaySettings
@@ -137,7 +137,7 @@ class ControlService:
     async def session_events(self, request: pb.SessionEventsRequest, call: ServedCall) -> None:
         """Stream the events of a session, as they happen."""
         session = call.owner()
-        newer = GatewayError("TUBEMQ_GATEWAY_REQUEST", what="a newer call tells the session's events")
+        newer = refusal("a newer call tells the session's events")
         session.inbox.begin_reading(call.end, newer)
         try:
             # So the client knows that it will hear of what happens from now on.
@@ -452,10 +452,10 @@ class TopicService:
 
 def _check(request: pb.CreateTopicRequest) -> None:
     if not TOPIC_NAME.fullmatch(request.topic):
-        raise _bad(f"the topic is to be named {request.topic!r}, but needs {TOPIC_NAME_RULE}")
+        raise refusal(f"the topic is to be named {request.topic!r}, but needs {TOPIC_NAME_RULE}")
     for what, count in (("stores", request.stores), ("partitions", request.partitions)):
         if count > _MOST_PARTS:
-            raise _bad(f"the topic is to have {count} {what}, but may have {_MOST_PARTS}")
+            raise refusal(f"the topic is to have {count} {what}, but may have {_MOST_PARTS}")
 
 
 def _create(admin: MasterAdmin, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
@@ -483,14 +483,10 @@ def _create(admin: MasterAdmin, request: pb.CreateTopicRequest) -> pb.CreateTopi
 def _brokers(admin: MasterAdmin, broker_ids: Sequence[int]) -> list[int]:
     statuses = admin.broker_run_status()
     if unknown := sorted(set(broker_ids) - statuses.keys()):
-        raise _bad(f"the cluster has no broker {unknown[0]}, but {sorted(statuses)}")
+        raise refusal(f"the cluster has no broker {unknown[0]}, but {sorted(statuses)}")
     chosen = sorted(set(broker_ids)) or sorted(
         broker_id for broker_id, status in statuses.items() if status.is_online
     )
     if not chosen:
-        raise _bad("no broker of the cluster is online")
+        raise refusal("no broker of the cluster is online")
     return chosen
-
-
-def _bad(what: str) -> GatewayError:
-    return GatewayError("TUBEMQ_GATEWAY_REQUEST", what=what)
