@@ -222,7 +222,7 @@ class Fleet(Cluster):
         user_code: UserCode,
         **more: Any,  # noqa: ANN401
     ) -> ConsumerCore:
-        """See ``members.Way``."""
+        """Return a new member of a group."""
         gateways = self.way(config, "Balance")
         questions = GatewayTransport(gateways)
         return RemoteGroupCore(config, gateways, subscription, user_code, questions=questions, **more)
@@ -236,7 +236,7 @@ class Fleet(Cluster):
         follow_resets: bool,
         **more: Any,  # noqa: ANN401
     ) -> ConsumerCore:
-        """See ``members.Way``; gateways do not tell of resets."""
+        """Return a new consumer of partitions that its user names; gateways do not tell of resets."""
         assert not follow_resets
         gateways = self.way(config, "Balance")
         questions = GatewayTransport(gateways)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import simloom
 
@@ -14,15 +14,18 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.engine import EngineCore
-from tubemq_spark.client.consumer.user_code import OnChange, UserCode, UserLoop
+from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
 from tubemq_spark.client.consumer.values import Batch
 from tubemq_spark.client.consumer_config import Node, Subscription
 from tubemq_spark.client.transport.direct import DirectTransport
 from tubemq_spark.errors import ConsumeError, DataLossError, OptionError, TubeMQError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, TopicPartition
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
+from tubemq_spark.offsets.loss import LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
+
+if TYPE_CHECKING:
+    from simulation.gateways import Fleet
 
 _LATE_S: Final = 0.2
 """How much later than its time-out a fetch may return, if its caller is patient."""
@@ -81,34 +84,6 @@ class _Threads:
             task.exception()  # who called it may not wait any more
 
 
-class Way(Protocol):
-    """How consumers reach a cluster: the part of a ``Transport`` that makes them."""
-
-    def group_consumer(
-        self,
-        config: ClientConfig,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        on_loss: LossPolicy,
-        on_assigned: OnChange | None,
-        on_revoked: OnChange | None,
-    ) -> ConsumerCore:
-        """Return a new member of a group."""
-
-    def assigned_consumer(
-        self,
-        config: ClientConfig,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        node: Node | None,
-        on_loss: LossPolicy,
-        follow_resets: bool,
-    ) -> ConsumerCore:
-        """Return a new consumer of partitions that its user names."""
-
-
 def _fetches(core: ConsumerCore) -> Iterable["asyncio.Future[Any]"]:
     """Return what brings batches to a consumer now."""
     return core.line._fetches if isinstance(core, EngineCore) else core.fetching._calls  # noqa: SLF001
@@ -122,7 +97,7 @@ class Habits:
         config: ClientConfig,
         subscription: Subscription,
         ledger: GroupLedger,
-        way: Way | None = None,
+        way: "Fleet | None" = None,
     ) -> None:
         self.way = way
         """None: they reach the cluster directly."""
@@ -239,7 +214,7 @@ class Member:
 
     def _make(self, connections: Connections) -> ConsumerCore:
         habits, user_code = self.habits, self._user_code()
-        way: Way = habits.way or DirectTransport(habits.config, connections)
+        way = habits.way or DirectTransport(habits.config, connections)
         if habits.members is not None:
             return way.assigned_consumer(
                 habits.config,

@@ -43,7 +43,8 @@ from simulation.cluster_troubles import (
 )
 from simulation.consumed import GroupLedger, watch
 from simulation.faults import LOST, WRONG, carry_out_late
-from simulation.members import SETTLED_S, Habits, Member, Way
+from simulation.gateways import Fleet
+from simulation.members import SETTLED_S, Habits, Member
 from simulation.scene import Scene
 from testkit.broker_model import Held
 from tubemq_spark.client.config import ClientConfig
@@ -73,7 +74,7 @@ async def consumers(world: simloom.World) -> None:
 class _Group:
     """A group, and its members."""
 
-    def __init__(self, cluster: Cluster, name: str, *, most: int, way: Way | None = None) -> None:
+    def __init__(self, cluster: Cluster, name: str, *, most: int, way: Fleet | None = None) -> None:
         types = frozenset(chance.one_of(((), (), ("a",), ("a", "b"))))
         # Through a gateway, what it has handed out and no user has seen would count as consumed.
         rollback, by_master = (
@@ -196,7 +197,7 @@ class Consuming:
         cluster.clients = []
         return cluster
 
-    def way(self) -> Way | None:
+    def way(self) -> Fleet | None:
         """Return how consumers reach it; None: directly."""
         return None
 

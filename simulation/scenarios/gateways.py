@@ -17,7 +17,6 @@ import simloom
 from simulation import chance, gateways as fleet, troubles
 from simulation.cluster import TOPIC, Cluster
 from simulation.gateways import Fleet
-from simulation.members import Way
 from simulation.scenarios.consumers import Consuming
 from simulation.scenarios.producers import Producing, produce
 from simulation.scenarios.reader import Reading, read
@@ -204,7 +203,7 @@ class _ConsumingThroughGateways(Consuming):
         policy_file = self._folder / "policy.toml" if chance.happens(30) else None
         return Fleet(world, policy_file=policy_file, **shape)
 
-    def way(self) -> Way:
+    def way(self) -> Fleet:
         return self.cluster
 
     async def check_more(self) -> None:
