@@ -172,15 +172,15 @@ class _Contexts:
             self._made[config] = (stamp, context)
             return context
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Replace the lock: in a forked child, it may be held by a thread that is not there."""
         self._lock = threading.Lock()
 
 
 client_contexts: Final = _Contexts(client_context)
 server_contexts: Final = _Contexts(_server_context)
-os.register_at_fork(after_in_child=client_contexts.start_anew)
-os.register_at_fork(after_in_child=server_contexts.start_anew)
+os.register_at_fork(after_in_child=client_contexts.reset)
+os.register_at_fork(after_in_child=server_contexts.reset)
 
 
 def expiry_of(pem: bytes) -> float:

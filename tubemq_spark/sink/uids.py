@@ -139,6 +139,7 @@ class Occurrences:
         return numbers
 
     def _counts_of(self, hashes: Hashes) -> Int64s:
+        """Return how often each of some distinct rows has occurred in all tables."""
         counts = np.zeros(len(hashes), np.int64)
         for table in self._tables:
             places = np.searchsorted(table.hashes, hashes)
@@ -147,13 +148,15 @@ class Occurrences:
         return counts
 
     def _add(self, table: _Table) -> None:
+        """Add a table; those of less than twice its size are merged into it, so there are few."""
         while self._tables and 2 * len(table.hashes) >= len(self._tables[-1].hashes):
-            table = _merged(self._tables.pop(), table)
+            table = _merge(self._tables.pop(), table)
         if len(table.hashes):
             self._tables.append(table)
 
 
-def _merged(older: _Table, newer: _Table) -> _Table:
+def _merge(older: _Table, newer: _Table) -> _Table:
+    """Return a table of the rows of two, each with the sum of its counts."""
     hashes, inverse = np.unique(np.concatenate((older.hashes, newer.hashes)), return_inverse=True)
     counts = np.bincount(inverse, weights=np.concatenate((older.counts, newer.counts)), minlength=len(hashes))
     return _Table(hashes, counts.astype(np.int32))

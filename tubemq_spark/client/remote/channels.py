@@ -106,9 +106,9 @@ class Channels:
     def __init__(self) -> None:
         """Make none."""
         self._refuses = False
-        self.start_anew()
+        self.reset()
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Forget the channels, which belong to the parent process; for a forked child."""
         self._lock = threading.Lock()
         self._channels: dict[Endpoint, tuple[Channel, object]] = {}
@@ -264,9 +264,9 @@ class GrpcChannels(Channels):
         if config.tls is not None:
             grpc_credentials(self._grpc, config.tls.validate())
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """See ``Channels``."""
-        super().start_anew()
+        super().reset()
         self._files: tuple[object, _Grpc] | None = None
         """What stands for the files as they were when they were looked at last, and credentials from them."""
         self._look_at = float("-inf")

@@ -93,11 +93,11 @@ class SessionUses:
     """The uses of one session, by the numbers of gateways; threads and event loops may share them."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with none."""
+        """Begin without uses."""
         self._clock = clock
-        self.start_anew()
+        self.reset()
 
-    def start_anew(self) -> None:
+    def reset(self) -> None:
         """Forget all; for a forked child."""
         self._lock = threading.Lock()
         self._uses: dict[int, Use] = {}
@@ -121,7 +121,7 @@ class SessionUses:
         use.opened.set_result(answer)
 
     def forget(self, gateway: int, use: Use | None = None) -> bool:
-        """Forget the use at a gateway, or only this one there; return whether there was such a one."""
+        """Forget the use at a gateway, or only this one there; return whether there was one."""
         with self._lock:
             if gateway not in self._uses or self._uses[gateway] is not (use or self._uses[gateway]):
                 return False
@@ -185,10 +185,10 @@ class Gateways:
         clock: Clock = monotonic,
         channels: Callable[[ClientConfig, Clock], Channels] = GrpcChannels,
     ) -> None:
-        """Make no connection; the first call does."""
+        """Create it without connections: the first call connects."""
         self.config = config
         self.token = token
-        """What shows gateways who calls."""
+        """The secret by which gateways know the client."""
         self._settings = wire.settings_to_proto(config)
         self._clock = clock
         self._make_channels = channels
@@ -201,6 +201,7 @@ class Gateways:
         _all.add(self)
 
     def _start(self) -> None:
+        """Choose the order of the gateways, and a new id and secret for the session."""
         addresses = list(self._named)
         shuffle(addresses)
         self.addresses = tuple(addresses)
@@ -222,8 +223,8 @@ class Gateways:
     def restart_in_child(self) -> None:
         """Forget the connections, which belong to the parent process; for a forked child."""
         self._lock = threading.Lock()
-        self._channels.start_anew()
-        self._uses.start_anew()
+        self._channels.reset()
+        self._uses.reset()
         self._start()
 
     def close(self, timeout_s: float = LEAVE_MS / 1000) -> None:
