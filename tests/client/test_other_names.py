@@ -240,9 +240,6 @@ def test_methods_keep_their_signatures():
     assert GroupConsumer.fetch.__doc__.startswith("Return messages")
 
 
-def test_a_future_for_coroutines_answers_too():
-    async def ask():
-        with pytest.raises(AttributeError, match=r"no attribute 'get'\. Use result\(timeout\)\."):
-            AsyncSendFuture(SharedByFutures()).get  # noqa: B018
-
-    asyncio.run(ask())
+async def test_a_future_for_coroutines_answers_too():
+    with pytest.raises(AttributeError, match=r"no attribute 'get'\. Use result\(timeout\)\."):
+        AsyncSendFuture(SharedByFutures()).get  # noqa: B018

@@ -193,15 +193,12 @@ def test_the_lag_of_the_group_of_the_client(server, way):
         wait_until(lambda: told() == {written: 2}, 30)
 
 
-def test_a_closed_client_for_coroutines_answers_nothing(server):
-    async def ask():
-        client = AsyncTubeMQClient.connect(server.master)
-        await client.close()
-        for question in client.topics(), client.partitions("clicks"), client.offsets("clicks"), client.lag():
-            with pytest.raises(TubeMQConnectionError, match="TUBEMQ_CLIENT_CLOSED"):
-                await question
-
-    asyncio.run(ask())
+async def test_a_closed_client_for_coroutines_answers_nothing(server):
+    client = AsyncTubeMQClient.connect(server.master)
+    await client.close()
+    for question in client.topics(), client.partitions("clicks"), client.offsets("clicks"), client.lag():
+        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_CLIENT_CLOSED"):
+            await question
 
 
 # The administration.
@@ -218,12 +215,9 @@ def test_the_active_master_is_found_by_itself(server):
         assert "made" in admin.topics()
 
 
-def test_it_is_found_by_coroutines_too(server):
-    async def ask():
-        async with AsyncTubeMQClient.connect(server.master, master_web=server.master_web) as client:
-            return await client.admin().topics()
-
-    assert "clicks" in asyncio.run(ask())
+async def test_it_is_found_by_coroutines_too(server):
+    async with AsyncTubeMQClient.connect(server.master, master_web=server.master_web) as client:
+        assert "clicks" in await client.admin().topics()
 
 
 def test_a_master_that_is_not_found_is_told_with_what_to_name(server):

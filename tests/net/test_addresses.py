@@ -114,23 +114,18 @@ def test_the_address_that_was_reached_is_tried_first_the_next_time(monkeypatch):
             wait_until(lambda: len(server.accepted) == 3)
 
 
-def test_a_server_may_have_an_ipv6_address():
+async def test_a_server_may_have_an_ipv6_address():
     try:
         listening = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError as error:
         pytest.skip(f"this host has no IPv6: {error}")
     with listening:
-        endpoint = Endpoint.parse(f"tubemq://[::1]:{listening.getsockname()[1]}")
-
-        async def ask():
-            connection = await connect(endpoint, 60_000)
-            start(connection)
-            accepted, _ = await asyncio.to_thread(listening.accept)
-            with accepted:
-                assert await asyncio.to_thread(accepted.recv, 1)
-            await connection.ended.wait()
-
-        asyncio.run(ask())
+        connection = await connect(Endpoint.parse(f"tubemq://[::1]:{listening.getsockname()[1]}"), 60_000)
+        start(connection)
+        accepted, _ = await asyncio.to_thread(listening.accept)
+        with accepted:
+            assert await asyncio.to_thread(accepted.recv, 1)
+        await connection.ended.wait()
 
 
 def test_a_name_may_begin_with_a_digit(monkeypatch):

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 import queue
 import socket
 import threading
@@ -49,25 +48,6 @@ def silent(exchange):
     pass
 
 
-def in_a_loop(test):
-    """Run a test that is a coroutine in a loop of its own, which must have nothing to complain about."""
-
-    @functools.wraps(test)
-    def run(*arguments, **named):
-        complaints = []
-
-        async def whole():
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-            await test(*arguments, **named)
-            left = asyncio.all_tasks() - {asyncio.current_task()}
-            assert not left
-
-        asyncio.run(whole())
-        assert not complaints
-
-    return run
-
-
 def start(connection, timeout_ms=FOREVER_MS, request=REQUEST):
     return connection.start(
         ServiceType.MASTER, Method.PRODUCER_CLOSE, request, timeout_ms=timeout_ms, during="closing"
@@ -106,7 +86,6 @@ async def served(handler, **how):
             yield server, connection
 
 
-@in_a_loop
 async def test_a_call_brings_the_answer():
     with RpcServer(echo) as server:
         async with over(server) as connection:
@@ -115,7 +94,6 @@ async def test_a_call_brings_the_answer():
         assert connection.closed
 
 
-@in_a_loop
 async def test_a_connection_tells_what_it_was_used_for(caplog):
     caplog.set_level("DEBUG", logger="tubemq_spark.net.connection")
     with RpcServer(echo) as server:
@@ -136,7 +114,6 @@ async def test_a_connection_tells_what_it_was_used_for(caplog):
         assert any(line.startswith(begin) for line in lines), lines
 
 
-@in_a_loop
 async def test_the_request_travels_whole():
     held = queue.Queue()
 
@@ -151,7 +128,6 @@ async def test_the_request_travels_whole():
     assert request.body == REQUEST.SerializeToString()
 
 
-@in_a_loop
 async def test_big_requests_and_answers_at_once_do_not_mix():
     async def same(connection, number):
         name = f"{number}-" + "x" * (number * 40_000)
@@ -162,7 +138,6 @@ async def test_big_requests_and_answers_at_once_do_not_mix():
     assert answers == [True] * 16
 
 
-@in_a_loop
 async def test_answers_may_come_in_any_order():
     waiting = []
 
@@ -178,7 +153,6 @@ async def test_answers_may_come_in_any_order():
 
 
 @pytest.mark.parametrize("size", [10, 20_000, 700_000, 5_000_000])
-@in_a_loop
 async def test_answers_of_any_size_come_whole(size):
     async with served(lambda exchange: exchange.answer(ok("x" * size))) as (_, connection):
         for _ in range(3):
@@ -186,7 +160,6 @@ async def test_answers_of_any_size_come_whole(size):
 
 
 @pytest.mark.parametrize("sizes", [[8192, 100], [100, 8192], [8192, 0, 8192], [8192] * 30 + [5_000]])
-@in_a_loop
 async def test_an_answer_in_unusual_chunks_comes_without_waiting_for_the_time_out(sizes):
     body = ok("x" * 300_000).SerializeToString()
     stream = rpc.answer_head(Method.PRODUCER_CLOSE, len(body)) + body
@@ -199,7 +172,6 @@ async def test_an_answer_in_unusual_chunks_comes_without_waiting_for_the_time_ou
             assert await call(connection) == ok("x" * 300_000)
 
 
-@in_a_loop
 async def test_an_answer_that_came_in_time_is_good_however_late_it_is_asked_for():
     async with served(echo) as (_, connection):
         pending = start(connection, timeout_ms=1_000)
@@ -208,7 +180,6 @@ async def test_an_answer_that_came_in_time_is_good_however_late_it_is_asked_for(
         assert await answer(pending) == ok("me")
 
 
-@in_a_loop
 async def test_a_request_without_answer_times_out_and_the_connection_stays():
     requests = []
 
@@ -225,7 +196,6 @@ async def test_a_request_without_answer_times_out_and_the_connection_stays():
         assert len(server.accepted) == 1
 
 
-@in_a_loop
 async def test_a_half_frame_and_then_silence_is_a_time_out():
     half = rpc.answer_head(Method.PRODUCER_CLOSE, 1_000)
 
@@ -241,7 +211,6 @@ async def test_a_half_frame_and_then_silence_is_a_time_out():
         assert connection.lost_because == "the peer closed it"
 
 
-@in_a_loop
 async def test_a_late_answer_is_dropped():
     held = []
 
@@ -258,7 +227,6 @@ async def test_a_late_answer_is_dropped():
 
 
 @pytest.mark.parametrize(("most", "why"), [(1, "a call was not"), (2, "2 calls in a row were not")])
-@in_a_loop
 async def test_a_connection_that_only_swallows_requests_is_given_up(most, why):
     async with served(silent, silent_timeouts=most) as (_, connection):
         last = start(connection)
@@ -271,7 +239,6 @@ async def test_a_connection_that_only_swallows_requests_is_given_up(most, why):
             await answer(last)
 
 
-@in_a_loop
 async def test_bytes_between_two_timeouts_show_that_the_peer_lives():
     requests = []
 
@@ -288,7 +255,6 @@ async def test_bytes_between_two_timeouts_show_that_the_peer_lives():
         assert not connection.closed
 
 
-@in_a_loop
 async def test_a_forgotten_call_leaves_nothing_behind():
     held = queue.Queue()
     async with served(held.put) as (_, connection):
@@ -302,7 +268,6 @@ async def test_a_forgotten_call_leaves_nothing_behind():
         assert not connection.in_use
 
 
-@in_a_loop
 async def test_a_task_that_is_cancelled_forgets_its_call():
     held = queue.Queue()
     async with served(held.put) as (_, connection):
@@ -318,7 +283,6 @@ async def test_a_task_that_is_cancelled_forgets_its_call():
         assert await answer(second) == ok("second")
 
 
-@in_a_loop
 async def test_a_lost_connection_fails_all_calls_under_way():
     held = queue.Queue()
     async with served(held.put) as (server, connection):
@@ -335,7 +299,6 @@ async def test_a_lost_connection_fails_all_calls_under_way():
             start(connection)
 
 
-@in_a_loop
 async def test_closing_fails_all_calls_under_way():
     async with served(silent) as (_, connection):
         pending = start(connection)
@@ -346,7 +309,6 @@ async def test_closing_fails_all_calls_under_way():
             await answer(pending)
 
 
-@in_a_loop
 async def test_a_peer_that_takes_no_bytes_is_given_up_and_holds_up_no_end():
     with socket.create_server((HERE, 0)) as deaf:
         connection = await connect(Endpoint(*deaf.getsockname()), 60_000)
@@ -370,7 +332,6 @@ async def test_a_peer_that_takes_no_bytes_is_given_up_and_holds_up_no_end():
         ),
     ],
 )
-@in_a_loop
 async def test_a_peer_that_breaks_the_protocol_is_hung_up_on(garbage):
     async with served(lambda exchange: exchange.send_bytes(garbage)) as (_, connection):
         with pytest.raises(TubeMQConnectionError, match="broke the protocol"):
@@ -379,7 +340,6 @@ async def test_a_peer_that_breaks_the_protocol_is_hung_up_on(garbage):
 
 
 @pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"<!DOCTYPE html><html></html>"])
-@in_a_loop
 async def test_an_http_server_is_recognised(words):
     async with served(lambda exchange: exchange.send_bytes(words)) as (_, connection):
         with pytest.raises(TubeMQConnectionError, match="answered in HTTP") as caught:
@@ -389,7 +349,6 @@ async def test_an_http_server_is_recognised(words):
         assert ".;" not in str(caught.value)
 
 
-@in_a_loop
 async def test_an_answer_of_another_kind_fails_that_call_only():
     other = master_pb2.HeartRequestC2MV2(clientId="x", groupName="y")
     async with served(lambda exchange: exchange.answer(other)) as (_, connection):
@@ -408,7 +367,6 @@ async def test_an_answer_of_another_kind_fails_that_call_only():
         ("any.Exception", Status.FATAL, False),
     ],
 )
-@in_a_loop
 async def test_an_exception_of_the_peer_is_an_error_of_ours(exception, status, retriable):
     async with served(lambda exchange: exchange.fail(exception, "it says no", status)) as (_, connection):
         with pytest.raises(RpcError, match="it says no") as caught:
@@ -419,14 +377,12 @@ async def test_an_exception_of_the_peer_is_an_error_of_ours(exception, status, r
     assert caught.value.code == 0
 
 
-@in_a_loop
 async def test_an_exception_without_text_has_one_anyway():
     async with served(lambda exchange: exchange.fail("any.Exception", "")) as (_, connection):
         with pytest.raises(RpcError, match="no text"):
             await call(connection)
 
 
-@in_a_loop
 async def test_a_request_that_cannot_be_sent_is_a_bug_and_harms_no_other():
     async with served(echo) as (_, connection):
         for wrong in (
@@ -439,7 +395,6 @@ async def test_a_request_that_cannot_be_sent_is_a_bug_and_harms_no_other():
         assert await call(connection) == ok("me")
 
 
-@in_a_loop
 async def test_a_peer_that_is_not_there():
     with socket.create_server((HERE, 0)) as gone:
         endpoint = Endpoint(*gone.getsockname())
@@ -449,13 +404,11 @@ async def test_a_peer_that_is_not_there():
     assert caught.value.retriable
 
 
-@in_a_loop
 async def test_a_connection_that_is_not_made_in_time_is_given_up(full):
     with pytest.raises(TubeMQConnectionError, match="timed out"):
         await connect(Endpoint(*full), 100)
 
 
-@in_a_loop
 async def test_an_attempt_that_is_cancelled_leaves_nothing(full):
     async def look_up(endpoint):
         looked_up.set()
@@ -470,7 +423,6 @@ async def test_an_attempt_that_is_cancelled_leaves_nothing(full):
         await attempt
 
 
-@in_a_loop
 async def test_an_address_that_swallows_packets_leaves_time_for_the_next(full):
     with RpcServer(echo) as server:
         there = server.endpoint.host, server.endpoint.port
@@ -486,7 +438,6 @@ async def test_an_address_that_swallows_packets_leaves_time_for_the_next(full):
         await connection.ended.wait()
 
 
-@in_a_loop
 async def test_a_resolver_that_hangs_is_not_waited_for_longer_than_it_takes_to_connect(monkeypatch):
     release = threading.Event()
 
@@ -502,7 +453,6 @@ async def test_a_resolver_that_hangs_is_not_waited_for_longer_than_it_takes_to_c
         await connect(Endpoint("master.test", 8715), 60_000)
 
 
-@in_a_loop
 async def test_small_requests_do_not_wait_for_more():
     async with served(echo) as (_, connection):
         connected = connection._transport.get_extra_info("socket")
@@ -510,7 +460,6 @@ async def test_small_requests_do_not_wait_for_more():
 
 
 @forks
-@in_a_loop
 async def test_a_child_drops_the_socket_and_the_peer_hears_nothing():
     async with served(echo) as (server, connection):
         await call(connection)
@@ -535,7 +484,6 @@ def listener(tls=None):
     return contextlib.closing(Listener("test", HERE, 0, answers, tls))
 
 
-@in_a_loop
 async def test_a_server_that_hangs_in_the_handshake_is_given_up(client_tls, monkeypatch):
     monkeypatch.setattr(tls_errors, "_TIMEOUT_S", 0.05)
     with (
@@ -569,7 +517,6 @@ def speaking(act):
 @pytest.mark.parametrize(
     "begin", [lambda _: None, lambda accepted: accepted.recv(1)], ids=["at once", "later"]
 )
-@in_a_loop
 async def test_a_server_that_hangs_up_in_the_handshake_says_so(client_tls, begin):
     with (
         speaking(begin) as endpoint,
@@ -580,7 +527,6 @@ async def test_a_server_that_hangs_up_in_the_handshake_says_so(client_tls, begin
     assert "()" not in str(caught.value)
 
 
-@in_a_loop
 async def test_a_server_that_speaks_something_else_is_no_server_over_tls(client_tls):
     def web(accepted):
         accepted.recv(1 << 16)
@@ -591,21 +537,18 @@ async def test_a_server_that_speaks_something_else_is_no_server_over_tls(client_
         await connect(endpoint, 60_000, client_tls)
 
 
-@in_a_loop
 async def test_a_plain_server_is_told_from_one_over_tls(client_tls):
     words = r"TUBEMQ_TLS_NOT_SPOKEN.*it answers without it"
     with listener() as plain, pytest.raises(TlsError, match=words):
         await connect(plain.endpoint, 60_000, client_tls)
 
 
-@in_a_loop
 async def test_calls_over_tls_and_a_goodbye(pair, client_tls):
     with listener(ServerTls(str(pair.cert), str(pair.key))) as server:
         async with over(server, tls=client_tls) as connection:
             assert await asyncio.gather(*[call(connection) for _ in range(9)]) == [ok("me")] * 9
 
 
-@in_a_loop
 async def test_a_server_over_tls_that_ends_fails_calls(pair, client_tls):
     with listener(ServerTls(str(pair.cert), str(pair.key))) as server:
         connection = await connect(server.endpoint, 60_000, client_tls)
@@ -616,7 +559,6 @@ async def test_a_server_over_tls_that_ends_fails_calls(pair, client_tls):
         start(connection)
 
 
-@in_a_loop
 async def test_a_server_that_wants_certificates_refuses_after_the_handshake(authority, pair, client_tls):
     """TLS 1.3 has no answer to the client's certificate: the first call hears of it."""
     mutual = ServerTls(str(pair.cert), str(pair.key), client_ca_file=str(authority.cert))
@@ -630,7 +572,6 @@ async def test_a_server_that_wants_certificates_refuses_after_the_handshake(auth
             assert await call(connection) == ok("me")
 
 
-@in_a_loop
 async def test_a_file_that_is_gone_is_an_error_before_there_is_a_connection(tmp_path):
     with RpcServer(echo) as server:
         with pytest.raises(OptionError, match="TUBEMQ_TLS_FILE"):

@@ -11,7 +11,7 @@ import pytest
 
 from testkit.children import forks, in_child
 from testkit.connections import opened_connections, submit_call
-from tests.net.test_connection import FOREVER_MS, REQUEST, call, echo, in_a_loop, ok, silent, start
+from tests.net.test_connection import FOREVER_MS, REQUEST, call, echo, ok, silent, start
 from tests.rpc_server import RpcServer
 from tests.waiting import wait_until
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
@@ -69,7 +69,6 @@ def later(monkeypatch):
     return Later(monkeypatch)
 
 
-@in_a_loop
 async def test_a_peer_has_one_connection():
     with RpcServer(echo) as first, RpcServer(echo) as second:
         async with opened() as connections:
@@ -84,7 +83,6 @@ async def test_a_peer_has_one_connection():
             assert await call(connection) == ok("me")
 
 
-@in_a_loop
 async def test_a_lost_connection_is_replaced():
     with RpcServer(echo) as server:
         async with opened() as connections:
@@ -94,7 +92,6 @@ async def test_a_lost_connection_is_replaced():
             assert await call(await connections.get(server.endpoint)) == ok("me")
 
 
-@in_a_loop
 async def test_all_that_ask_together_wait_for_one_attempt_and_one_that_leaves_takes_nothing_from_others():
     resolver = Resolver()
     with RpcServer(echo) as server:
@@ -112,7 +109,6 @@ async def test_all_that_ask_together_wait_for_one_attempt_and_one_that_leaves_ta
             assert len(server.accepted) <= 1
 
 
-@in_a_loop
 async def test_all_that_ask_together_for_a_peer_that_is_away_fail_together():
     resolver = Resolver()
     async with opened(look_up=resolver) as connections:
@@ -128,7 +124,6 @@ async def test_all_that_ask_together_for_a_peer_that_is_away_fail_together():
         assert resolver.count == 2
 
 
-@in_a_loop
 async def test_an_attempt_that_fails_when_all_have_left_complains_to_no_one():
     resolver = Resolver()
     async with opened(look_up=resolver) as connections:
@@ -144,7 +139,6 @@ async def test_an_attempt_that_fails_when_all_have_left_complains_to_no_one():
         assert connections.failed_lately(endpoint, None, 60)
 
 
-@in_a_loop
 async def test_an_unreachable_peer_keeps_no_other_waiting():
     resolver = Resolver()
 
@@ -162,7 +156,6 @@ async def test_an_unreachable_peer_keeps_no_other_waiting():
             await asyncio.wait([asking])
 
 
-@in_a_loop
 async def test_many_are_connected_to_at_once_and_those_that_are_away_are_named():
     with RpcServer(echo) as first, RpcServer(echo) as second:
         away = gone()
@@ -177,7 +170,6 @@ async def test_many_are_connected_to_at_once_and_those_that_are_away_are_named()
             assert "refused" in str(errors[away])
 
 
-@in_a_loop
 async def test_a_peer_that_was_not_reached_is_known_for_a_while(later):
     async with opened() as connections:
         with RpcServer(echo) as server:
@@ -195,7 +187,6 @@ async def test_a_peer_that_was_not_reached_is_known_for_a_while(later):
             assert not connections.failed_lately(server.endpoint, None, 60)
 
 
-@in_a_loop
 async def test_a_wrong_setting_says_nothing_of_the_peer(tmp_path):
     tls = TlsConfig(str(tmp_path / "gone.pem"))
     with RpcServer(echo) as server:
@@ -205,7 +196,6 @@ async def test_a_wrong_setting_says_nothing_of_the_peer(tmp_path):
             assert not connections.failed_lately(server.endpoint, tls, 60)
 
 
-@in_a_loop
 async def test_those_that_are_idle_are_closed_when_any_is_asked_for(later):
     with RpcServer(echo) as first, RpcServer(echo) as second:
         async with opened() as connections:
@@ -224,7 +214,6 @@ async def test_those_that_are_idle_are_closed_when_any_is_asked_for(later):
             assert await call(await connections.get(first.endpoint)) == ok("me")
 
 
-@in_a_loop
 async def test_one_with_a_call_in_flight_is_not_idle(later):
     with RpcServer(silent) as server:
         async with opened() as connections:
@@ -234,7 +223,6 @@ async def test_one_with_a_call_in_flight_is_not_idle(later):
             assert await connections.get(server.endpoint) is connection
 
 
-@in_a_loop
 async def test_closing_is_for_good_and_ends_attempts():
     resolver = Resolver()
 
@@ -257,7 +245,6 @@ async def test_closing_is_for_good_and_ends_attempts():
                     await late
 
 
-@in_a_loop
 async def test_a_private_connection_that_is_made_while_all_are_closed_is_closed():
     resolver = Resolver()
     with RpcServer(echo) as server:
@@ -274,7 +261,6 @@ def private(connections):
     return connections.private(PATIENT_MS, None)
 
 
-@in_a_loop
 async def test_one_user_after_the_other_has_the_same_private_connection():
     with RpcServer(echo) as server:
         async with opened() as connections:
@@ -288,7 +274,6 @@ async def test_one_user_after_the_other_has_the_same_private_connection():
                 assert await connections.get(server.endpoint) is not connection
 
 
-@in_a_loop
 async def test_users_at_the_same_time_and_of_other_peers_have_different_ones():
     with RpcServer(echo) as server, RpcServer(echo) as other:
         async with opened() as connections, private(connections) as first, private(connections) as second:
@@ -298,7 +283,6 @@ async def test_users_at_the_same_time_and_of_other_peers_have_different_ones():
             assert await first.to(server.endpoint) is mine
 
 
-@in_a_loop
 async def test_a_private_connection_that_was_lost_is_replaced():
     with RpcServer(echo) as server:
         async with opened() as connections:
@@ -318,7 +302,6 @@ async def test_a_private_connection_that_was_lost_is_replaced():
                 assert await call(await user.to(server.endpoint)) == ok("me")
 
 
-@in_a_loop
 async def test_a_private_connection_with_a_call_in_flight_serves_no_other():
     with RpcServer(echo) as server:
         async with opened() as connections:
@@ -330,7 +313,6 @@ async def test_a_private_connection_with_a_call_in_flight_serves_no_other():
                 assert await user.to(server.endpoint) is not first
 
 
-@in_a_loop
 async def test_few_private_connections_are_kept_and_none_for_long(later):
     most = connections_module._MOST_KEPT
     with RpcServer(echo) as server:

@@ -163,18 +163,15 @@ def test_only_others_press():
     assert quota.pressed(ANN)
 
 
-def test_a_look_waits_until_there_is_room_and_takes_none():
-    async def scenario():
-        quota = FairQuota(10)
-        assert quota.take(ANN, 8)
-        look = asyncio.ensure_future(quota.await_room(ANN, 4))
-        await asyncio.sleep(0)
-        assert quota.waiting == 1
-        quota.give(ANN, 3)
-        await asyncio.wait_for(look, 10)
-        assert (quota.used, quota.waiting) == (5, 0)
-
-    asyncio.run(scenario())
+async def test_a_look_waits_until_there_is_room_and_takes_none():
+    quota = FairQuota(10)
+    assert quota.take(ANN, 8)
+    look = asyncio.ensure_future(quota.await_room(ANN, 4))
+    await asyncio.sleep(0)
+    assert quota.waiting == 1
+    quota.give(ANN, 3)
+    await asyncio.wait_for(look, 10)
+    assert (quota.used, quota.waiting) == (5, 0)
 
 
 def test_giving_back_what_was_not_taken_is_a_mistake():
@@ -211,20 +208,17 @@ def test_when_to_come_again_is_neither_at_once_nor_never():
     assert quota.retry_after_ms == 30_000
 
 
-def test_what_was_granted_to_a_coroutine_that_is_cancelled_is_given_back():
-    async def scenario():
-        quota = FairQuota(1)
-        assert quota.take(ANN)
-        waiting = asyncio.create_task(quota.acquire(BOB))
-        await until(lambda: quota.waiting == 1)
-        quota.give(ANN)
-        assert quota.used == 1, "it is granted, and does not know"
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        assert quota.used == 0
-
-    asyncio.run(scenario())
+async def test_what_was_granted_to_a_coroutine_that_is_cancelled_is_given_back():
+    quota = FairQuota(1)
+    assert quota.take(ANN)
+    waiting = asyncio.create_task(quota.acquire(BOB))
+    await until(lambda: quota.waiting == 1)
+    quota.give(ANN)
+    assert quota.used == 1, "it is granted, and does not know"
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert quota.used == 0
 
 
 amounts = st.tuples(st.sampled_from([ANN, BOB, Owner("ann", "2")]), st.integers(1, 20))

@@ -11,7 +11,7 @@ import pytest
 
 from testkit.certificates import Authority
 from testkit.children import forks, in_child
-from tests.net.test_connection import HERE, in_a_loop, speaking
+from tests.net.test_connection import HERE, speaking
 from tubemq_spark.errors import OptionError, TlsError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
@@ -104,7 +104,6 @@ def socket_of(stream):
     return stream._connection._transport.get_extra_info("socket")
 
 
-@in_a_loop
 async def test_bytes_go_both_ways():
     async with connected() as (stream, owner, peer):
         assert socket_of(stream).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY), "also a few at once"
@@ -117,7 +116,6 @@ async def test_bytes_go_both_ways():
         assert owner.writable == 1, "the socket took everything at once"
 
 
-@in_a_loop
 async def test_what_the_socket_does_not_take_is_written_later():
     data = bytes(range(256)) * (1 << 16)
     async with connected() as (stream, owner, peer):
@@ -130,7 +128,6 @@ async def test_what_the_socket_does_not_take_is_written_later():
         assert stream.unsent_bytes == 0
 
 
-@in_a_loop
 async def test_an_owner_may_close_a_stream_as_soon_as_it_may_write():
     async with connected() as (stream, owner, peer):
         ends = asyncio.Event()
@@ -142,7 +139,6 @@ async def test_an_owner_may_close_a_stream_as_soon_as_it_may_write():
         assert not owner.errors
 
 
-@in_a_loop
 async def test_the_kernel_takes_little_ahead_of_the_network():
     """What it has taken looks sent, and the time for an answer runs."""
     size = 64 << 20
@@ -154,7 +150,6 @@ async def test_the_kernel_takes_little_ahead_of_the_network():
         assert stream.unsent_bytes == 0, "nothing holds them"
 
 
-@in_a_loop
 async def test_a_connection_the_peer_closes_is_reported_once():
     async with connected() as (stream, owner, peer):
         peer.sendall(b"last words")
@@ -166,7 +161,6 @@ async def test_a_connection_the_peer_closes_is_reported_once():
         stream.close()
 
 
-@in_a_loop
 async def test_few_bytes_are_reported_when_they_are_asked_for():
     async with connected() as (stream, owner, peer):
         stream.report_at(8)
@@ -179,7 +173,6 @@ async def test_few_bytes_are_reported_when_they_are_asked_for():
         await owner.until(lambda: owner.received == b"few morefew")
 
 
-@in_a_loop
 async def test_the_end_is_reported_however_many_bytes_are_waited_for():
     async with connected() as (stream, owner, peer):
         stream.report_at(1_000)
@@ -189,7 +182,6 @@ async def test_the_end_is_reported_however_many_bytes_are_waited_for():
         assert owner.received == b"last words"
 
 
-@in_a_loop
 async def test_what_fails_at_once_is_untouched():
     async with connected() as (stream, owner, peer):
         reset(peer)
@@ -202,7 +194,6 @@ async def test_what_fails_at_once_is_untouched():
         assert stream.untouched
 
 
-@in_a_loop
 async def test_what_came_before_a_failed_write_is_still_received():
     answers = b"answer" * 20_000
     async with connected() as (stream, owner, peer):
@@ -213,7 +204,6 @@ async def test_what_came_before_a_failed_write_is_still_received():
         assert owner.received == answers
 
 
-@in_a_loop
 async def test_what_waits_behind_a_full_socket_is_untouched():
     async with connected() as (stream, _, peer):
         while stream.writable:
@@ -235,7 +225,6 @@ async def test_what_waits_behind_a_full_socket_is_untouched():
         stream.write(b"more")
 
 
-@in_a_loop
 async def test_a_refused_connection_is_reported():
     with socket.create_server((HERE, 0)) as gone:
         endpoint = Endpoint(*gone.getsockname())
@@ -246,7 +235,6 @@ async def test_a_refused_connection_is_reported():
     assert f"Cannot connect to {endpoint}: Connection refused;" in str(error)
 
 
-@in_a_loop
 async def test_a_socket_that_cannot_be_made_is_a_failed_connection(monkeypatch):
     def out_of_files(*_, **__):
         raise OSError(24, "Too many open files")
@@ -268,20 +256,17 @@ def unknown(*_, **__):
     ("look_up", "said"),
     [(unknown, "[Errno -2] Name or service not known"), (lambda *_, **__: [], "the name has no address")],
 )
-@in_a_loop
 async def test_a_name_without_address_is_reported(monkeypatch, look_up, said):
     monkeypatch.setattr(addresses.socket, "getaddrinfo", look_up)
     async with connecting(Endpoint("nowhere.test", 8123)) as (_, owner):
         assert f"Cannot connect to nowhere.test:8123: {said};" in str(await owner.error())
 
 
-@in_a_loop
 async def test_a_connection_that_is_not_made_in_time_is_given_up(full):
     async with connecting(Endpoint(*full), timeout_ms=100) as (_, owner):
         assert "no connection within 100 ms" in str(await owner.error())
 
 
-@in_a_loop
 async def test_closing_closes_every_connection(full):
     async with connected() as (stream, owner, _):
         async with streams() as opened:
@@ -299,7 +284,6 @@ async def test_closing_closes_every_connection(full):
 
 
 @forks
-@in_a_loop
 async def test_a_child_drops_the_sockets_and_the_peer_hears_nothing():
     with socket.create_server((HERE, 0)) as listener:
         async with streams() as opened:
@@ -337,7 +321,6 @@ def echo(peer):
         peer.sendall(data)
 
 
-@in_a_loop
 async def test_bytes_go_both_ways_over_tls(client_tls, server_tls):
     data = random.Random(3).randbytes(4 << 20)
     with secured(server_tls, echo) as endpoint:
@@ -349,7 +332,6 @@ async def test_bytes_go_both_ways_over_tls(client_tls, server_tls):
             assert owner.received == data
 
 
-@in_a_loop
 async def test_one_byte_after_another_is_enough_to_shake_hands(client_tls, server_tls):
     """Neither the handshake nor a record comes in one piece."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -373,7 +355,6 @@ async def test_one_byte_after_another_is_enough_to_shake_hands(client_tls, serve
             await owner.until(lambda: stream.writable)
 
 
-@in_a_loop
 async def test_bytes_that_come_with_the_end_of_the_handshake_are_reported(client_tls, server_tls):
     """In TLS 1.2 a server has the last word of a handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -399,7 +380,6 @@ async def test_bytes_that_come_with_the_end_of_the_handshake_are_reported(client
 
 
 @pytest.mark.parametrize("end", [lambda peer: None, ssl.SSLSocket.unwrap], ids=["closes", "says goodbye"])
-@in_a_loop
 async def test_a_connection_over_tls_that_the_peer_ends_is_reported_once(client_tls, server_tls, end):
     def act(peer):
         peer.sendall(b"last words")
@@ -412,7 +392,6 @@ async def test_a_connection_over_tls_that_the_peer_ends_is_reported_once(client_
     assert error.condition == "TUBEMQ_CONNECTION_LOST"
 
 
-@in_a_loop
 async def test_answers_over_tls_before_a_failed_write_are_still_received(client_tls, server_tls):
     answers = b"answer" * 5_000
     sent = threading.Event()
@@ -434,7 +413,6 @@ async def test_answers_over_tls_before_a_failed_write_are_still_received(client_
             assert owner.received == answers
 
 
-@in_a_loop
 async def test_a_certificate_that_is_not_trusted_and_the_server_is_told(server_tls, tmp_path):
     refused = []
 
@@ -453,7 +431,6 @@ async def test_a_certificate_that_is_not_trusted_and_the_server_is_told(server_t
     assert "unknown ca" in str(refused)
 
 
-@in_a_loop
 async def test_a_file_that_is_missing_is_reported_as_such(tmp_path):
     async with connecting(Endpoint(HERE, 1), tls=TlsConfig(str(tmp_path / "gone"))) as (_, owner):
         error = await owner.error()

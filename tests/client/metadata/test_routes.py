@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from tests.memory_cluster import MemoryCluster
-from tests.net.test_connection import in_a_loop
 from tests.waiting import until
 from tubemq_spark.client.metadata.routes import Routes
 from tubemq_spark.errors import OptionError, RemoteProtocolError, TubeMQConnectionError
@@ -59,7 +58,6 @@ async def call_that_asks(master, routes):
     return asking
 
 
-@in_a_loop
 async def test_an_answer_of_a_master_is_used_until_it_is_too_old(parts):
     master, clock, routes = parts
     first = await routes.find([DEMO])
@@ -72,7 +70,6 @@ async def test_an_answer_of_a_master_is_used_until_it_is_too_old(parts):
     assert len(master.asked) == 2
 
 
-@in_a_loop
 async def test_a_layout_is_asked_for_and_remembered(parts):
     master, _, routes = parts
     await routes.layout(["demo", "other"], missing_ok=False)
@@ -84,7 +81,6 @@ async def test_a_layout_is_asked_for_and_remembered(parts):
     assert len(master.asked) == 2
 
 
-@in_a_loop
 async def test_a_route_that_proved_wrong_is_asked_for_again(parts):
     master, _, routes = parts
     await routes.find([DEMO])
@@ -102,7 +98,6 @@ async def test_a_route_that_proved_wrong_is_asked_for_again(parts):
     ],
     ids=lambda error: error.condition,
 )
-@in_a_loop
 async def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts, failure):
     master, clock, routes = parts
     master.failure = failure
@@ -117,14 +112,12 @@ async def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts,
 
 
 @pytest.mark.parametrize("partition", [TopicPartition("demo", 1, 9), TopicPartition("nowhere", 1, 0)])
-@in_a_loop
 async def test_a_partition_that_does_not_exist_is_refused(parts, partition):
     *_, routes = parts
     with pytest.raises(OptionError, match="TUBEMQ_PARTITION_NOT_LISTED"):
         await routes.find([DEMO, partition])
 
 
-@in_a_loop
 async def test_calls_that_ask_at_once_share_one_answer(parts):
     master, _, routes = parts
     asking = [await call_that_asks(master, routes)]
@@ -135,7 +128,6 @@ async def test_calls_that_ask_at_once_share_one_answer(parts):
     assert len(master.asked) == 1
 
 
-@in_a_loop
 async def test_a_call_for_the_latest_routes_waits_for_the_call_that_asks(parts):
     """A master refuses a group other topics while one of its members asks."""
     master, _, routes = parts
@@ -149,7 +141,6 @@ async def test_a_call_for_the_latest_routes_waits_for_the_call_that_asks(parts):
     assert master.asked == [("demo",), ("other",)]
 
 
-@in_a_loop
 async def test_a_call_that_has_ended_leaves_the_line_and_asks_nothing(parts):
     master, _, routes = parts
     first = await call_that_asks(master, routes)
@@ -163,7 +154,6 @@ async def test_a_call_that_has_ended_leaves_the_line_and_asks_nothing(parts):
     assert master.asked == [("demo",)]
 
 
-@in_a_loop
 async def test_the_end_of_the_call_that_asks_ends_its_question_and_the_next_one_asks(parts):
     master, _, routes = parts
     first = await call_that_asks(master, routes)
@@ -175,7 +165,6 @@ async def test_the_end_of_the_call_that_asks_ends_its_question_and_the_next_one_
     assert await second
 
 
-@in_a_loop
 async def test_calls_that_waited_in_vain_fail_together(parts):
     master, clock, routes = parts
     master.away, master.gate = True, asyncio.Event()
@@ -189,7 +178,6 @@ async def test_calls_that_waited_in_vain_fail_together(parts):
     assert master.asked == [("demo",)]
 
 
-@in_a_loop
 async def test_a_refresh_asks_for_the_routes_in_use_so_that_no_call_waits(parts):
     master, clock, routes = parts
     await routes.find([DEMO])
@@ -203,7 +191,6 @@ async def test_a_refresh_asks_for_the_routes_in_use_so_that_no_call_waits(parts)
     assert len(master.asked) == 1
 
 
-@in_a_loop
 async def test_a_route_out_of_use_is_forgotten(parts):
     master, clock, routes = parts
     await routes.known({"other"})
@@ -215,7 +202,6 @@ async def test_a_route_out_of_use_is_forgotten(parts):
     assert master.asked == [("demo",)]
 
 
-@in_a_loop
 async def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgotten(parts, monkeypatch):
     monkeypatch.setattr("tubemq_spark.client.metadata.routes._MOST_TOPICS", 2)
     master, _, routes = parts
@@ -226,7 +212,6 @@ async def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgo
     assert master.asked == [("demo", "third")]
 
 
-@in_a_loop
 async def test_of_topics_that_do_not_exist_few_are_remembered(parts):
     master, _, routes = parts
     await routes.find([DEMO])
@@ -240,7 +225,6 @@ async def test_of_topics_that_do_not_exist_few_are_remembered(parts):
     assert [topic for topic, *_ in routes.shown(5_000)] == list(asked)
 
 
-@in_a_loop
 async def test_a_topic_without_partitions_is_asked_for_again_soon(parts):
     master, clock, routes = parts
     await routes.known({"third"})
@@ -252,7 +236,6 @@ async def test_a_topic_without_partitions_is_asked_for_again_soon(parts):
     assert len(master.asked) == 2
 
 
-@in_a_loop
 async def test_changes_are_told_once(parts):
     master, _, routes = parts
     changes = []
@@ -266,7 +249,6 @@ async def test_changes_are_told_once(parts):
     assert changes == [("demo", 5)]
 
 
-@in_a_loop
 async def test_routes_are_degraded_while_no_master_answers(parts):
     master, _, routes = parts
     await routes.find([DEMO])

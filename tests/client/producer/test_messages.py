@@ -3,7 +3,6 @@
 Messages that are given no time get that of sending, in one zone, unless the producer was told not to.
 """
 
-import asyncio
 import datetime
 import re
 
@@ -152,12 +151,9 @@ def test_the_time_is_in_the_zone_that_readers_assume(client, monkeypatch):
         client.producer(message_time_zone="Mars")
 
 
-def test_coroutines_have_the_same():
-    async def times():
-        async with AsyncTubeMQClient.connect("master:8715") as client:
-            stamped, plain = client.producer(), client.producer(stamp_message_time=False)
-            return [one._queue.check("demo", b"x", {}).header.message_time for one in (stamped, plain)]
-
-    stamped, plain = asyncio.run(times())
+async def test_coroutines_have_the_same():
+    async with AsyncTubeMQClient.connect("master:8715") as client:
+        producers = client.producer(), client.producer(stamp_message_time=False)
+        stamped, plain = (one._queue.check("demo", b"x", {}).header.message_time for one in producers)
     assert re.fullmatch(r"20\d{10}", stamped)
     assert plain is None

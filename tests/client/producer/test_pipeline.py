@@ -27,60 +27,46 @@ class Oracle:
         return number
 
 
-def test_all_that_ask_the_same_have_the_same_answer():
-    async def scenario():
-        oracle, questions = Oracle(), SharedQuestions()
-        callers = [asyncio.create_task(questions.ask(key, oracle.answer)) for key in ("a", "a", "b")]
-        oracle.may_answer.set()
-        assert await asyncio.gather(*callers) == [1, 1, 2]
-        assert oracle.begun == 2, "one question for each key"
-        assert await questions.ask("a", oracle.answer) == 3, "an answer is not kept"
-
-    asyncio.run(scenario())
+async def test_all_that_ask_the_same_have_the_same_answer():
+    oracle, questions = Oracle(), SharedQuestions()
+    callers = [asyncio.create_task(questions.ask(key, oracle.answer)) for key in ("a", "a", "b")]
+    oracle.may_answer.set()
+    assert await asyncio.gather(*callers) == [1, 1, 2]
+    assert oracle.begun == 2, "one question for each key"
+    assert await questions.ask("a", oracle.answer) == 3, "an answer is not kept"
 
 
-def test_a_question_ends_with_the_last_that_waits_for_it():
-    async def scenario():
-        oracle, questions = Oracle(), SharedQuestions()
-        first, second = (asyncio.create_task(questions.ask("a", oracle.answer)) for _ in range(2))
-        await oracle.has_begun.wait()
-        first.cancel()
-        await asyncio.wait((first,))
-        assert not oracle.cancelled, "another task waits"
-        second.cancel()
-        await asyncio.wait((second,))
-        await asyncio.sleep(0)
-        assert oracle.cancelled == 1
-        third = asyncio.create_task(questions.ask("a", oracle.answer))
-        oracle.may_answer.set()
-        assert await third == 2, "it was begun again"
-
-    asyncio.run(scenario())
+async def test_a_question_ends_with_the_last_that_waits_for_it():
+    oracle, questions = Oracle(), SharedQuestions()
+    first, second = (asyncio.create_task(questions.ask("a", oracle.answer)) for _ in range(2))
+    await oracle.has_begun.wait()
+    first.cancel()
+    await asyncio.wait((first,))
+    assert not oracle.cancelled, "another task waits"
+    second.cancel()
+    await asyncio.wait((second,))
+    await asyncio.sleep(0)
+    assert oracle.cancelled == 1
+    third = asyncio.create_task(questions.ask("a", oracle.answer))
+    oracle.may_answer.set()
+    assert await third == 2, "it was begun again"
 
 
-def test_an_error_reaches_all_that_wait():
+async def test_an_error_reaches_all_that_wait():
     async def refuse():
         await asyncio.sleep(0)
         raise ValueError("no")
 
-    async def scenario():
-        questions = SharedQuestions()
-        outcomes = await asyncio.gather(
-            *(questions.ask("a", refuse) for _ in range(2)), return_exceptions=True
-        )
-        assert [str(error) for error in outcomes] == ["no", "no"]
-
-    asyncio.run(scenario())
+    questions = SharedQuestions()
+    outcomes = await asyncio.gather(*(questions.ask("a", refuse) for _ in range(2)), return_exceptions=True)
+    assert [str(error) for error in outcomes] == ["no", "no"]
 
 
-def test_closing_ends_the_questions():
-    async def scenario():
-        oracle, questions = Oracle(), SharedQuestions()
-        caller = asyncio.create_task(questions.ask("a", oracle.answer))
-        await oracle.has_begun.wait()
-        await questions.close(ValueError("closed"))
-        assert oracle.cancelled == 1
-        with pytest.raises(ValueError, match="closed"):
-            await caller
-
-    asyncio.run(scenario())
+async def test_closing_ends_the_questions():
+    oracle, questions = Oracle(), SharedQuestions()
+    caller = asyncio.create_task(questions.ask("a", oracle.answer))
+    await oracle.has_begun.wait()
+    await questions.close(ValueError("closed"))
+    assert oracle.cancelled == 1
+    with pytest.raises(ValueError, match="closed"):
+        await caller
