@@ -2,6 +2,7 @@
 
 import pytest
 
+from testkit.connections import opened_connections
 from tubemq_spark.client.broker import cursor
 from tubemq_spark.net.retry import Pace
 
@@ -13,3 +14,10 @@ def quick_retries():
         patch.setattr(Pace, "after_ms", lambda *_: 1)
         patch.setattr(cursor, "_LEAST_PAUSE_MS", 1)
         yield
+
+
+@pytest.fixture
+def connections():
+    """Connections of the process's loop; an attempt to connect takes a second at most."""
+    with opened_connections(1_000) as connections:
+        yield connections

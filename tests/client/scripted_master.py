@@ -45,6 +45,10 @@ class ScriptedMaster:
     def endpoint(self):
         return self._server.endpoint
 
+    def say(self, method, *answers):
+        """Give these answers, one after the other."""
+        self.answers[method] = list(answers)
+
     def of(self, method):
         return [request for asked, request in self.requests if asked == method]
 

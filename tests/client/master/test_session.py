@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from testkit.connections import opened, opened_connections
+from testkit.connections import opened
 from tests.client.scripted_master import (
     REQUESTS,
     STANDBY,
@@ -33,12 +33,6 @@ from tubemq_spark.net.loop import run, submit
 from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.constants import Method, Status
 from tubemq_spark.protocol.pb import common_pb2, master_pb2
-
-
-@pytest.fixture
-def connections():
-    with opened_connections(1_000) as connections:
-        yield connections
 
 
 @pytest.fixture

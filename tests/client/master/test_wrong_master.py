@@ -5,19 +5,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from testkit.connections import opened, opened_connections
+from testkit.connections import opened
 from tests.client.scripted_master import STANDBY, ScriptedMaster, balance, config_for
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.loop import run
 from tubemq_spark.protocol.constants import Method
-
-
-@pytest.fixture
-def connections():
-    with opened_connections(1_000) as connections:
-        yield connections
 
 
 @pytest.fixture

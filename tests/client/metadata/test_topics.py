@@ -36,12 +36,6 @@ from tubemq_spark.offsets.loss import Loss
 from tubemq_spark.protocol.constants import Method
 
 
-@pytest.fixture
-def connections():
-    with opened_connections(1_000) as connections:
-        yield connections
-
-
 @pytest.mark.parametrize(
     ("register", "meta_answer", "expected"),
     [

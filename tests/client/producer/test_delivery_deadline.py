@@ -7,7 +7,6 @@ import contextlib
 
 import pytest
 
-from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.client.producer.test_send_batch import batch_of
 from tests.client.ranges import config_of
@@ -26,12 +25,6 @@ def server():
     with EmbeddedTubeMQ(topics={"demo": (1, 1), "other": (1, 1)}, brokers=3) as running:
         yield running
         running.faults.release()
-
-
-@pytest.fixture
-def connections():
-    with opened_connections() as connections:
-        yield connections
 
 
 @contextlib.contextmanager

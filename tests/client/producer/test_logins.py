@@ -4,7 +4,6 @@ import contextlib
 
 import pytest
 
-from testkit.connections import opened_connections
 from testkit.message_sender import MessageSender
 from tests.client.producer.test_on_faults import stored
 from tests.client.ranges import config_of
@@ -35,12 +34,6 @@ def producer(server, connections):
     login = {"username": "writer", "password": "secret", "heartbeat_period_ms": 29_000}
     with contextlib.closing(MessageSender(config_of(server, **login), connections)) as sender:
         yield sender
-
-
-@pytest.fixture
-def connections():
-    with opened_connections() as connections:
-        yield connections
 
 
 def send_to_all(producer, first, count):

@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from testkit.connections import opened, opened_connections
+from testkit.connections import opened
 from testkit.message_sender import MessageSender
 from tests.client.ranges import config_of
 from tubemq_spark.client.master.balance import BalanceSession
@@ -31,12 +31,6 @@ SENT = [b"%d" % number for number in range(200)]
 def server():
     with EmbeddedTubeMQ(topics={TOPIC: (2, 1)}) as running:
         yield running
-
-
-@pytest.fixture
-def connections():
-    with opened_connections() as connections:
-        yield connections
 
 
 def produce(server, connections, values=SENT, **changes):
