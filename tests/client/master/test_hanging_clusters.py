@@ -38,6 +38,11 @@ def sessions(connections, master, count=1, **settings):
         session.stop_heartbeats()
 
 
+def assert_beating(sound):
+    """Wait until ten more heartbeats have come."""
+    sound.wait_for(Method.BALANCE_HEARTBEAT, len(sound.of(Method.BALANCE_HEARTBEAT)) + 10)
+
+
 class Late:
     """An answer that comes when a test says so."""
 
@@ -58,8 +63,7 @@ def test_masters_that_do_not_answer_cost_another_cluster_no_heartbeat(connection
         sessions(connections, sound),
     ):
         hanging.wait_for(Method.BALANCE_HEARTBEAT, SEVERAL)
-        beats = len(sound.of(Method.BALANCE_HEARTBEAT))
-        sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
+        assert_beating(sound)
         assert len(hanging.of(Method.BALANCE_HEARTBEAT)) == SEVERAL, "each waits for its answer"
 
 
@@ -89,8 +93,7 @@ def test_names_that_no_resolver_answers_cost_another_cluster_no_heartbeat(connec
             monkeypatch.setattr(addresses, "addresses_of", hang)
             hanging.restart_connections()
             assert asked.wait(5)
-            beats = len(sound.of(Method.BALANCE_HEARTBEAT))
-            sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
+            assert_beating(sound)
             asking = [thread.name for thread in threading.enumerate() if "look-up" in thread.name]
             assert asking == ["tubemq-look-up-localhost"], "one for all sessions"
             answer.set()
@@ -111,8 +114,7 @@ def test_a_session_that_registers_again_costs_others_no_heartbeat(connections):
         sessions(connections, sound),
     ):
         hanging.wait_for(Method.BALANCE_REGISTER, 2)
-        beats = len(sound.of(Method.BALANCE_HEARTBEAT))
-        sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
+        assert_beating(sound)
 
 
 def test_a_caller_that_waits_in_a_session_costs_others_no_heartbeat(connections):
@@ -127,8 +129,7 @@ def test_a_caller_that_waits_in_a_session_costs_others_no_heartbeat(connections)
         asking = submit(session.layout())
         busy.wait_for(Method.BALANCE_PARTITION_META, 1)
         sent = len(busy.of(Method.BALANCE_HEARTBEAT))
-        beats = len(sound.of(Method.BALANCE_HEARTBEAT))
-        sound.wait_for(Method.BALANCE_HEARTBEAT, beats + 10)
+        assert_beating(sound)
         assert len(busy.of(Method.BALANCE_HEARTBEAT)) == sent
         late.release.set()
         busy.wait_for(Method.BALANCE_HEARTBEAT, sent + 2)

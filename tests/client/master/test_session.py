@@ -79,12 +79,9 @@ def test_no_master_answers(connections, nobody):
 def test_masters_that_hang_share_the_time(connections):
     hangs = {"balance_register": lambda request: None}
     with ScriptedMaster(**hangs) as first, ScriptedMaster(**hangs) as second:
+        config = config_for(first, second, rpc_timeout_ms=600, register_attempts=1)
         with pytest.raises(TubeMQConnectionError):
-            run(
-                balance(
-                    config_for(first, second, rpc_timeout_ms=600, register_attempts=1), connections
-                ).open()
-            )
+            run(balance(config, connections).open())
 
         for master in (first, second):
             assert len(master.wait_for(Method.BALANCE_REGISTER, 1)) == 1
@@ -116,40 +113,35 @@ def test_a_master_that_cannot_read_us_is_not_asked_again(connections):
         assert len(master.requests) == 1
 
 
-def test_credentials_go_with_every_request(connections, monkeypatch):
+def test_credentials_go_with_every_request(master, connections, monkeypatch):
     monkeypatch.setattr(identity.secrets, "randbelow", lambda limit: 42)
     monkeypatch.setattr(identity.time, "time_ns", lambda: 1_700_000_000_123_000_000)
-    with ScriptedMaster() as master:
-        config = config_for(master, username="user", password="password", heartbeat_period_ms=5)
-        with opened(balance(config, connections)) as session:
-            run(session.layout())
-            master.wait_for(Method.BALANCE_HEARTBEAT, 1)
-        with opened(ProducerSession(config, connections)) as producer:
-            run(producer.publish(["demo"]))
-        nothing = {"partitions": tuple, "on_event": lambda _: None}
-        with opened(GroupSession(config, connections, Subscription.of("demo"), FlowControl(), **nothing)):
-            master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
+    config = config_for(master, username="user", password="password", heartbeat_period_ms=5)
+    with opened(balance(config, connections)) as session:
+        run(session.layout())
+        master.wait_for(Method.BALANCE_HEARTBEAT, 1)
+    with opened(ProducerSession(config, connections)) as producer:
+        run(producer.publish(["demo"]))
+    nothing = {"partitions": tuple, "on_event": lambda _: None}
+    with opened(GroupSession(config, connections, Subscription.of("demo"), FlowControl(), **nothing)):
+        master.wait_for(Method.CONSUMER_HEARTBEAT, 1)
 
-        expected = common_pb2.MasterCertificateInfo(
-            authInfo=messages.authenticate_info("user", "password", 1_700_000_000_123, 42)
-        )
-        assert {method for method, _ in master.requests} == set(REQUESTS)
-        assert all(request.authInfo == expected for _, request in master.requests)
-
-
-def test_without_a_user_no_credentials_are_sent(connections):
-    with ScriptedMaster() as master:
-        assert MasterCaller(config_for(master), connections).credentials() is None
-        with opened(balance(config_for(master), connections)):
-            pass
-        assert not any(request.HasField("authInfo") for _, request in master.requests)
+    expected = common_pb2.MasterCertificateInfo(
+        authInfo=messages.authenticate_info("user", "password", 1_700_000_000_123, 42)
+    )
+    assert {method for method, _ in master.requests} == set(REQUESTS)
+    assert all(request.authInfo == expected for _, request in master.requests)
 
 
-def test_what_a_balance_session_tells(connections):
-    with (
-        ScriptedMaster() as master,
-        opened(balance(config_for(master), connections, "b", "a", "b")) as session,
-    ):
+def test_without_a_user_no_credentials_are_sent(master, connections):
+    assert MasterCaller(config_for(master), connections).credentials() is None
+    with opened(balance(config_for(master), connections)):
+        pass
+    assert not any(request.HasField("authInfo") for _, request in master.requests)
+
+
+def test_what_a_balance_session_tells(master, connections):
+    with opened(balance(config_for(master), connections, "b", "a", "b")) as session:
         (request,) = master.of(Method.BALANCE_REGISTER)
 
         assert request.clientId == session.client_id
@@ -216,20 +208,18 @@ def test_a_refusal_is_told_at_once(connections, code):
         assert len(master.requests) == 1
 
 
-def test_closing_says_goodbye_once(connections):
-    with ScriptedMaster() as master:
-        session = run(balance(config_for(master), connections).open())
-        run(session.close())
-        run(session.close())
+def test_closing_says_goodbye_once(master, connections):
+    session = run(balance(config_for(master), connections).open())
+    run(session.close())
+    run(session.close())
 
-        (request,) = master.of(Method.CONSUMER_CLOSE)
-        assert (request.clientId, request.groupName) == (session.client_id, "etl")
+    (request,) = master.of(Method.CONSUMER_CLOSE)
+    assert (request.clientId, request.groupName) == (session.client_id, "etl")
 
 
-def test_closing_without_opening_says_nothing(connections):
-    with ScriptedMaster() as master:
-        run(balance(config_for(master), connections).close())
-        assert master.requests == []
+def test_closing_without_opening_says_nothing(master, connections):
+    run(balance(config_for(master), connections).close())
+    assert master.requests == []
 
 
 def test_a_master_that_is_gone_does_not_disturb_closing(connections):

@@ -53,8 +53,8 @@ def test_the_first_of_several_wrong_addresses_is_named(connections, broker, web)
     assert f"{web} is an HTTP server" in _refusal(connections, web, broker)
 
 
-def test_a_wrong_address_beside_a_master_does_no_harm(connections, broker, web):
-    with ScriptedMaster() as master, opened(balance(config_for(web, broker, master), connections)) as session:
+def test_a_wrong_address_beside_a_master_does_no_harm(connections, broker, web, master):
+    with opened(balance(config_for(web, broker, master), connections)) as session:
         assert session.visit_token == 7
 
 
@@ -75,8 +75,8 @@ def damaging(tmp_path):
         yield Endpoint.parse(server.master)
 
 
-def test_a_master_whose_answer_cannot_be_read_is_passed_over(connections, damaging):
-    with ScriptedMaster() as master, opened(balance(config_for(damaging, master), connections)) as session:
+def test_a_master_whose_answer_cannot_be_read_is_passed_over(connections, damaging, master):
+    with opened(balance(config_for(damaging, master), connections)) as session:
         assert session.visit_token == 7
 
 
