@@ -5,10 +5,11 @@ import threading
 from collections.abc import Callable
 
 from testkit.broker_model import BROKER_ID, TOKEN, BrokerModel, Entry, Limits, Store
+from tests.client.scripted_master import DEFAULTS, producer_registered, token
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.model import StoreId
 from tubemq_spark.protocol.constants import Method
-from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
+from tubemq_spark.protocol.pb import broker_pb2
 
 __all__ = ["BROKER_ID", "TOKEN", "Entry", "Limits", "ModelBroker", "Store"]
 
@@ -175,7 +176,8 @@ class ModelBroker(BrokerModel):
         with self._lock:
             method = Method(exchange.request.method)
             if method not in ANSWERS:
-                exchange.answer(self._master_methods()[method](exchange))
+                registers = method is Method.PRODUCER_REGISTER
+                exchange.answer(self._registered() if registers else DEFAULTS[method])
                 return
             number = len(self.requests)
             self.requests.append((method, exchange))
@@ -187,21 +189,7 @@ class ModelBroker(BrokerModel):
             for held in delayed:
                 held.answer(self.carry_out(held))
 
-    def _master_methods(self):
-        return {
-            Method.PRODUCER_REGISTER: self._producer_register,
-            Method.PRODUCER_CLOSE: self._producer_close,
-        }
-
-    def _producer_register(self, exchange):
-        return master_pb2.RegisterResponseM2P(
-            success=True,
-            errCode=200,
-            errMsg="OK!",
-            brokerCheckSum=1,
-            brokerInfos=[f"{BROKER_ID}:{self.endpoint}"],
-            authorizedInfo=common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=max(self.valid_tokens)),
+    def _registered(self):
+        return producer_registered(
+            brokerInfos=[f"{BROKER_ID}:{self.endpoint}"], authorizedInfo=token(max(self.valid_tokens))
         )
-
-    def _producer_close(self, exchange):
-        return master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="OK!")

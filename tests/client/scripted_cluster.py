@@ -6,14 +6,26 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 
+from google.protobuf.message import Message
+
 from testkit.message_sender import MessageSender
+from tests.client.scripted_master import (
+    DEFAULTS,
+    ScriptedMaster,
+    meta,
+    producer_beat,
+    producer_refused,
+    producer_registered,
+    registered,
+    token,
+)
 from tests.rpc_server import Exchange, RpcServer
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.producer.broker_pipeline import BrokerPipeline
 from tubemq_spark.client.producer.producer import Producer
 from tubemq_spark.net.connections import Connections, close_connections
 from tubemq_spark.protocol.constants import Method, Status
-from tubemq_spark.protocol.pb import broker_pb2, common_pb2, master_pb2
+from tubemq_spark.protocol.pb import broker_pb2, master_pb2
 
 VISIT_TOKEN = 1_700_000_000_000
 
@@ -108,7 +120,7 @@ def _answer(exchange: Exchange, deed: Do, offset: int | None) -> None:
     exchange.answer(answer)
 
 
-class Master:
+class Master(ScriptedMaster):
     """Publishes ``topics``: the text behind a topic's name in topicInfos, for example ``1:3:1#``."""
 
     def __init__(self, brokers: list[Broker], topics: dict[str, str]) -> None:
@@ -118,88 +130,56 @@ class Master:
         """Topics that exist and cannot be published to, besides ``topics``."""
         self.visit_token = VISIT_TOKEN
         self.producers: set[str] = set()
-        self.seen: list[Method] = []
-        self.asked_for: list[list[str]] = []
-        """The topics each heartbeat of a producer named."""
-        self._asked: list[str] = []
         self.on_heartbeat: Callable[[], None] = lambda: None
-        self.server = RpcServer(self._handle)
-
-    def _handle(self, exchange: Exchange) -> None:
-        method = Method(exchange.request.method)
-        self.seen.append(method)
-        answers = {
-            Method.PRODUCER_REGISTER: self._register,
-            Method.PRODUCER_HEARTBEAT: self._heartbeat,
-            Method.PRODUCER_CLOSE: self._close,
-            Method.BALANCE_REGISTER: self._register_reader,
-            Method.BALANCE_PARTITION_META: self._partitions,
-            Method.CONSUMER_CLOSE: lambda _: master_pb2.CloseResponseM2C(
-                success=True, errCode=200, errMsg="OK!"
-            ),
-        }
-        exchange.answer(answers[method](exchange))
-
-    def _register(self, exchange: Exchange) -> master_pb2.RegisterResponseM2P:
-        self.producers.add(exchange.parse(master_pb2.RegisterRequestP2M).clientId)
-        return master_pb2.RegisterResponseM2P(
-            success=True,
-            errCode=200,
-            errMsg="OK!",
-            brokerCheckSum=1,
-            brokerInfos=[f"{broker.broker_id}:{broker.server.endpoint}" for broker in self._brokers],
-            authorizedInfo=common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self.visit_token),
+        super().__init__(
+            producer_register=self._register,
+            producer_heartbeat=self._heartbeat,
+            producer_close=self._close,
+            balance_register=self._register_reader,
+            balance_partition_meta=self._partitions,
         )
 
-    def _heartbeat(self, exchange: Exchange) -> master_pb2.HeartResponseM2P:
+    @property
+    def seen(self) -> list[Method]:
+        return [method for method, _ in self.requests]
+
+    @property
+    def asked_for(self) -> list[list[str]]:
+        """The topics each heartbeat of a producer named."""
+        return [list(request.topicList) for request in self.of(Method.PRODUCER_HEARTBEAT)]
+
+    def _addresses(self) -> list[str]:
+        return [f"{broker.broker_id}:{broker.server.endpoint}" for broker in self._brokers]
+
+    def _register(self, request: master_pb2.RegisterRequestP2M) -> Message:
+        self.producers.add(request.clientId)
+        return producer_registered(brokerInfos=self._addresses(), authorizedInfo=token(self.visit_token))
+
+    def _heartbeat(self, request: master_pb2.HeartRequestP2M) -> Message:
         self.on_heartbeat()
-        request = exchange.parse(master_pb2.HeartRequestP2M)
-        self.asked_for.append(list(request.topicList))
         if request.clientId not in self.producers:
-            return master_pb2.HeartResponseM2P(
-                success=False, errCode=411, errMsg="not registered", brokerCheckSum=-1
-            )
-        return master_pb2.HeartResponseM2P(
-            success=True,
-            errCode=200,
-            errMsg="OK!",
-            brokerCheckSum=1,
-            topicInfos=[f"{name}#{self.topics[name]}" for name in request.topicList if name in self.topics],
-            authorizedInfo=common_pb2.MasterAuthorizedInfo(visitAuthorizedToken=self.visit_token),
-        )
+            return producer_refused(411, "not registered")
+        infos = [f"{name}#{self.topics[name]}" for name in request.topicList if name in self.topics]
+        return producer_beat(*infos, authorizedInfo=token(self.visit_token))
 
-    def _register_reader(self, exchange: Exchange) -> master_pb2.RegisterResponseM2CV2:
-        request = exchange.parse(master_pb2.RegisterRequestC2MV2)
-        self._asked = list(request.topicList)
+    def _close(self, request: master_pb2.CloseRequestP2M) -> Message:
+        self.producers.discard(request.clientId)
+        return DEFAULTS[Method.PRODUCER_CLOSE]
+
+    def _register_reader(self, request: master_pb2.RegisterRequestC2MV2) -> Message:
         unknown = set(request.topicList) - self.topics.keys() - self.deployed
-        return master_pb2.RegisterResponseM2CV2(
-            errCode=431 if unknown else 200,
-            errMsg=f"not deployed: {sorted(unknown)}" if unknown else "OK!",
-            brokerConfigId=1,
-            brokerConfigList=[f"{broker.broker_id}:{broker.server.endpoint}" for broker in self._brokers],
-        )
+        refusal = (431, f"not deployed: {sorted(unknown)}") if unknown else ()
+        return registered(*refusal, brokers=self._addresses())
 
-    def _partitions(self, exchange: Exchange) -> master_pb2.GetPartMetaResponseM2C:
+    def _partitions(self, _: master_pb2.GetPartMetaRequestC2M) -> Message:
         """Tell what is published; a topic in ``deployed`` has one partition on broker 1."""
-        texts = [self.topics.get(name, "1:1:1#").rpartition("#")[0] for name in self._asked]
-        # To readers, the number of stores comes first, and whether it may be read last.
-        metas = [
-            ",".join(
-                f"{broker}:{stores}:{count}:1" for broker, count, stores in map(_numbers, text.split(","))
-            )
-            for text in texts
-        ]
-        return master_pb2.GetPartMetaResponseM2C(
-            errCode=200,
-            errMsg="OK!",
-            topicMetaInfoId=1,
-            topicMetaInfoList=[f"{name}#{meta}" for name, meta in zip(self._asked, metas, strict=True)],
-            brokerConfigId=1,
-        )
-
-    def _close(self, exchange: Exchange) -> master_pb2.CloseResponseM2P:
-        self.producers.discard(exchange.parse(master_pb2.CloseRequestP2M).clientId)
-        return master_pb2.CloseResponseM2P(success=True, errCode=200, errMsg="OK!")
+        metas = []
+        for name in self.of(Method.BALANCE_REGISTER)[-1].topicList:
+            places = self.topics.get(name, "1:1:1#").rpartition("#")[0].split(",")
+            # To readers, the number of stores comes first, and whether it may be read last.
+            items = [f"{broker}:{stores}:{count}:1" for broker, count, stores in map(_numbers, places)]
+            metas.append(f"{name}#{','.join(items)}")
+        return meta(*metas)
 
 
 def _numbers(text: str) -> list[str]:

@@ -33,17 +33,17 @@ class ScriptedMaster:
         self.requests = []
         self.timeouts_ms = []
         self.changed = threading.Condition()
-        self._server = RpcServer(self._handle)
+        self.server = RpcServer(self._handle)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._server.close()
+        self.server.close()
 
     @property
     def endpoint(self):
-        return self._server.endpoint
+        return self.server.endpoint
 
     def say(self, method, *answers):
         """Give these answers, one after the other."""
@@ -58,7 +58,7 @@ class ScriptedMaster:
         return self.of(method)
 
     def restart_connections(self):
-        self._server.drop_connections()
+        self.server.drop_connections()
 
     def _handle(self, exchange):
         method = Method(exchange.request.method)
@@ -90,10 +90,9 @@ def token(number=7, text=""):
 
 
 def producer_registered(**more):
-    settings = {"brokerCheckSum": 11, "brokerInfos": ["1:10.1.2.10: ", "2:10.1.2.11:8200"], **more}
-    return master_pb2.RegisterResponseM2P(
-        success=True, errCode=200, errMsg="OK!", authorizedInfo=token(), **settings
-    )
+    usual = {"brokerCheckSum": 11, "brokerInfos": ["1:10.1.2.10: ", "2:10.1.2.11:8200"]}
+    settings = {**usual, "authorizedInfo": token(), **more}
+    return master_pb2.RegisterResponseM2P(success=True, errCode=200, errMsg="OK!", **settings)
 
 
 def producer_beat(*topics, **more):

@@ -772,17 +772,17 @@ def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster)
             waiting.result(SECONDS)
 
 
-def test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more(cluster, monkeypatch):
-    register = cluster.master._register
+def test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more(cluster):
+    register = cluster.master.answers[Method.PRODUCER_REGISTER]
     producer = cluster.producer()
     closing = threading.Thread(target=producer.close)
 
-    def close_meanwhile(exchange):
+    def close_meanwhile(request):
         closing.start()
         wait_until(lambda: producer._queue.pipeline.error, SECONDS)
-        return register(exchange)
+        return register(request)
 
-    monkeypatch.setattr(cluster.master, "_register", close_meanwhile)
+    cluster.master.answers[Method.PRODUCER_REGISTER] = close_meanwhile
     with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
         producer.send("demo", b"x")
     closing.join()
