@@ -88,8 +88,8 @@ class Broker:
                 exchange.answer(broker_pb2.HeartBeatResponseB2C(success=True, errCode=200, errMsg="OK!"))
                 return
             message = exchange.parse(broker_pb2.SendMessageRequestP2B)
-            deed = self.script(message, len(self.requests))
             self.requests.append(message)
+            deed = self.script(message, len(self.requests) - 1)
             offset = self._store(message) if deed.store else None
             if deed.hang_up:
                 self._hung_up.append(exchange._connection)
@@ -220,6 +220,11 @@ class ScriptedCluster:
         producer = direct_producer(self.config(**settings), self.connections)
         self._producers.append(producer)
         return producer
+
+    def script(self, script: Script) -> None:
+        """Set what all brokers do."""
+        for broker in self.brokers:
+            broker.script = script
 
     def stored(self, topic: str = "demo") -> list[bytes]:
         """Everything stored of a topic, by broker and partition."""

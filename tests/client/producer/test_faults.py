@@ -30,12 +30,6 @@ def cluster():
         yield made
 
 
-def send_numbers(producer, count):
-    for number in range(count):
-        producer.send("demo", b"%d" % number)
-    producer.flush()
-
-
 def send_one(producer, **how):
     producer.send("demo", b"x", **how)
     producer.flush()
@@ -45,8 +39,7 @@ def send_one(producer, **how):
 def test_a_code_that_passes_is_waited_out(cluster, code):
     cluster.broker.script = then_store(refuse(code))
     with cluster.sender() as producer:
-        producer.send("demo", b"x")
-        producer.flush()
+        send_one(producer)
         assert producer.retried == 1
         assert [receipt.retried for receipt in producer.receipts()] == [1]
     assert cluster.stored() == [b"x"]
@@ -204,7 +197,7 @@ def test_a_request_the_broker_cannot_read_fails_at_once(cluster):
 def test_an_answer_that_makes_no_sense_counts_as_a_lost_connection(cluster, deed, what):
     cluster.broker.script = then_store(deed)
     with contextlib.closing(cluster.sender()) as producer:
-        send_and_flush(producer)
+        send_one(producer)
         assert producer.retried == 1
         assert len(cluster.broker.server.accepted) == 2
     assert cluster.stored() == [b"x"] * (1 + deed.store)
@@ -213,12 +206,7 @@ def test_an_answer_that_makes_no_sense_counts_as_a_lost_connection(cluster, deed
         contextlib.closing(cluster.sender(retry_ambiguous=False)) as producer,
         pytest.raises(ProduceError, match=rf"SEND_FAILED.AMBIGUOUS.*makes no sense \(.*{what}"),
     ):
-        send_and_flush(producer)
-
-
-def send_and_flush(producer):
-    producer.send("demo", b"x")
-    producer.flush()
+        send_one(producer)
 
 
 PERHAPS_STORED = {
@@ -236,7 +224,7 @@ PERHAPS_STORED = {
 def test_what_may_be_stored_is_not_sent_again_when_that_is_forbidden(cluster, deed):
     cluster.broker.script = then_store(STORE, PERHAPS_STORED[deed])
     with contextlib.closing(cluster.sender(retry_ambiguous=False, rpc_timeout_ms=200)) as producer:
-        send_numbers(producer, 1)
+        send_one(producer)
         with pytest.raises(
             ProduceError, match=r"message 2 of .* was sent to demo/1:2 and may or may not be stored"
         ) as raised:

@@ -25,7 +25,6 @@ from tests.client.scripted_cluster import (
     then_store,
 )
 from tests.waiting import wait_until
-from tubemq_spark.client.producer.futures import SendResult
 from tubemq_spark.client.producer.partitioner import PublishedTopic
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQConnectionError
 from tubemq_spark.model import TopicPartition
@@ -40,30 +39,13 @@ TWO_BROKERS = "1:1:1,2:1:1#"
 """Each broker has one partition."""
 
 
-DIRECT_ONLY = frozenset(
-    {
-        # What masters see of a producer: through gateways they see the gateway's, which stays.
-        "test_closing_abandons_what_is_not_acknowledged",
-        "test_closing_after_a_flush_leaves_the_master",
-        "test_who_waits_for_a_topic_is_released_when_the_producer_is_closed",
-        "test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more",
-        "test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more",
-        "test_a_producer_that_is_forgotten_ends_by_itself",
-        # A gateway is asked for as long as a call may take.
-        "test_who_waits_for_a_master_is_released_when_the_producer_is_closed",
-        # Gateways choose partitions, and do not tell of single brokers.
-        "test_a_partitioner_of_the_user_is_asked_in_the_thread_that_sends",
-        "test_who_sends_to_a_broker_whose_share_is_full_waits_alone",
-        "test_a_connection_that_ends_while_nothing_is_sent_is_made_again_without_a_word",
-        "test_what_it_did_is_counted_and_told_at_its_end",
-    }
-)
+only_direct = pytest.mark.parametrize("cluster", ["direct"], indirect=True)
+"""What masters see of a producer, and of single brokers, a gateway keeps to itself; it chooses partitions,
+and is asked for as long as a call may take."""
 
 
 @pytest.fixture(params=WAYS)
 def cluster(request):
-    if request.param != "direct" and request.node.originalname in DIRECT_ONLY:
-        pytest.skip("of a producer that talks to brokers")
     with scripted_cluster(2, demo=TWO_BROKERS) as made, by(request.param, made):
         yield made
 
@@ -90,6 +72,13 @@ def value_at(cluster, result):
     broker = cluster.brokers[result.partition.broker_id - 1]
     assert result.partition == TopicPartition("demo", broker.broker_id, 0)
     return broker.stored["demo", 0][result.offset // 28]
+
+
+def hold(broker):
+    """Keep the answers of a broker back until the event is set that this returns."""
+    released = threading.Event()
+    broker.script = lambda *_: released.wait(SECONDS) and STORE
+    return released
 
 
 def callback_threads():
@@ -225,8 +214,7 @@ def test_a_message_waits_no_longer_than_it_lingers(cluster):
 
 
 def test_a_refused_message_fails_alone(cluster):
-    for broker in cluster.brokers:
-        broker.script = lambda message, _: refuse(400, "not that") if message.data == b"bad" else STORE
+    cluster.script(lambda message, _: refuse(400, "not that") if message.data == b"bad" else STORE)
     told = Told()
     with cluster.producer() as producer:
         bad = producer.send("demo", b"bad")
@@ -255,8 +243,7 @@ def test_nonsense_of_one_broker_harms_no_message_to_another(cluster):
 
 
 def test_flush_raises_a_failure_once_that_was_not_asked_about(cluster):
-    for broker in cluster.brokers:
-        broker.script = lambda message, _: refuse(400, "not that") if message.data == b"bad" else STORE
+    cluster.script(lambda message, _: refuse(400, "not that") if message.data == b"bad" else STORE)
     with cluster.producer() as producer:
         producer.send("demo", b"bad")
         with pytest.raises(ProduceError, match="not that"):
@@ -270,8 +257,7 @@ def test_flush_raises_a_failure_once_that_was_not_asked_about(cluster):
 
 
 def test_closing_tells_the_log_of_failures_that_were_not_asked_about(cluster, caplog):
-    for broker in cluster.brokers:
-        broker.script = lambda *_: refuse(400, "not that")
+    cluster.script(lambda *_: refuse(400, "not that"))
     producer = cluster.producer()
     producer.send("demo", b"bad")
     wait_until(lambda: producer.failures == 1)
@@ -308,8 +294,7 @@ def test_what_choosing_a_partition_raises_belongs_to_its_message(cluster):
 
 
 def test_flush_and_close_say_what_is_left(cluster):
-    for broker in cluster.brokers:
-        broker.script = lambda *_: SILENT
+    cluster.script(lambda *_: SILENT)
     producer = cluster.producer()
     for _ in range(3):
         producer.send("demo", b"x")
@@ -343,9 +328,9 @@ def test_a_message_that_would_wait_is_refused_without_block(cluster):
     assert producer.close() == len(accepted)
 
 
+@only_direct
 def test_closing_abandons_what_is_not_acknowledged(cluster, caplog):
-    for broker in cluster.brokers:
-        broker.script = lambda *_: SILENT
+    cluster.script(lambda *_: SILENT)
     told = Told()
     producer = cluster.producer()
     sent = [producer.send("demo", b"x") for _ in range(5)]
@@ -383,6 +368,7 @@ def test_closing_what_was_never_used_is_quiet(cluster, caplog):
     assert cluster.master.seen == []
 
 
+@only_direct
 def test_closing_after_a_flush_leaves_the_master(cluster):
     producer = cluster.producer()
     producer.send("demo", b"x")
@@ -393,8 +379,7 @@ def test_closing_after_a_flush_leaves_the_master(cluster):
 
 
 def test_a_block_that_fails_closes_at_once(cluster):
-    for broker in cluster.brokers:
-        broker.script = lambda *_: SILENT
+    cluster.script(lambda *_: SILENT)
     futures = []
 
     def fail_after_sending():
@@ -409,8 +394,7 @@ def test_a_block_that_fails_closes_at_once(cluster):
 
 
 def test_a_block_tells_of_a_message_that_failed_before_its_end(cluster):
-    for broker in cluster.brokers:
-        broker.script = lambda *_: refuse(400, "not that")
+    cluster.script(lambda *_: refuse(400, "not that"))
 
     def send_and_wait():
         with cluster.producer() as producer:
@@ -449,19 +433,6 @@ def test_callbacks_may_send_again_when_there_is_no_room(cluster):
     assert len(cluster.stored()) == len(told) >= 100
 
 
-def test_a_callback_cannot_flush(cluster):
-    errors = []
-
-    def flush(result, error):
-        with pytest.raises(ProduceError) as refused:
-            producer.flush()
-        errors.append(refused.value)
-
-    with cluster.producer() as producer:
-        producer.send("demo", b"x", callback=flush)
-    assert [error.condition for error in errors] == ["TUBEMQ_PRODUCER_IN_CALLBACK"]
-
-
 def test_a_callback_can_close(cluster):
     with cluster.producer() as producer:
         producer.send("demo", b"x", callback=lambda *_: producer.close())
@@ -470,33 +441,8 @@ def test_a_callback_can_close(cluster):
             producer.send("demo", b"x")
 
 
-def test_a_future_may_have_callbacks_of_its_own(cluster):
-    called = []
-    with cluster.producer() as producer:
-        future = producer.send("demo", b"x")
-        future.add_done_callback(called.append)
-        assert concurrent.futures.wait([future], SECONDS).done == {future}
-        producer.flush()
-    assert called == [future]
-    assert isinstance(future.result(), SendResult)
-
-
-def test_a_future_cannot_be_cancelled(cluster):
-    with cluster.producer(linger_ms=LONG_MS) as producer:
-        future = producer.send("demo", b"x")
-        assert not future.cancel()
-        producer.flush()
-        assert future.result(0)
-
-
 def test_who_waits_for_room_is_released_by_an_answer(cluster):
-    released = threading.Event()
-
-    def hold(message, number):
-        released.wait(SECONDS)
-        return STORE
-
-    cluster.broker.script = hold
+    released = hold(cluster.broker)
     with (
         cluster.producer(max_in_flight=2) as producer,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
@@ -524,13 +470,7 @@ def test_who_waits_for_room_is_released_when_the_producer_is_closed(cluster):
 
 
 def test_an_interrupt_while_waiting_for_room_leaves_the_producer_as_it_was(cluster):
-    released = threading.Event()
-
-    def hold(message, number):
-        released.wait(SECONDS)
-        return STORE
-
-    cluster.broker.script = hold
+    released = hold(cluster.broker)
     accepted = []
 
     def send_forever():
@@ -557,19 +497,12 @@ def test_an_interrupt_while_waiting_for_room_leaves_the_producer_as_it_was(clust
 
 
 def test_a_flush_waits_for_what_came_before_it_only(cluster):
-    released, asked = threading.Event(), threading.Event()
-
-    def hold(message, number):
-        asked.set()
-        released.wait(SECONDS)
-        return STORE
-
-    cluster.broker.script = hold
+    released = hold(cluster.broker)
     cluster.brokers[1].script = lambda *_: SILENT
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         producer = cluster.producer()
         early = producer.send("demo", b"early", partition=(1, 0))
-        assert asked.wait(SECONDS)
+        wait_until(lambda: cluster.broker.requests)
         flushing = pool.submit(producer.flush)
         wait_until(lambda: producer._queue._changes)
         late = producer.send("demo", b"late", partition=(2, 0))
@@ -661,9 +594,9 @@ SMALL = {"max_in_flight": 16, "max_in_flight_bytes": 52_000, "rpc_timeout_ms": L
 """With these, the share of one of two brokers is a hundred messages."""
 
 
+@only_direct
 def test_who_sends_to_a_broker_whose_share_is_full_waits_alone(cluster):
-    answering = threading.Event()
-    cluster.brokers[1].script = lambda *_: answering.wait(SECONDS) and STORE
+    answering = hold(cluster.brokers[1])
     with (
         cluster.producer(delivery_timeout_ms=LONG_MS, **SMALL) as producer,
         concurrent.futures.ThreadPoolExecutor(1) as pool,
@@ -694,8 +627,7 @@ def test_who_sends_to_a_broker_whose_share_is_full_waits_alone(cluster):
 
 
 def test_a_partition_is_in_order_whatever_its_broker_refuses(cluster):
-    for broker in cluster.brokers:
-        broker.script = lambda _, number: OVERFLOW if number % 7 in (2, 3) else STORE
+    cluster.script(lambda _, number: OVERFLOW if number % 7 in (2, 3) else STORE)
     with cluster.producer(keep_order=True) as producer:
         for number in range(100):
             producer.send("demo", b"%d" % number, key=b"%d" % (number % 9))
@@ -717,25 +649,6 @@ def test_partitions_that_can_be_published_to_are_told(cluster):
         assert producer.publishable("demo") == (TopicPartition("demo", 1, 0), TopicPartition("demo", 2, 0))
 
 
-class Second:
-    """Chooses the last partition, and refuses one message."""
-
-    def choose(self, topic, key, value, partitions, available):
-        if value == b"bad":
-            raise ZeroDivisionError
-        return partitions[-1]
-
-
-def test_a_partitioner_of_the_user_is_asked_in_the_thread_that_sends(cluster):
-    with cluster.producer(partitioner=Second()) as producer:
-        with pytest.raises(ZeroDivisionError):
-            producer.send("demo", b"bad")
-        futures = [producer.send("demo", b"x") for _ in range(10)]
-        assert {future.result(SECONDS).partition.broker_id for future in futures} == {2}
-        # Who names a partition has chosen.
-        assert producer.send("demo", b"bad", partition=(1, 0)).result(SECONDS).partition.broker_id == 1
-
-
 def test_a_topic_that_is_waited_for_does_not_delay_others(cluster):
     cluster.master.deployed.add("later")
     with (
@@ -749,6 +662,7 @@ def test_a_topic_that_is_waited_for_does_not_delay_others(cluster):
         assert all(future.result(SECONDS).result(SECONDS).topic == "later" for future in waiting)
 
 
+@only_direct
 def test_who_waits_for_a_topic_is_released_when_the_producer_is_closed(cluster):
     cluster.master.deployed.add("later")
     producer = cluster.producer(delivery_timeout_ms=LONG_MS)
@@ -761,6 +675,7 @@ def test_who_waits_for_a_topic_is_released_when_the_producer_is_closed(cluster):
     wait_until(lambda: cluster.master.producers == set())
 
 
+@only_direct
 def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster):
     cluster.master.server.close()
     producer = cluster.producer(delivery_timeout_ms=LONG_MS)
@@ -772,6 +687,7 @@ def test_who_waits_for_a_master_is_released_when_the_producer_is_closed(cluster)
             waiting.result(SECONDS)
 
 
+@only_direct
 def test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more(cluster):
     register = cluster.master.answers[Method.PRODUCER_REGISTER]
     producer = cluster.producer()
@@ -790,6 +706,7 @@ def test_a_producer_that_is_closed_while_it_registers_asks_for_nothing_more(clus
     assert cluster.master.producers == set()
 
 
+@only_direct
 def test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more(cluster):
     with (
         cluster.producer(heartbeat_period_ms=20) as producer,
@@ -804,6 +721,7 @@ def test_a_topic_that_several_threads_ask_for_in_vain_is_asked_for_no_more(clust
         assert cluster.master.asked_for[-1] == []
 
 
+@only_direct
 def test_a_connection_that_ends_while_nothing_is_sent_is_made_again_without_a_word(cluster, caplog):
     with cluster.producer() as producer:
         assert producer.send("demo", b"x", partition=(1, 0)).result(SECONDS)
@@ -828,6 +746,7 @@ def test_the_time_that_a_message_waits_for_others_counts(cluster):
         assert ended_at[1] - ended_at[0] < 1.5, "the second had two seconds of its own"
 
 
+@only_direct
 def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
     with opened_connections() as connections:
         producer = direct_producer(cluster.config(), connections)
@@ -883,8 +802,7 @@ def test_whatever_brokers_do_each_message_is_told_of_once_and_truly(
     deeds, calls, max_in_flight, linger_ms, flushes
 ):
     with scripted_cluster(2, demo=TWO_BROKERS) as cluster:
-        for broker in cluster.brokers:
-            broker.script = lambda _, number: deeds[number] if number < len(deeds) else STORE
+        cluster.script(lambda _, number: deeds[number] if number < len(deeds) else STORE)
         producer = cluster.producer(max_in_flight=max_in_flight, linger_ms=linger_ms)
         callers = [Caller(number, producer, calls) for number in range(3)]
         with concurrent.futures.ThreadPoolExecutor(len(callers)) as pool:
@@ -903,6 +821,7 @@ def test_whatever_brokers_do_each_message_is_told_of_once_and_truly(
                 assert error.condition.startswith("TUBEMQ_SEND_FAILED") or not flushes
 
 
+@only_direct
 def test_what_it_did_is_counted_and_told_at_its_end(cluster, caplog):
     caplog.set_level(logging.INFO, "tubemq_spark.client.producer.log")
     cluster.brokers[0].script = lambda _, number: OVERFLOW if number < 5 else STORE
