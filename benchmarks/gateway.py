@@ -132,6 +132,15 @@ def fill(master: str, topic: str, size: int, count: int) -> None:
             producer.send(topic, value)
 
 
+def show(figures: Figures) -> None:
+    """Print figures for people, and as JSON in the last line."""
+    table = Table("figure", "value")
+    for figure, value in figures.items():
+        table.add_row(figure, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
+    screen.print(table)
+    sys.stdout.write(json.dumps(figures) + "\n")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -151,11 +160,7 @@ def main() -> None:
         for part in arguments.only:
             screen.print(part)
             results |= measure_part(part, server, gateway, arguments.repeat, arguments.megabytes)
-    table = Table("figure", "value")
-    for figure, value in results.items():
-        table.add_row(figure, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
-    screen.print(table)
-    sys.stdout.write(json.dumps(results) + "\n")
+    show(results)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,9 @@ import argparse
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -34,13 +32,11 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from rich.console import Console
-from rich.table import Table
 
-from integration_tests.rig.messages import client_config
+from benchmarks.gateway import Figures, fill, screen, show
 from integration_tests.rig.processes import ServerProcess
+from testkit.attacks import p99
 from testkit.gateway_caller import OPTIONS, AsyncCaller, GatewayProcess
-from tubemq_spark.client import TubeMQClient
 from tubemq_spark.model import INDEX_ENTRY_BYTES
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 from tubemq_spark.protocol.gateway.failures import ERROR_TRAILER
@@ -54,9 +50,6 @@ _ROWS: Final = 100
 _AT_ONCE: Final = 200
 _EVERY_S: Final = 10.0
 _LIMIT_S: Final = 120.0
-
-Figures = dict[str, float]
-screen = Console(stderr=True)
 
 
 def _of_many(count: int) -> list[str]:
@@ -431,18 +424,6 @@ async def timed(ask: Callable[[], Awaitable[Any]], count: int) -> list[float]:
     return took
 
 
-def p99(values: list[float]) -> float:
-    """Return what 99 of 100 stay below."""
-    return statistics.quantiles(values, n=100, method="inclusive")[98] if len(values) > 1 else values[0]
-
-
-def fill(master: str, topic: str, size: int, count: int) -> None:
-    """Send messages of a size."""
-    with TubeMQClient(client_config(master, "bench")) as client, client.producer() as producer:
-        for _ in range(count):
-            producer.send(topic, bytes(size))
-
-
 def measure(arguments: argparse.Namespace, folder: Path) -> Figures:
     """Measure the parts."""
     topics = {TOPIC: (1, 1), "large": (1, 1), _CONSUMED: (_STORES, _PARTITIONS)}
@@ -483,11 +464,7 @@ def main() -> None:
     arguments = parser().parse_args()
     with tempfile.TemporaryDirectory() as folder:
         results = measure(arguments, Path(folder))
-    table = Table("figure", "value")
-    for figure, value in results.items():
-        table.add_row(figure, f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
-    screen.print(table)
-    sys.stdout.write(json.dumps(results) + "\n")
+    show(results)
 
 
 if __name__ == "__main__":

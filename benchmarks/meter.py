@@ -36,7 +36,7 @@ class SparkMeter:
         own = cpu_of(self._driver)
         if self._group is not None:
             return own + self._group.cpu_s()
-        return own + sum(map(_with_ended_children, self._tree()))
+        return own + sum(cpu_of(process, with_ended_children=True) for process in self._tree())
 
     def _tree(self) -> list[psutil.Process]:
         return [self._jvm, *self._jvm.children(recursive=True)]
@@ -55,27 +55,21 @@ class SparkMeter:
         return found
 
 
-def _with_ended_children(process: psutil.Process) -> float:
-    try:
-        spent = process.cpu_times()
-    except psutil.Error:
-        return 0.0
-    return float(spent.user + spent.system + spent.children_user + spent.children_system)
-
-
 def child_with(text: str) -> psutil.Process:
     """Return the only child of this process whose command line has a text in it."""
     (found,) = (child for child in psutil.Process().children() if text in " ".join(child.cmdline()))
     return found
 
 
-def cpu_of(process: psutil.Process) -> float:
+def cpu_of(process: psutil.Process, *, with_ended_children: bool = False) -> float:
     """Return the CPU time of one process so far, user and system; 0 if it has ended."""
     try:
         spent = process.cpu_times()
     except psutil.Error:
         return 0.0
-    return float(spent.user + spent.system)
+    return float(
+        spent.user + spent.system + with_ended_children * (spent.children_user + spent.children_system)
+    )
 
 
 _US_PER_S: Final = 1e6
