@@ -175,11 +175,6 @@ class RealTubeMQ:
         """The administration API of the master."""
         return MasterAdmin(self.master_web, token=ADMIN_TOKEN)
 
-    @property
-    def topics(self) -> Mapping[str, TopicSpec]:
-        """All topics and their shapes."""
-        return dict(self._specs)
-
     def message_count(self, topic: str) -> int:
         """Return how many messages of a topic the running brokers hold."""
         return sum(broker.admin.message_count(topic) for broker in self._running_brokers())
@@ -191,7 +186,7 @@ class RealTubeMQ:
     def add_topics(self, topics: Mapping[str, TopicSpec], *, brokers: Iterable[int] | None = None) -> None:
         """Create topics on the given brokers or on all, with one restart of the master."""
         self._configure_topics(topics, self.brokers if brokers is None else brokers)
-        self._publish()
+        self.publish()
 
     def grow_topic(self, name: str, *, stores: int, partitions: int) -> None:
         """Give a topic more stores or partitions on every broker that has it."""
@@ -200,7 +195,7 @@ class RealTubeMQ:
             name, self._brokers_with(name), numTopicStores=stores, numPartitions=partitions
         )
         self._specs[name] = spec
-        self._publish()
+        self.publish()
 
     def close_topic(self, name: str) -> None:
         """Close a topic for rows and consumers, as before its removal; returns when all know."""
@@ -212,7 +207,7 @@ class RealTubeMQ:
     def open_topic(self, name: str) -> None:
         """Open a closed topic again."""
         self.admin.modify_topic(name, self._brokers_with(name), acceptPublish=True, acceptSubscribe=True)
-        self._publish()
+        self.publish()
 
     def remove_topic(self, name: str) -> None:
         """Delete a topic and its data; the name can be used again afterwards."""
@@ -238,7 +233,7 @@ class RealTubeMQ:
         broker = self._new_broker()
         self._configure_topics({name: self._specs[name] for name in names}, [broker.broker_id])
         broker.server.start()
-        self._publish()
+        self.publish()
         return broker.broker_id
 
     def stop_broker(self, broker_id: int) -> None:
@@ -257,16 +252,6 @@ class RealTubeMQ:
         """Resume a paused broker."""
         self.brokers[broker_id].server.resume()
 
-    def pause(self) -> None:
-        """Freeze the master and all brokers."""
-        for server in self._servers():
-            server.pause()
-
-    def resume(self) -> None:
-        """Resume the master and all brokers."""
-        for server in self._servers():
-            server.resume()
-
     def start_broker(self, broker_id: int) -> None:
         """Start a broker again on its files, after `stop_broker` or `kill_broker`.
 
@@ -274,7 +259,7 @@ class RealTubeMQ:
         master has noticed, which it does after 30 s.
         """
         self.brokers[broker_id].server.start()
-        self._publish()
+        self.publish()
 
     def restart_broker(self, broker_id: int) -> None:
         """Stop a broker in good order and start it again."""
@@ -292,7 +277,7 @@ class RealTubeMQ:
     def start_master(self) -> None:
         """Start the master again; it publishes what its brokers report."""
         self._start_master()
-        self._publish()
+        self.publish()
 
     def restart_master(self) -> None:
         """Kill the master, which keeps nothing in memory that it must save, and start it."""
@@ -314,10 +299,6 @@ class RealTubeMQ:
         self.kill_master()
         self._await(self._another_leads, START_TIMEOUT_S, "another master to lead")
 
-    def publish(self) -> None:
-        """Wait until the master lists all topics of all running brokers, and hurry it."""
-        self._publish()
-
     def close(self) -> None:
         """End every process and remove all files."""
         self._resources.close()
@@ -335,7 +316,7 @@ class RealTubeMQ:
         self._configure_topics(topics, self.brokers)
         for broker in self.brokers.values():
             broker.server.start()
-        self._publish()
+        self.publish()
 
     def _new_master(self) -> JavaServer:
         directory = self._directory / "master"
@@ -406,8 +387,8 @@ class RealTubeMQ:
             for broker in running:
                 broker.server.resume()
 
-    def _publish(self) -> None:
-        """Make the master publish everything configured, as soon as that can be done."""
+    def publish(self) -> None:
+        """Make the master list all topics of all running brokers, as soon as that can be done."""
         self._await(self._brokers_are_registered, START_TIMEOUT_S, "the brokers to register")
         patience_s = 0.0
         for _ in range(MASTER_RESTARTS):
