@@ -122,10 +122,32 @@ def test_a_task_says_in_one_line_what_it_did_and_waited_for(batches, clock, capl
     )
 
 
+@pytest.fixture
+def server():
+    with EmbeddedTubeMQ(topics={"demo": (1, 1)}, settings=EmbeddedSettings(max_entries=4)) as server:
+        with TopicClient(server.master, "etl") as client:
+            client.send("demo", *(b"%d" % number for number in range(10)))
+        yield server
+
+
+def reader_of(server, **options):
+    """Return a reader of a topic, and its tasks."""
+    reader = TubeMQDataSource(
+        {"tubemq.master.servers": server.master, "subscribe": "demo", **options}
+    ).reader(SCHEMA)
+    return reader, reader.partitions()
+
+
+def reading(server, **options):
+    reader, (partition,) = reader_of(server, **options)
+    return reader.read(partition)
+
+
+PATIENT = {"tubemq.rpcTimeoutMs": "600000"}
+
+
 def test_the_line_comes_at_the_end_of_each_task_also_of_one_that_is_cancelled(server, caplog):
-    options = {"tubemq.master.servers": server.master, "subscribe": "demo", "tubemq.rpcTimeoutMs": "600000"}
-    reader = TubeMQDataSource(options).reader(SCHEMA)
-    (partition,) = reader.partitions()
+    reader, (partition,) = reader_of(server, **PATIENT)
     caplog.set_level("INFO", "tubemq_spark.source.task")
     assert sum(batch.num_rows for batch in reader.read(partition)) == 10
     with server.faults.hold(Method.GET_MESSAGE, skip=1) as held:
@@ -143,32 +165,13 @@ def test_the_line_comes_at_the_end_of_each_task_also_of_one_that_is_cancelled(se
 
 def test_where_the_line_is_not_shown_nothing_is_counted(server, monkeypatch):
     monkeypatch.setattr(task, "_Account", None)
-    reader = TubeMQDataSource({"tubemq.master.servers": server.master, "subscribe": "demo"}).reader(SCHEMA)
-    (partition,) = reader.partitions()
-    assert sum(batch.num_rows for batch in reader.read(partition)) == 10
-
-
-@pytest.fixture
-def server():
-    with EmbeddedTubeMQ(topics={"demo": (1, 1)}, settings=EmbeddedSettings(max_entries=4)) as server:
-        with TopicClient(server.master, "etl") as client:
-            client.send("demo", *(b"%d" % number for number in range(10)))
-        yield server
-
-
-def reading(server):
-    reader = TubeMQDataSource({"tubemq.master.servers": server.master, "subscribe": "demo"}).reader(SCHEMA)
-    (partition,) = reader.partitions()
-    return reader.read(partition)
+    assert sum(batch.num_rows for batch in reading(server)) == 10
 
 
 def test_a_frozen_broker_holds_back_no_row_and_no_cancelled_job(server):
     """The rows that are there come before the answer that does not, and who stops reading does not wait."""
-    options = {"tubemq.master.servers": server.master, "subscribe": "demo", "tubemq.rpcTimeoutMs": "600000"}
-    reader = TubeMQDataSource(options).reader(SCHEMA)
-    (partition,) = reader.partitions()
+    rows = reading(server, **PATIENT)
     with server.faults.hold(Method.GET_MESSAGE, skip=1) as held:
-        rows = reader.read(partition)
         assert next(rows).column("value").to_pylist() == [b"0", b"1", b"2", b"3"]
         assert held.wait_for_hits()
         closing = threading.Thread(target=rows.close)
@@ -243,10 +246,7 @@ def test_the_ranges_of_a_task_are_read_one_after_the_other():
     with EmbeddedTubeMQ(topics={"demo": (5, 1)}) as server:
         with TopicClient(server.master, "etl") as client:
             client.send("demo", *(b"%d" % number for number in range(50)))
-        options = {"tubemq.master.servers": server.master, "subscribe": "demo"}
-        reader = TubeMQDataSource(options).reader(default_schema(include_attributes=False))
-        (partition,) = reader.partitions()
-        table = pa.Table.from_batches(reader.read(partition)).to_pydict()
+        table = pa.Table.from_batches(reading(server)).to_pydict()
 
     assert sorted(map(int, table["value"])) == list(range(50))
     assert len(set(zip(table["partition"], table["offset"], strict=True))) == 50
@@ -258,9 +258,7 @@ def test_a_task_prepares_its_process_for_many_large_pieces(server):
     prepared = keep_freed_memory, spare_collector
     for function in prepared:
         function.cache_clear()
-    reader = TubeMQDataSource({"tubemq.master.servers": server.master, "subscribe": "demo"}).reader(SCHEMA)
-    (partition,) = reader.partitions()
-    assert list(reader.read(partition))
+    assert list(reading(server))
 
     hits = [function.cache_info().hits for function in prepared]
     keep_freed_memory(3 * TARGET_BYTES)
@@ -280,11 +278,8 @@ def test_a_task_reads_over_a_connection_that_serves_the_next_task(monkeypatch):
     with EmbeddedTubeMQ(topics={"demo": (3, 1)}) as server:
         with TopicClient(server.master, "etl") as client:
             client.send("demo", *(b"%d" % number for number in range(30)))
-        options = {"tubemq.master.servers": server.master, "subscribe": "demo"}
-        reader = TubeMQDataSource(options).reader(default_schema(include_attributes=False))
-        partitions = reader.partitions()
-        looking = {**options, "startingTimestamp": "0", "startingOffsetsByTimestampStrategy": "latest"}
-        TubeMQDataSource(looking).reader(default_schema(include_attributes=False)).partitions()
+        reader, partitions = reader_of(server)
+        reader_of(server, startingTimestamp="0", startingOffsetsByTimestampStrategy="latest")
         assert taken == []
         for _ in range(2):
             assert sum(batch.num_rows for part in partitions for batch in reader.read(part)) == 30
