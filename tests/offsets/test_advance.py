@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
-from tubemq_spark.errors import DataLossError, OptionError, TubeMQConnectionError
+from tubemq_spark.errors import DataLossError
 from tubemq_spark.model import INDEX_ENTRY_BYTES, MAX_OFFSET, OffsetBounds, TopicPartition, rows_between
 from tubemq_spark.offsets.advance import admit, next_offset
 from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
@@ -16,41 +16,6 @@ from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
 ZERO, TWIN, ONE = tp("demo/1:0"), tp("demo/1:1"), tp("demo/1:10000")
 BOUNDS = {ZERO.store_id: OffsetBounds(280, 560), ONE.store_id: OffsetBounds(0, 0)}
 EARLIEST, LATEST = StartToken(Edge.EARLIEST), StartToken(Edge.LATEST)
-
-
-def test_the_first_trigger_resolves_the_token_and_keeps_the_begin():
-    assert next_offset(EARLIEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) == SourceOffset(
-        {ZERO: 560, ONE: 0}, {ZERO: 280, ONE: 0}
-    )
-    assert next_offset(EARLIEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss, max_rows=2) == SourceOffset(
-        {ZERO: 336, ONE: 0}, {ZERO: 280, ONE: 0}
-    )
-
-
-def test_latest_is_fixed_by_an_empty_batch():
-    assert next_offset(LATEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss) == SourceOffset(
-        {ZERO: 560, ONE: 0}, {ZERO: 560, ONE: 0}
-    )
-
-
-def test_explicit_offsets_are_resolved_with_the_loss_policy():
-    token = StartToken(Specific({"demo": {ZERO: 0, ONE: Edge.LATEST}}))
-    with pytest.raises(DataLossError):
-        next_offset(token, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss)
-    recorder = LossRecorder()
-    end = next_offset(token, [ZERO, ONE], BOUNDS, on_loss=recorder)
-    assert end == SourceOffset({ZERO: 560, ONE: 0}, {ZERO: 280, ONE: 0})
-    assert recorder.records == [LossRecord(Loss.EXPIRED, ZERO, 0, 280)]
-
-
-def test_wrong_explicit_offsets_name_the_option():
-    with pytest.raises(OptionError, match="Option 'startingOffsets'"):
-        next_offset(StartToken(Specific({})), [ZERO], BOUNDS, on_loss=fail_on_loss)
-
-
-def test_a_token_waits_for_all_stores():
-    with pytest.raises(TubeMQConnectionError):
-        next_offset(LATEST, [ZERO, tp("demo/9:0")], BOUNDS, on_loss=fail_on_loss)
 
 
 def test_a_partition_that_the_user_adds_begins_at_the_beginning():
@@ -100,28 +65,12 @@ def test_a_new_partition_is_written_down_even_if_it_is_empty():
     assert end == SourceOffset({ZERO: 560, ONE: 0}, {ONE: 0})
 
 
-def test_removed_partitions_are_dropped_when_that_is_tolerated():
-    start = SourceOffset({ZERO: 560, ONE: 0})
-    with pytest.raises(DataLossError, match="PARTITION_REMOVED"):
-        next_offset(start, [ZERO], BOUNDS, on_loss=fail_on_loss)
-    assert next_offset(start, [ZERO], BOUNDS, on_loss=LossRecorder()) == SourceOffset({ZERO: 560})
-
-
 def test_the_limit_is_not_spent_on_expired_records():
     """Otherwise a long gap would take as many empty micro-batches as it had rows."""
     recorder = LossRecorder()
     end = next_offset(SourceOffset({ZERO: 0}), [ZERO], BOUNDS, on_loss=recorder, max_rows=3)
     assert end == SourceOffset({ZERO: 280 + 84})
     assert recorder.records == [LossRecord(Loss.EXPIRED, ZERO, 0, 280)]
-
-
-def test_a_log_that_moved_back_goes_on_from_its_end():
-    start = SourceOffset({ZERO: 588, ONE: 0})
-    with pytest.raises(DataLossError, match="MOVED_BACK"):
-        next_offset(start, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss)
-    assert next_offset(start, [ZERO, ONE], BOUNDS, on_loss=LossRecorder()) == SourceOffset(
-        {ZERO: 560, ONE: 0}
-    )
 
 
 def test_a_partition_that_cannot_be_read_now_is_kept():
@@ -168,18 +117,6 @@ def test_available_now_never_goes_back_to_its_target():
     assert end == SourceOffset({ZERO: 560}, {ZERO: 560})
 
 
-@pytest.mark.parametrize("policy", [fail_on_loss, LossRecorder()], ids=["failing", "tolerant"])
-def test_available_now_fails_when_a_log_ends_before_its_target(policy):
-    """Also where losses are tolerated: the run was to read what is gone."""
-    away = tp("demo/9:0")
-    target = {ZERO: 588, TWIN: 588, away: 28}
-    start = SourceOffset({ZERO: 280, TWIN: 308, away: 0})
-    with pytest.raises(
-        DataLossError, match=r"AVAILABLE_NOW\.MOVED_BACK\] demo/1:0 was to be read up to .* 588"
-    ):
-        next_offset(start, start.next_offsets.keys(), BOUNDS, on_loss=policy, target=target)
-
-
 @pytest.mark.parametrize("start", [EARLIEST, SourceOffset({ZERO: 280, ONE: 0})], ids=["new", "resumed"])
 def test_available_now_fails_when_a_partition_of_its_target_is_gone(start):
     target = {ZERO: 560, ONE: 28}
@@ -213,12 +150,6 @@ def test_reading_stops_at_the_ends_and_no_partition_goes_back(logs, max_rows, da
         assert (end.next_offsets[partition] > position) == (stop > position)
     if max_rows is None:
         assert next_offset(end, positions.keys(), bounds, on_loss=fail_on_loss, ends=ends) is end
-
-
-def test_latest_is_where_reading_may_stop():
-    ends = {ZERO.store_id: 336, ONE.store_id: 0}
-    end = next_offset(LATEST, [ZERO, ONE], BOUNDS, on_loss=fail_on_loss, ends=ends)
-    assert end == SourceOffset({ZERO: 336, ONE: 0}, {ZERO: 336, ONE: 0})
 
 
 def test_an_offset_of_the_user_s_may_be_beyond_where_reading_may_stop():

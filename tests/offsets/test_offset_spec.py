@@ -8,14 +8,13 @@ from tests.cases import in_one_test
 from tests.offsets import strategies as own
 from tests.offsets.strategies import tp
 from tubemq_spark.errors import (
-    DataLossError,
     LocalProtocolError,
     OffsetFormatError,
     OptionError,
     TubeMQConnectionError,
 )
 from tubemq_spark.model import OffsetBounds
-from tubemq_spark.offsets.loss import Loss, LossRecord, LossRecorder, fail_on_loss
+from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
 from tubemq_spark.offsets.notation import OffsetReader
 from tubemq_spark.offsets.offset_spec import (
     Edge,
@@ -29,7 +28,6 @@ from tubemq_spark.offsets.offset_spec import (
     parse_offset_spec,
     parse_timestamps,
     read_offset_spec,
-    refuse_other_partitions,
     resolve,
 )
 from tubemq_spark.offsets.source_offset import SourceOffset, StartToken
@@ -237,27 +235,6 @@ def test_what_only_a_cluster_can_tell_is_not_resolved(position):
         resolved(position)
 
 
-def test_an_offset_below_the_log_is_a_loss():
-    position = Specific({"demo": {ZERO: 252, ONE: 0}, "orders": Edge.LATEST})
-    with pytest.raises(DataLossError) as caught:
-        resolved(position)
-    assert caught.value.condition == "TUBEMQ_DATA_LOSS.EXPIRED"
-    recorder = LossRecorder()
-    assert resolved(position, recorder) == {ZERO: 280, ONE: 0, OTHER: 280}
-    assert recorder.records == [LossRecord(Loss.EXPIRED, ZERO, 252, 280)]
-
-
-def test_an_offset_beyond_the_log_is_refused_with_its_bounds():
-    position = Specific({"demo": {ZERO: 588, ONE: 0}, "orders": Edge.LATEST})
-    with pytest.raises(OptionError) as caught:
-        resolved(position, LossRecorder())
-    assert caught.value.condition == "TUBEMQ_OFFSET_BEYOND_LOG"
-    assert (
-        "'startingOffsets' asks for offset 588 of demo/1:0, but its log has offsets from 280 to 560"
-        in str(caught.value)
-    )
-
-
 @pytest.mark.parametrize(
     ("topics", "unknown"),
     [
@@ -277,26 +254,6 @@ def test_unknown_partitions_are_listed(topics, unknown):
         f"names partitions that do not exist: {unknown}; these exist: demo/1:0, demo/1:10000, orders/2:0."
         in str(caught.value)
     )
-
-
-@pytest.mark.parametrize(
-    ("topics", "option", "advice"),
-    [
-        ({}, "startingOffsets", "demo/1:0, demo/1:10000, orders/2:0, with -2 for earliest or -1 for latest"),
-        ({"demo": {ZERO: 0}, "orders": {}}, "endingOffsets", "demo/1:10000, orders/2:0, with -1 for latest"),
-        ({"demo": Edge.LATEST}, "endingOffsets", "orders/2:0, with -1 for latest"),
-        (
-            {"demo": {ZERO: Timestamp(5)}, "orders": {OTHER: Timestamp(5)}},
-            "startingOffsetsByTimestamp",
-            "demo/1:10000, each with its time",
-        ),
-    ],
-)
-def test_missing_partitions_are_listed_with_the_way_to_add_them(topics, option, advice):
-    with pytest.raises(OptionError) as caught:
-        refuse_other_partitions(Specific(topics), ALL, option)
-    assert caught.value.condition == "TUBEMQ_OFFSETS_MISSING_PARTITIONS"
-    assert f"add {advice}." in str(caught.value)
 
 
 def test_a_store_without_bounds_cannot_be_resolved_now():

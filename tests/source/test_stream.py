@@ -237,22 +237,6 @@ def test_available_now_fails_when_records_before_its_target_are_gone(cluster, cl
         stream.latestOffset(end, limit)
 
 
-def test_available_now_repeats_a_micro_batch_that_failed_after_partitions_were_added(cluster, clock):
-    stream = reader(maxoffsetspertrigger="4")
-    begin, limit = stream.initialOffset(), stream.getDefaultReadLimit()
-    stream.prepareForTriggerAvailableNow()
-    end = stream.latestOffset(begin, limit)
-    planned_before = rows(stream, begin, end)
-    cluster.partitions.add(partition(30_000))
-    cluster.rows[3] = 6
-    clock[0] += 60
-
-    again = reader(maxoffsetspertrigger="4")
-    again.prepareForTriggerAvailableNow()
-    assert rows(again, begin, end) == planned_before
-    assert rows(again, end, again.latestOffset(end, EVERYTHING))[30_000] == 6
-
-
 def flushed_reader(**options):
     return reader(visibility="flushed", **options)
 
@@ -625,12 +609,6 @@ def test_only_assigned_partitions_are_read(cluster):
         for request in task.requests
     }
     assert own_store == {0: True, 20_001: False}, "another partition is in its store"
-
-
-def test_an_assigned_partition_that_does_not_exist_is_refused(cluster):
-    stream = assigned("1:0", "7:0")
-    with pytest.raises(OptionError, match="demo/7:0"):
-        stream.latestOffset(stream.initialOffset(), EVERYTHING)
 
 
 def test_a_partition_added_to_an_assignment_is_read_from_its_beginning(cluster, clock):
