@@ -8,6 +8,20 @@ from tests.embedded.wire import BrokerClient, MasterClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 
+class Clock:
+    """Milliseconds, which a test lets pass."""
+
+    now_ms = 0
+
+    def __call__(self):
+        return self.now_ms
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
 @pytest.fixture
 def closing():
     with contextlib.ExitStack() as stack:

@@ -17,26 +17,6 @@ def numbers(path, default=()):
     )
 
 
-def test_without_a_file_the_value_is_the_default(tmp_path):
-    path = tmp_path / "numbers.json"
-    assert numbers(path, (7,)).value == (7,)
-    assert not path.exists()
-
-
-def test_a_new_value_is_in_the_file(tmp_path):
-    file = numbers(tmp_path / "numbers.json")
-    with file.lock:
-        file.replace((1, 2))
-    assert file.value == (1, 2)
-    assert numbers(file.path, (7,)).value == (1, 2)
-
-
-def test_none_is_a_value_like_any_other(tmp_path):
-    path = tmp_path / "none.json"
-    JsonFile(path, 1, lambda content: content["value"], lambda value: {"value": value}).replace(None)
-    assert JsonFile(path, 1, lambda content: content["value"], dict).value is None
-
-
 def test_a_value_that_cannot_be_written_is_not_used(tmp_path):
     file = numbers(tmp_path / "missing" / "numbers.json", (7,))
     with pytest.raises(FileNotFoundError):

@@ -276,19 +276,6 @@ def test_a_forgotten_position_is_not_found_and_starts_again(path):
     assert OffsetTable(path).all() == {}
 
 
-class Clock:
-    def __init__(self, now_ms):
-        self.now_ms = now_ms
-
-    def __call__(self):
-        return self.now_ms
-
-
-@pytest.fixture
-def clock():
-    return Clock(100 * DAY_MS)
-
-
 def other_group(name):
     return PARTITION._replace(group=name)
 

@@ -1,11 +1,13 @@
-"""A log in files returns what was appended, whatever the size of the files."""
+"""A log in files when something is in the way: other files, holes, failures, readers, interruptions.
+
+What was appended is read, whatever the size of the files: stores, which are made of logs, prove it.
+"""
 
 import errno
 import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
 
 from tubemq_spark.embedded.log.segments import SegmentedLog
 from tubemq_spark.errors import DataLossError
@@ -23,55 +25,6 @@ def open_log(tmp_path, closing):
 
 def names(directory):
     return sorted(path.name for path in directory.iterdir())
-
-
-def test_a_new_log_is_one_empty_file_named_after_its_start(open_log, tmp_path):
-    log = open_log()
-    assert (log.start, log.end) == (0, 0)
-    assert names(tmp_path) == ["00000000000000000000.tube"]
-
-
-def test_a_file_that_reached_its_size_is_followed_by_another(open_log, tmp_path):
-    log = open_log(segment_bytes=100)
-    log.append(b"a" * 99)
-    log.append(b"b")
-    assert len(log.segments) == 1
-    log.append(b"c")
-    assert names(tmp_path) == ["00000000000000000000.tube", "00000000000000000100.tube"]
-    assert log.read(98, 10) == b"ab", "a read ends at the border of a file"
-    assert log.read(100, 10) == b"c"
-
-
-@settings(max_examples=30)
-@given(chunks=st.lists(st.binary(min_size=1, max_size=50), max_size=30), segment_bytes=st.integers(1, 80))
-def test_appended_bytes_are_read_also_after_reopening(tmp_path_factory, chunks, segment_bytes):
-    directory = tmp_path_factory.mktemp("log")
-    whole = b"".join(chunks)
-    log = SegmentedLog(directory, ".tube", segment_bytes)
-    for chunk in chunks:
-        log.append(chunk)
-    for _ in range(2):
-        position = 0
-        while piece := log.read(position, 1000):
-            assert piece == whole[position : position + len(piece)]
-            position += len(piece)
-        assert position == log.end == len(whole)
-        log.close()
-        log = SegmentedLog(directory, ".tube", segment_bytes)
-    log.close()
-
-
-@pytest.mark.parametrize("end", [0, 1, 99, 100, 101, 250, 300])
-def test_truncate_leaves_what_is_before(open_log, end):
-    log = open_log(segment_bytes=100)
-    for _ in range(3):
-        log.append(b"x" * 100)
-    log.truncate(end)
-    assert log.end == end
-    log.append(b"new")
-    assert log.read(end, 10) == b"new"
-    log.close()
-    assert open_log().end == end + 3
 
 
 def test_a_hole_between_files_is_refused_and_nothing_changed(open_log, tmp_path):
@@ -131,24 +84,6 @@ def test_dropping_continues_after_a_failure_and_without_a_file_that_is_gone(open
     assert log.open_files == 0
 
 
-def test_the_last_file_is_never_dropped(open_log):
-    log = open_log(segment_bytes=10)
-    log.append(b"a" * 10)
-    log.drop_before(1_000, now_ms=0)
-    assert (log.start, log.end) == (0, 10)
-
-
-def test_files_expire_by_the_time_of_their_last_write(open_log):
-    log = open_log(segment_bytes=10)
-    for number in range(4):
-        log.append(b"x" * 10)
-        os.utime(log.segments[-1].path, (0, number))
-    assert log.expired_end(written_before_ms=-1) == 0
-    assert log.expired_end(written_before_ms=0) == 10
-    assert log.expired_end(written_before_ms=1_500) == 20
-    assert log.expired_end(written_before_ms=10**9) == 30, "not the last"
-
-
 def test_a_write_that_fails_leaves_the_log_as_it_was(open_log, monkeypatch):
     log = open_log()
     log.append(b"whole")
@@ -175,19 +110,6 @@ def test_a_short_write_goes_on(open_log, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda fd, data, position: write(fd, data[:3], position))
     log.append(b"ten bytes!")
     assert log.read(0, 100) == b"ten bytes!"
-
-
-def test_a_file_that_gets_a_successor_is_brought_to_the_disk_first(open_log, monkeypatch):
-    """Otherwise a power failure could leave a gap between files, and the log would be refused."""
-    log = open_log(segment_bytes=10)
-    log.append(b"x" * 10)
-    synced = []
-    sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(fd) or sync(fd))
-    full = log.segments[0].fd
-    log.append(b"next")
-    assert synced[0] == full
-    assert len(synced) == 2, "and the directory, for the name of the new one"
 
 
 @pytest.mark.parametrize("step", range(1, 8))

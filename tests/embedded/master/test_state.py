@@ -7,18 +7,6 @@ from tubemq_spark.embedded.master.state import Presence
 TIMEOUT_MS, STARTUP_MS = 30_000, 35_000
 
 
-class Clock:
-    now_ms = 0
-
-    def __call__(self):
-        return self.now_ms
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def presence(clock):
     return Presence(TIMEOUT_MS, STARTUP_MS, clock)
