@@ -1,4 +1,4 @@
-"""Reading on elsewhere: what is out, what is under way, and what the group's position is then."""
+"""Moving a partition: batches that are out, requests under way, and the group's position."""
 
 import contextlib
 import datetime
