@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import types
+from concurrent.futures import Future
 
 import pytest
 from google.protobuf.message import Message
@@ -12,6 +13,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer_config import ConsumerConfig, Subscription
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
+from tubemq_spark.client.remote.channels import Channels
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
 from tubemq_spark.client.remote.gateways import Use
 from tubemq_spark.errors import GatewayError, TubeMQConnectionError
@@ -132,6 +134,48 @@ class ScriptedGateways:
 
     def requests_at(self, gateway, name):
         return self.calls.count((name, gateway))
+
+
+class StillChannels(Channels):
+    """Channels to gateways that answer at once, and have nothing to tell; calls of one method are lost."""
+
+    def __init__(self, lease_ms=30_000, heartbeat_ms=10_000, lose=None):
+        super().__init__()
+        self._opened = pb.OpenSessionResponse(lease_ms=lease_ms, heartbeat_ms=heartbeat_ms)
+        self._lost = lose
+        self.calls = []
+        """Each as its name and when it was made."""
+        self.closed_at = set()
+        """The gateways at which sessions were closed."""
+
+    def connect(self, gateway, made_from):
+        return StillChannel(self, gateway)
+
+    def answer(self, name, answer):
+        self.calls.append((name, asyncio.get_running_loop().time()))
+        if name == self._lost:
+            raise killed()
+        return self._opened if name == "OpenSession" else answer()
+
+
+class StillChannel:
+    def __init__(self, channels, gateway):
+        self._channels = channels
+        self._gateway = gateway
+
+    async def call(self, method, request, answer, metadata, timeout_s):
+        return self._channels.answer(method.name, answer)
+
+    def begin(self, method, request, metadata, timeout_s):
+        """Close a session: no other call is begun and not awaited."""
+        assert method.name == "CloseSession"
+        self._channels.closed_at.add(self._gateway)
+        ended = Future()
+        ended.set_result(None)
+        return ended
+
+    def close(self):
+        pass
 
 
 class StillQuestions:

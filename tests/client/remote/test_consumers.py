@@ -1,10 +1,8 @@
 """Consumers through gateways that are lost in turn: only what was not confirmed comes again."""
 
-import asyncio
 import collections
 import contextlib
 import threading
-from concurrent import futures
 
 import pytest
 
@@ -13,12 +11,11 @@ from tests.client.members import client_of as client_of_members
 from tests.gateway.running import settings
 from tests.waiting import wait_until
 from tubemq_spark.client import AssignedConsumer, GroupConsumer
-from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQError
+from tubemq_spark.errors import DataLossError, TubeMQError
 from tubemq_spark.gateway.process import BackgroundGateway
 from tubemq_spark.model import Endpoint
-from tubemq_spark.offsets.loss import LossRecorder, fail_on_loss
+from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 
 
@@ -126,119 +123,6 @@ def test_two_gateways_that_are_stopped_in_turn_lose_and_repeat_nothing(gateways,
     reading.is_sound(180)
 
 
-def test_a_batch_of_a_gateway_that_was_lost_says_that_it_comes_again(gateways):
-    produce(gateways.server, numbered(100))
-    with assigned(gateways.server) as consumer:
-        batch, other = consumer.fetch(), consumer.fetch()
-        gateways.kill(gateways.used_by(consumer))
-        with pytest.raises(TubeMQError, match="comes again"):
-            consumer.confirm(batch)
-        with pytest.raises(ConsumeError, match="its gateway was lost, so it comes again"):
-            consumer.confirm(other)
-        again = Reading()
-        again.until(consumer, 100)
-        assert {record.value for record in batch} <= set(again.confirmed)
-        with pytest.raises(ConsumeError, match=r"gateway was lost|confirmed before"):
-            consumer.confirm(batch)
-    again.is_sound(100)
-
-
-def test_a_gateway_that_drains_is_left_when_what_is_out_was_confirmed(gateways):
-    produce(gateways.server, numbered(100))
-    rest = Reading()
-    with (
-        client_of(gateways.server, rebalance_wait_ms=60_000) as client,
-        client.assigned_consumer(TOPIC) as consumer,
-    ):
-        for partition in consumer.share():
-            consumer.connect(partition)
-        batch, used, membership = consumer.fetch(), gateways.used_by(consumer), consumer._core.membership
-        gateways.running[used].server._calls.draining = True
-        membership.hasten()
-        wait_until(lambda: membership._leave_at or membership.gateway is None)
-        consumer.confirm(batch)
-        wait_until(lambda: membership.generation == 2)
-        assert gateways.used_by(consumer) != used
-        rest.until(consumer, 100 - len(batch))
-    assert set(rest.read).isdisjoint(record.value for record in batch)
-
-
-def test_a_gateway_that_drains_is_not_left_while_a_batch_is_being_confirmed(gateways, monkeypatch):
-    produce(gateways.server, numbered(100))
-    with (
-        client_of(gateways.server, rebalance_wait_ms=60_000) as client,
-        client.assigned_consumer(TOPIC) as consumer,
-        futures.ThreadPoolExecutor() as threads,
-    ):
-        for partition in consumer.share():
-            consumer.connect(partition)
-        batch, used, membership = consumer.fetch(), gateways.used_by(consumer), consumer._core.membership
-        beats, ask = [], membership.ask
-
-        def counted(name, *arguments, **more):
-            if name == "Heartbeat":
-                beats.append(membership.generation)
-            return ask(name, *arguments, **more)
-
-        monkeypatch.setattr(membership, "ask", counted)
-        with gateways.server.faults.hold(Method.COMMIT_OFFSET) as held:
-            confirming = threads.submit(consumer.confirm, batch)
-            assert held.wait_for_hits()
-            gateways.running[used].server._calls.draining = True
-            membership.hasten()
-            wait_until(lambda: len(beats) >= 3)
-            assert beats == [1] * len(beats)
-        assert confirming.result().partition == batch.partition
-        wait_until(lambda: membership.generation == 2)
-
-
-def test_what_was_confirmed_stays_so_when_nothing_else_was_fetched(gateways):
-    produce(gateways.server, numbered(100))
-    reading = Reading()
-    with assigned(gateways.server) as consumer:
-        reading.until(consumer, 100)
-        gateways.kill(gateways.used_by(consumer))
-        assert consumer.fetch(1_000) is None
-        wait_until(lambda: consumer._core.membership.generation == 2, seconds=40)
-        positions = {one: at.offset for one, at in consumer.positions().items()}
-    with assigned(gateways.server) as after:
-        assert {one: at.offset for one, at in after.positions().items()} == positions
-
-
-def test_a_consumer_that_does_not_fetch_moves_to_the_next_gateway_all_the_same(gateways):
-    with assigned(gateways.server) as consumer:
-        used = gateways.used_by(consumer)
-        gateways.kill(used)
-        wait_until(lambda: consumer._core.membership.generation == 2, seconds=40)
-        assert gateways.used_by(consumer) != used
-
-
-def test_coroutines_go_on_at_the_next_gateway(gateways):
-    async def read():
-        client = AsyncTubeMQClient(client_of(gateways.server))
-        confirmed = collections.Counter()
-        async with client, client.assigned_consumer(TOPIC) as consumer:
-            for partition in await consumer.share():
-                await consumer.connect(partition)
-            while len(confirmed) < 200:
-                batch = await consumer.fetch(500)
-                if batch is None:
-                    continue
-                with contextlib.suppress(TubeMQError):
-                    await consumer.confirm(batch)
-                    confirmed.update(record.value for record in batch)
-                if len(confirmed) >= 50 and len(gateways.running) == 2:
-                    used = gateways.used_by(consumer)
-                    await asyncio.to_thread(gateways.kill, used)
-                    gateways.running.append(gateways.running[used])
-        return confirmed
-
-    produce(gateways.server, numbered(200))
-    confirmed = asyncio.run(asyncio.wait_for(read(), 60))
-    assert set(confirmed) == set(numbered(200))
-    assert set(confirmed.values()) == {1}
-
-
 def test_a_loss_that_was_raised_takes_no_partition_that_is_connected_again(gateways):
     with client_of(gateways.server) as client, client.assigned_consumer(TOPIC) as consumer:
         where = next(iter(consumer.partitions()))
@@ -248,16 +132,6 @@ def test_a_loss_that_was_raised_takes_no_partition_that_is_connected_again(gatew
         membership = consumer._core.membership
         before = membership._seen
         wait_until(lambda: membership._seen > before or membership._seen > 0)
-        assert consumer.connected == (where,)
-
-
-def test_a_policy_hears_of_losses_that_a_gateway_has_passed_over(gateways):
-    recorder = LossRecorder()
-    produce(gateways.server, numbered(40))
-    with client_of(gateways.server) as client, client.assigned_consumer(TOPIC, on_loss=recorder) as consumer:
-        where = next(iter(consumer.partitions()))
-        consumer.connect(where, 400 * ROW)
-        wait_until(lambda: recorder.records)
         assert consumer.connected == (where,)
 
 

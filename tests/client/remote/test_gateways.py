@@ -3,15 +3,17 @@
 import asyncio
 import dataclasses
 import gc
+import itertools
 import random
 import sys
 import threading
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from testkit.virtual_loop import in_virtual_time
+from tests.client.remote.scripted_calls import ADDRESSES, StillChannels
 from tests.client.remote.scripted_gateway import scripted
 from tests.cluster import gateways as running
 from tests.gateway.running import PlainClient
@@ -19,7 +21,6 @@ from tests.waiting import wait_until
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.remote.attempts import AwayError
-from tubemq_spark.client.remote.channels import Channels
 from tubemq_spark.client.remote.gateways import Gateways, close_process_gateways, process_gateways
 from tubemq_spark.cluster.config import ClusterConfig
 from tubemq_spark.cluster.open import open_cluster
@@ -146,43 +147,33 @@ def test_each_process_has_the_gateways_in_an_order_of_its_own(monkeypatch):
     assert max(first.count(name) for name in set(first)) < 100
 
 
-def refusing(parts, gateway, monkeypatch, times):
-    """Make the next calls for an admission of a gateway fail as if it was busy."""
-    workers, asked = parts.running[gateway].server._admission.questions, []
-    begin = workers._begin
+def refusing(times):
+    """Return the methods of a gateway that is busy so often."""
+    refusals = itertools.repeat("it is full", times)
 
-    async def refuse(*call):
-        asked.append(call)
-        if len(asked) <= times:
-            raise GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="g", what="it is full", retry_after_ms=20)
-        return await begin(*call)
+    def list_topics(_):
+        for what in refusals:
+            raise GatewayError("TUBEMQ_GATEWAY_BUSY", gateway="g", what=what, retry_after_ms=20)
+        return pb.ListTopicsResponse(topics=["demo"])
 
-    monkeypatch.setattr(workers, "_begin", refuse)
-    return asked
+    return {"ListTopics": list_topics}
 
 
-def test_a_busy_gateway_keeps_its_clients(parts, monkeypatch):
-    asked = refusing(parts, 0, monkeypatch, 3)
-    assert parts.cluster.layout(["demo"]).partitions
-    assert len(asked) == 4
-    assert not len(parts.running[1].server._sessions)
+def test_a_busy_gateway_keeps_its_clients():
+    with scripted(refusing(3), {}) as ((first, second), gateways):
+        assert list_topics(gateways) == ["demo"]
+    assert first.calls.count("ListTopics") == 4
+    assert second.calls == []
 
 
-def test_who_gives_up_says_what_the_gateway_said(parts, monkeypatch):
+def test_who_gives_up_says_what_the_gateway_said(monkeypatch):
     monkeypatch.setattr(Gateways, "patience_s", 0.1)
-    refusing(parts, 0, monkeypatch, 1_000)
-    refusing(parts, 1, monkeypatch, 1_000)
-    with pytest.raises(GatewayError, match="it is full; try again in 20 ms") as busy:
-        parts.cluster.layout(["demo"])
+    with (
+        scripted(refusing(1_000), refusing(1_000)) as (_, gateways),
+        pytest.raises(GatewayError, match="it is full; try again in 20 ms") as busy,
+    ):
+        list_topics(gateways)
     assert busy.value.retriable
-
-
-def test_a_gateway_that_drains_is_left_without_an_error(parts):
-    cluster = parts.cluster
-    assert cluster.layout(["demo"]).partitions
-    thread = parts.drain_in_background(0)
-    assert cluster.layout(["demo"]).partitions
-    thread.join()
 
 
 # The session.
@@ -310,47 +301,18 @@ async def test_a_caller_does_not_wait_for_good_for_one_whose_loop_hangs(monkeypa
             await asyncio.wait([opener])
 
 
-class _Broken:
-    """A channel on which each call but the opening of a session is lost."""
-
-    def __init__(self):
-        self.began = []
-
-    async def call(self, method, request, answer, metadata, timeout_s):
-        if method.name != "OpenSession":
-            raise AwayError("the connection was lost")
-        return pb.OpenSessionResponse(lease_ms=30_000)
-
-    def begin(self, method, request, metadata, timeout_s):
-        self.began.append(method.name)
-        return Future()
-
-    def close(self):
-        pass
-
-
-class _BrokenChannels(Channels):
-    def __init__(self, config, clock):
-        super().__init__()
-
-    def connect(self, gateway, made_from):
-        return _Broken()
-
-
 @in_virtual_time
 @pytest.mark.parametrize("leave", ["begin_epoch", "close"])
 async def test_a_session_is_ended_wherever_it_was_opened_though_a_call_was_lost_there(leave):
     """A gateway that lives on would keep the partitions of a consumer until the lease ends."""
-    gateways = Gateways(
-        (Endpoint("g", 1), Endpoint("g", 2)), ClientConfig((), "etl"), channels=_BrokenChannels
-    )
+    channels = StillChannels(lose="Fetch")
+    gateways = Gateways(ADDRESSES, ClientConfig((), "etl"), channels=lambda *_: channels)
     for gateway in range(2):
         await gateways.opening(gateway)
     with pytest.raises(AwayError):
         await gateways.ask_at(0, "Fetch", pb.FetchRequest(), pb.FetchResponse, 1.0)
-    channels = [gateways._channels.existing(Endpoint("g", port)) for port in (1, 2)]
     if leave == "close":
         await gateways.closing(0)
     else:
         gateways.begin_epoch()
-    assert [channel.began for channel in channels] == [["CloseSession"]] * 2
+    assert channels.closed_at == set(ADDRESSES)

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from concurrent.futures import Future
 
 import pytest
 
@@ -12,6 +11,7 @@ from tests.client.remote.scripted_calls import (
     HERE,
     ROW,
     THERE,
+    StillChannels,
     attached,
     batch_of,
     began,
@@ -31,44 +31,12 @@ from tests.client.remote.scripted_calls import (
 )
 from tubemq_spark.client.consumer.values import PartitionState
 from tubemq_spark.client.remote.attempts import AwayError
-from tubemq_spark.client.remote.channels import Channels
 from tubemq_spark.client.remote.consumers import RemoteGroupCore
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.errors import ConsumeError, TubeMQConnectionError
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 from tubemq_spark.protocol.gateway.failures import to_proto
-
-
-class StillChannel:
-    """A channel to a gateway that answers at once, and has nothing to tell."""
-
-    def __init__(self, lease_ms, heartbeat_ms):
-        self._opened = pb.OpenSessionResponse(lease_ms=lease_ms, heartbeat_ms=heartbeat_ms)
-        self.calls = []
-        """Each as its name and when it was made."""
-
-    async def call(self, method, request, answer, metadata, timeout_s):
-        self.calls.append((method.name, asyncio.get_running_loop().time()))
-        return self._opened if method.name == "OpenSession" else answer()
-
-    def begin(self, method, request, metadata, timeout_s):
-        self.calls.append((method.name, asyncio.get_running_loop().time()))
-        ended = Future()
-        ended.set_result(None)
-        return ended
-
-    def close(self):
-        pass
-
-
-class StillChannels(Channels):
-    def __init__(self, channel):
-        super().__init__()
-        self._channel = channel
-
-    def connect(self, gateway, made_from):
-        return self._channel
 
 
 @pytest.mark.parametrize(
@@ -86,14 +54,14 @@ def test_heartbeats_come_as_often_as_the_gateway_needs_them(lease_ms, heartbeat_
     @in_virtual_time
     async def run():
         clock = asyncio.get_running_loop().time
-        channel = StillChannel(lease_ms, heartbeat_ms)
+        channels = StillChannels(lease_ms, heartbeat_ms)
 
         def make(config):
-            return Gateways(ADDRESSES[:1], config, clock=clock, channels=lambda *_: StillChannels(channel))
+            return Gateways(ADDRESSES[:1], config, clock=clock, channels=lambda *_: channels)
 
         async with core_on(make, RemoteGroupCore):
             await asyncio.sleep(120)
-            calls = list(channel.calls)
+            calls = list(channels.calls)
         assert {name for name, _ in calls[2:]} == {"Heartbeat"}, "the session is kept"
         moments = [moment for _, moment in calls]
         pauses = [after - before for before, after in itertools.pairwise(moments)]
@@ -244,7 +212,13 @@ async def test_a_gateway_that_drains_is_asked_for_nothing_and_left_when_what_is_
         gateways.is_draining = True
         await asyncio.sleep(0.5)
         assert gateways.names() == []
-        await confirmed(core, gateways, batch, ROW)
+        confirming = asyncio.create_task(core.confirm(batch.context, consumed=True))
+        committing = await gateways.next("Commit")
+        core.membership.hasten()
+        await asyncio.sleep(0.1)
+        assert gateways.names() == ["Commit"], "it is not left before the answer"
+        committing.answer(pb.CommitResponse(offset=ROW))
+        await confirming
         gateways.is_draining = False
         (await gateways.next("AttachPartitions")).answer(attached(ROW, 0))
         call = await gateways.next("Fetch")

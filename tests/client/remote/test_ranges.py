@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.client.remote.scripted_gateway import scripted
-from tests.cluster.gateways import three_brokers
+from tests.cluster.gateways import Parts, three_brokers
 from tests.waiting import wait_until
 from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.client.remote import ranges, wire
@@ -57,21 +57,13 @@ def ranged(parts, end=COUNT * ROW, **how):
     return parts.cluster.read_range(request, how.pop("on_loss", fail_on_loss), **how)
 
 
-def test_a_gateway_that_is_killed_is_left_for_the_next_one_in_the_middle(parts):
+@pytest.mark.parametrize("stop", [Parts.kill, Parts.drain])
+def test_a_gateway_that_stops_is_left_for_the_next_one_in_the_middle(parts, stop):
     found = []
     for batch in ranged(parts):
         found += numbers(batch)
         if parts.running[0] is not None:
-            parts.kill(0)
-    assert found == list(range(COUNT))
-
-
-def test_a_gateway_that_drains_hands_a_range_on(parts):
-    found = []
-    for batch in ranged(parts):
-        found += numbers(batch)
-        if parts.running[0] is not None:
-            parts.drain(0)
+            stop(parts, 0)
     assert found == list(range(COUNT))
 
 
@@ -125,13 +117,14 @@ def test_a_policy_that_raises_ends_the_reading_and_frees_the_gateway(parts):
     wait_until(lambda: parts.running[0].server._admission.reads.quota.used == 0)
 
 
-def test_a_reading_that_is_closed_gives_back_what_it_holds(parts):
-    reading = ranged(parts)
+def test_a_client_that_does_not_read_holds_few_bytes_in_the_gateway_and_gives_them_back_at_the_end(parts):
+    reading, admission = ranged(parts), parts.running[0].server._admission
     next(reading)
     with contextlib.closing(reading):
-        wait_until(lambda: parts.running[0].server._admission.reads.quota.used == 1)
-    wait_until(lambda: parts.running[0].server._admission.reads.quota.used == 0)
-    assert parts.running[0].server._admission.bytes.used == 0
+        wait_until(lambda: admission.bytes.used > 0)
+        assert admission.bytes.used < COUNT * len(BODY)
+        assert admission.reads.quota.used == 1
+    wait_until(lambda: admission.reads.quota.used == admission.bytes.used == 0)
 
 
 def test_an_error_raised_while_waiting_ends_the_reading(parts):
@@ -140,16 +133,6 @@ def test_an_error_raised_while_waiting_ends_the_reading(parts):
 
     with pytest.raises(InterruptedError):
         list(ranged(parts, wait=Sleep(check=interrupt)))
-
-
-def test_a_client_that_does_not_read_holds_few_bytes_in_the_gateway(parts):
-    reading = ranged(parts)
-    next(reading)
-    budget = parts.running[0].server._admission.bytes
-    wait_until(lambda: budget.used > 0)
-    assert budget.used < COUNT * len(BODY)
-    reading.close()
-    wait_until(lambda: budget.used == 0)
 
 
 @pytest.mark.parametrize(
