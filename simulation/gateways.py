@@ -22,9 +22,7 @@ from simulation.cluster import Cluster
 from simulation.troubles import last
 from simulation.wire import SimulatedChannels, SimulatedListener
 from tubemq_spark.client.config import ClientConfig
-from tubemq_spark.client.consumer.core import ConsumerCore
-from tubemq_spark.client.consumer.user_code import UserCode
-from tubemq_spark.client.consumer_config import Subscription
+from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
 from tubemq_spark.client.remote.consumers import RemoteAssignedCore, RemoteGroupCore
 from tubemq_spark.client.remote.gateways import Gateways
 from tubemq_spark.client.transport.gateway import GatewayTransport
@@ -215,32 +213,16 @@ class Fleet(Cluster):
             text = f'name = "all"\ntoken_sha256 = "{digest}"\nread = ["*"]\nwrite = ["*"]\ngroup = {groups}\n'
             self.policy.write_text(f"[[clients]]\n{text}")
 
-    def group_consumer(
-        self,
-        config: ClientConfig,
-        subscription: Subscription,
-        user_code: UserCode,
-        **more: Any,  # noqa: ANN401
-    ) -> ConsumerCore:
+    def group_consumer(self, setup: ConsumerSetup) -> ConsumerCore:
         """Return a new member of a group."""
-        gateways = self.way(config, "Balance")
-        questions = GatewayTransport(gateways)
-        return RemoteGroupCore(config, gateways, subscription, user_code, questions=questions, **more)
+        gateways = self.way(setup.config, "Balance")
+        return RemoteGroupCore(setup, gateways, GatewayTransport(gateways))
 
-    def assigned_consumer(
-        self,
-        config: ClientConfig,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        follow_resets: bool,
-        **more: Any,  # noqa: ANN401
-    ) -> ConsumerCore:
+    def assigned_consumer(self, setup: ConsumerSetup) -> ConsumerCore:
         """Return a new consumer of partitions that its user names; gateways do not tell of resets."""
-        assert not follow_resets
-        gateways = self.way(config, "Balance")
-        questions = GatewayTransport(gateways)
-        return RemoteAssignedCore(config, gateways, subscription, user_code, questions=questions, **more)
+        assert not setup.follow_resets
+        gateways = self.way(setup.config, "Balance")
+        return RemoteAssignedCore(setup, gateways, GatewayTransport(gateways))
 
     async def nothing_is_left(self) -> None:
         """End the gateways; assert that no task of a client or gateway is left, and no connection."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from simulation.cluster import Cluster
 from simulation.consumed import GroupLedger
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
 from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.user_code import UserCode, UserLoop
 from tubemq_spark.client.consumer.values import Batch
@@ -213,25 +214,15 @@ class Member:
         return None
 
     def _make(self, connections: Connections) -> ConsumerCore:
-        habits, user_code = self.habits, self._user_code()
+        habits = self.habits
         way = habits.way or DirectTransport(habits.config, connections)
+        setup = ConsumerSetup(habits.config, habits.subscription, self._user_code(), self._on_loss)
         if habits.members is not None:
-            return way.assigned_consumer(
-                habits.config,
-                habits.subscription,
-                user_code,
-                node=Node(habits.members, self.node),
-                on_loss=self._on_loss,
-                follow_resets=habits.follow_resets and habits.way is None,
-            )
-        return way.group_consumer(
-            habits.config,
-            habits.subscription,
-            user_code,
-            on_loss=self._on_loss,
-            on_assigned=self._on_assigned if habits.callbacks else None,
-            on_revoked=self._on_revoked if habits.callbacks else None,
-        )
+            node, follow_resets = Node(habits.members, self.node), habits.follow_resets and habits.way is None
+            return way.assigned_consumer(dataclasses.replace(setup, node=node, follow_resets=follow_resets))
+        if habits.callbacks:
+            setup = dataclasses.replace(setup, on_assigned=self._on_assigned, on_revoked=self._on_revoked)
+        return way.group_consumer(setup)
 
     def _user_code(self) -> UserCode:
         self._threads = _Threads(self._block_s) if chance.happens(50) else None

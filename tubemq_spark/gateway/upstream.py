@@ -21,6 +21,7 @@ from typing import Final
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCore
+from tubemq_spark.client.consumer.core import ConsumerSetup
 from tubemq_spark.client.consumer.group.core import GroupCore
 from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer_config import Node, Subscription
@@ -123,30 +124,17 @@ class Upstream:
 
         It lives in the gateway's event loop, where ``on_loss`` is called.
         """
-        return AssignedCore(
-            access.config,
-            self._connections,
-            subscription,
-            UserLoop(),
-            questions=DirectTransport(access.config, self._connections),
-            node=node,
-            client_id=client_id,
-            on_loss=on_loss,
+        setup = ConsumerSetup(
+            access.config, subscription, UserLoop(), on_loss, node=node, client_id=client_id
         )
+        return access.transport.assigned_consumer(setup)
 
     def member(
         self, access: Access, subscription: Subscription, client_id: str, on_loss: LossPolicy
     ) -> GroupCore:
         """Return a new member of a session's group, as ``consumer`` does."""
-        return GroupCore(
-            access.config,
-            self._connections,
-            subscription,
-            UserLoop(),
-            questions=DirectTransport(access.config, self._connections),
-            client_id=client_id,
-            on_loss=on_loss,
-        )
+        setup = ConsumerSetup(access.config, subscription, UserLoop(), on_loss, client_id=client_id)
+        return access.transport.group_consumer(setup)
 
     def _new_access(self, config: ClientConfig) -> Access:
         settings = self._settings

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from tests.client.consumer.scripted_partitions import batch_of as broker_batch
 from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.core import ConsumerSetup
 from tubemq_spark.client.consumer.user_code import UserLoop
 from tubemq_spark.client.consumer_config import ConsumerConfig, Subscription
 from tubemq_spark.client.remote.attempts import Attempts, AwayError
@@ -191,9 +192,8 @@ async def core_on(make, kind, on_loss=fail_on_loss, **settings):
     consumer = ConsumerConfig(rebalance_wait_ms=1_000, **settings)
     config = ClientConfig((), "etl", register_retry_ms=1_000, consumer=consumer)
     gateways = make(config)
-    core = kind(
-        config, gateways, Subscription.of("demo"), UserLoop(), questions=StillQuestions(), on_loss=on_loss
-    )
+    setup = ConsumerSetup(config, Subscription.of("demo"), UserLoop(), on_loss)
+    core = kind(setup, gateways, StillQuestions())
     opening = asyncio.create_task(core.open())
     if kind is RemoteAssignedCore and make is ScriptedGateways:
         (await gateways.next("AttachPartitions")).answer(attached())

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from tests.client.remote.scripted_gateway import scripted
+from tubemq_spark.client.consumer.core import ConsumerSetup
 from tubemq_spark.client.consumer.user_code import UserThread
 from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.transport.gateway import GatewayTransport
@@ -20,7 +21,6 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.net import loop
-from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.errcodes import rpc_error
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
 
@@ -85,17 +85,8 @@ def test_bounds_are_asked_for_as_they_are_wanted():
 def test_the_consumers_of_a_client_share_the_session_for_their_questions():
     with scripted({}) as (_, gateways):
         transport = GatewayTransport(gateways)
-        first, second = (
-            transport.group_consumer(
-                gateways.config,
-                Subscription.of("demo"),
-                UserThread(),
-                on_loss=fail_on_loss,
-                on_assigned=None,
-                on_revoked=None,
-            )
-            for _ in range(2)
-        )
+        setup = ConsumerSetup(gateways.config, Subscription.of("demo"), UserThread())
+        first, second = (transport.group_consumer(setup) for _ in range(2))
         assert first.questions is second.questions
         assert first.questions.config.group == f"{gateways.config.group}_probe"
         transport.close()

@@ -25,6 +25,7 @@ Invariants:
 
 import abc
 import asyncio
+import dataclasses
 import datetime
 import functools
 import logging
@@ -32,11 +33,11 @@ import os
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from tubemq_spark.client.config import check_consumer_group
+from tubemq_spark.client.config import ClientConfig, check_consumer_group
 from tubemq_spark.client.consumer.life import ConsumerLife, Life, not_held
-from tubemq_spark.client.consumer.user_code import UserCode
+from tubemq_spark.client.consumer.user_code import OnChange, UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
-from tubemq_spark.client.consumer_config import WITHOUT_LIMIT
+from tubemq_spark.client.consumer_config import WITHOUT_LIMIT, Node, Subscription
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.reader.times import offsets_of_time
 from tubemq_spark.client.tasks import OwnedTasks, UsersLoop, is_cancelled
@@ -50,6 +51,26 @@ from tubemq_spark.settings.fields import bad_setting
 logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConsumerSetup:
+    """What a new consumer is to read, and for whom; how it reaches TubeMQ, its transport knows."""
+
+    config: ClientConfig
+    subscription: Subscription
+    user_code: UserCode
+    """Where ``on_loss`` and callbacks are called."""
+    on_loss: LossPolicy = fail_on_loss
+    on_assigned: OnChange | None = None
+    """As ``on_revoked``, for members of a group."""
+    on_revoked: OnChange | None = None
+    node: Node | None = None
+    """Which of how many assigned consumers of the group it is, if that was given."""
+    follow_resets: bool = False
+    """Whether an assigned consumer goes behind the last messages when an administrator wants its group to."""
+    client_id: str | None = None
+    """That of one that has gone, or holds partitions still, which it takes over; None: a new one."""
 
 
 class Partitions(Protocol):
@@ -75,24 +96,18 @@ class Partitions(Protocol):
 class ConsumerCore(abc.ABC):
     """A consumer of either kind, directly or through gateways."""
 
-    questions: Questions
-    """Asks about the logs of partitions."""
-
     def __init__(
-        self,
-        state: ConsumerLife,
-        partitions: Partitions,
-        user_code: UserCode,
-        on_loss: LossPolicy = fail_on_loss,
+        self, setup: ConsumerSetup, questions: Questions, state: ConsumerLife, partitions: Partitions
     ) -> None:
-        """Reach no server; may be called in any thread."""
-        config = state.config
+        """Reach no server; may be called in any thread. ``questions`` asks about the logs of partitions."""
+        config = setup.config
         check_consumer_group(config.group, config.reader_groups)
         self.state = state
         self._partitions = partitions
-        self.user_code = user_code
+        self.questions = questions
+        self.user_code = setup.user_code
         self.tasks = OwnedTasks()
-        self._on_loss = on_loss
+        self._on_loss = setup.on_loss
         self._loop = UsersLoop(
             lambda: ConsumeError("TUBEMQ_CONSUMER_LOOP", code=int(ErrCode.BAD_REQUEST), group=config.group)
         )

@@ -32,19 +32,16 @@ import collections
 from collections.abc import Callable
 from typing import Final
 
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.cache import PATIENCE_S
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
 from tubemq_spark.client.consumer.fetching import Fetching, FetchPlan, ReadyBatch
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.consumer.state import ConsumerState
-from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, parse_context
-from tubemq_spark.client.consumer_config import Subscription
+from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import TubeMQError
 from tubemq_spark.model import TopicPartition
-from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
 
 Outcome = ReadyBatch | BaseException
@@ -257,17 +254,11 @@ class EngineCore(ConsumerCore):
 
     state: ConsumerState
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        subscription: Subscription,
-        user_code: UserCode,
-        on_loss: LossPolicy = fail_on_loss,
-    ) -> None:
+    def __init__(self, setup: ConsumerSetup, questions: Questions) -> None:
         """Reach no server; may be called in any thread."""
         self.control = FlowControl()
-        state = ConsumerState(config, subscription, self.control)
-        super().__init__(state, state.cache, user_code, on_loss)
+        state = ConsumerState(setup.config, setup.subscription, self.control)
+        super().__init__(setup, questions, state, state.cache)
         self.fetching = Fetching(self.state)
         self.line = FetchLine(self.fetching, self.tasks)
 

@@ -21,13 +21,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import ClassVar, Final, TypeVar
 
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase, statuses
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
 from tubemq_spark.client.consumer.life import not_held
-from tubemq_spark.client.consumer.user_code import Callbacks, OnChange, UserCode
+from tubemq_spark.client.consumer.user_code import Callbacks
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, PartitionStatus
-from tubemq_spark.client.consumer_config import Node, Subscription
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.remote import wire
 from tubemq_spark.client.remote.attempts import AwayError
@@ -38,7 +36,7 @@ from tubemq_spark.client.tasks import is_cancelled
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import TopicPartition, TopicsLayout
 from tubemq_spark.net.deadline import Deadline
-from tubemq_spark.offsets.loss import LossPolicy, LossRecord, fail_on_loss
+from tubemq_spark.offsets.loss import LossRecord, fail_on_loss
 from tubemq_spark.offsets.offset_spec import Edge
 from tubemq_spark.protocol.errcodes import ErrCode
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
@@ -66,28 +64,16 @@ class RemoteCore(ConsumerCore):
     state: RemoteState
     is_member: ClassVar[bool]
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        gateways: Gateways,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        questions: Questions,
-        on_loss: LossPolicy = fail_on_loss,
-        on_assigned: OnChange | None = None,
-        on_revoked: OnChange | None = None,
-    ) -> None:
+    def __init__(self, setup: ConsumerSetup, gateways: Gateways, questions: Questions) -> None:
         """Reach no gateway; may be called in any thread."""
-        state = RemoteState(config, subscription, is_member=self.is_member)
-        super().__init__(state, state, user_code, on_loss)
+        state = RemoteState(setup.config, setup.subscription, is_member=self.is_member)
+        super().__init__(setup, questions, state, state)
         state.client_id = gateways.session.client_id
-        state.callbacks = Callbacks(state, self.tasks, user_code, on_assigned, on_revoked)
-        self.questions = questions
+        state.callbacks = Callbacks(state, self.tasks, setup.user_code, setup.on_assigned, setup.on_revoked)
         self.membership = Membership(gateways, state, self.tasks, self)
         self.fetching = RemoteFetching(state, self.membership, self.tasks, self._note_failure)
         self._gateways = gateways
-        self._accepts_losses = on_loss is not fail_on_loss
+        self._accepts_losses = setup.on_loss is not fail_on_loss
         self._layout = TopicsLayout({}, values.NO_TOKEN)
         self._layout_at = float("-inf")
         self._known_lost: set[TopicPartition] = set()
@@ -291,20 +277,10 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
 
     is_member = False
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        gateways: Gateways,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        questions: Questions,
-        node: Node | None = None,
-        on_loss: LossPolicy = fail_on_loss,
-    ) -> None:
+    def __init__(self, setup: ConsumerSetup, gateways: Gateways, questions: Questions) -> None:
         """Reach no gateway; may be called in any thread."""
-        super().__init__(config, gateways, subscription, user_code, questions=questions, on_loss=on_loss)
-        self.node = node
+        super().__init__(setup, gateways, questions)
+        self.node = setup.node
         self._registered_at: float | None = None
         self._not_attached: set[TopicPartition] = set()
         """What is held, but not at the gateway, which may take it later."""

@@ -12,13 +12,10 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.offsets.loss import LossPolicy
 
 if TYPE_CHECKING:
     from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-    from tubemq_spark.client.consumer.core import ConsumerCore
-    from tubemq_spark.client.consumer.user_code import OnChange, UserCode
-    from tubemq_spark.client.consumer_config import Node, Subscription
+    from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
     from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 
 
@@ -37,28 +34,10 @@ class Transport(Questions, Protocol):
         calls the user's partitioner when a message is sent again.
         """
 
-    def group_consumer(
-        self,
-        config: ClientConfig,
-        subscription: "Subscription",
-        user_code: "UserCode",
-        *,
-        on_loss: LossPolicy,
-        on_assigned: "OnChange | None",
-        on_revoked: "OnChange | None",
-    ) -> "ConsumerCore":
+    def group_consumer(self, setup: "ConsumerSetup") -> "ConsumerCore":
         """Return a new member of a group, see ``GroupCore``; may be called in any thread."""
 
-    def assigned_consumer(
-        self,
-        config: ClientConfig,
-        subscription: "Subscription",
-        user_code: "UserCode",
-        *,
-        node: "Node | None",
-        on_loss: LossPolicy,
-        follow_resets: bool = False,
-    ) -> "AssignedCoreBase":
+    def assigned_consumer(self, setup: "ConsumerSetup") -> "AssignedCoreBase":
         """Return a new consumer of named partitions, see ``AssignedCore``; may be called in any thread."""
 
     def with_config(self, config: ClientConfig, web: Sequence[Endpoint] = ()) -> Self:

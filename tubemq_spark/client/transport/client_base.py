@@ -21,7 +21,7 @@ from tubemq_spark.client.config import (
     usual_web_servers,
 )
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
 from tubemq_spark.client.consumer.user_code import OnChange, UserCode
 from tubemq_spark.client.consumer_config import (
     BoundStart,
@@ -314,15 +314,8 @@ class ClientBase(Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind],
         if self.node is not None:
             raise bad_setting("node_id", "given", "left out: the master shares out a group's partitions")
         config = dataclasses.replace(self._settings.config, consumer=chosen).validate()
-        core = self._transport.group_consumer(
-            config,
-            subscription,
-            self._new_user_code(),
-            on_loss=on_loss,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-        )
-        consumer = self._new_group_consumer(core)
+        setup = ConsumerSetup(config, subscription, self._new_user_code(), on_loss, on_assigned, on_revoked)
+        consumer = self._new_group_consumer(self._transport.group_consumer(setup))
         self._open.add(consumer)
         return consumer
 
@@ -371,15 +364,15 @@ class ClientBase(Generic[ProducerKind, GroupConsumerKind, AssignedConsumerKind],
                 raise bad_setting("source_count", source_count, "given together with node_id")
             node = Node(source_count, node_id).validate()
         config = dataclasses.replace(self._settings.config, consumer=chosen).validate()
-        core = self._transport.assigned_consumer(
+        setup = ConsumerSetup(
             config,
             subscription,
             self._new_user_code(),
+            on_loss,
             node=node,
-            on_loss=on_loss,
             follow_resets=follow_resets,
         )
-        consumer = self._new_assigned_consumer(core)
+        consumer = self._new_assigned_consumer(self._transport.assigned_consumer(setup))
         self._open.add(consumer)
         return consumer
 

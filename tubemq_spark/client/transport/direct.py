@@ -28,14 +28,13 @@ from tubemq_spark.model import (
 from tubemq_spark.net.connections import Connections
 from tubemq_spark.net.loop import in_thread
 from tubemq_spark.net.side_by_side import each_of
-from tubemq_spark.offsets.loss import LossPolicy, LossRecord
+from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 
 if TYPE_CHECKING:
-    from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-    from tubemq_spark.client.consumer.core import ConsumerCore
-    from tubemq_spark.client.consumer.user_code import OnChange, UserCode
-    from tubemq_spark.client.consumer_config import Node, Subscription
+    from tubemq_spark.client.consumer.assigned.core import AssignedCore
+    from tubemq_spark.client.consumer.core import ConsumerSetup
+    from tubemq_spark.client.consumer.group.core import GroupCore
     from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 
 Result = TypeVar("Result")
@@ -197,50 +196,14 @@ class DirectTransport(Transport):
             config, self._connections, name, detailed=per_message, run_user_code=run_user_code
         )
 
-    def group_consumer(
-        self,
-        config: ClientConfig,
-        subscription: "Subscription",
-        user_code: "UserCode",
-        *,
-        on_loss: LossPolicy,
-        on_assigned: "OnChange | None",
-        on_revoked: "OnChange | None",
-    ) -> "ConsumerCore":
+    def group_consumer(self, setup: "ConsumerSetup") -> "GroupCore":
         """See ``Transport``."""
         from tubemq_spark.client.consumer.group.core import GroupCore
 
-        return GroupCore(
-            config,
-            self._connections,
-            subscription,
-            user_code,
-            questions=self.with_config(config),
-            on_loss=on_loss,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-        )
+        return GroupCore(setup, self._connections, self.with_config(setup.config))
 
-    def assigned_consumer(
-        self,
-        config: ClientConfig,
-        subscription: "Subscription",
-        user_code: "UserCode",
-        *,
-        node: "Node | None",
-        on_loss: LossPolicy,
-        follow_resets: bool = False,
-    ) -> "AssignedCoreBase":
+    def assigned_consumer(self, setup: "ConsumerSetup") -> "AssignedCore":
         """See ``Transport``."""
         from tubemq_spark.client.consumer.assigned.core import AssignedCore
 
-        return AssignedCore(
-            config,
-            self._connections,
-            subscription,
-            user_code,
-            questions=self.with_config(config),
-            node=node,
-            on_loss=on_loss,
-            follow_resets=follow_resets,
-        )
+        return AssignedCore(setup, self._connections, self.with_config(setup.config))

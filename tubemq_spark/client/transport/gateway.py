@@ -28,7 +28,7 @@ from tubemq_spark.model import (
     TopicsLayout,
 )
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.offsets.loss import LossPolicy, LossRecord
+from tubemq_spark.offsets.loss import LossRecord
 from tubemq_spark.protocol.constants import MAX_TOPICS
 from tubemq_spark.protocol.fetch_columns import FetchedBatch
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb, values
@@ -38,9 +38,7 @@ from tubemq_spark.settings.fields import bad_setting
 
 if TYPE_CHECKING:
     from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-    from tubemq_spark.client.consumer.core import ConsumerCore
-    from tubemq_spark.client.consumer.user_code import OnChange, UserCode
-    from tubemq_spark.client.consumer_config import Node, Subscription
+    from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
     from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
 
 Result = TypeVar("Result")
@@ -253,51 +251,23 @@ class GatewayTransport(Transport):
             return GatewayPipeline(self._gateways, name, per_message=per_message)
         return GatewayPipeline(self._own_gateways(config), name, per_message=per_message, own=True)
 
-    def group_consumer(
-        self,
-        config: ClientConfig,
-        subscription: "Subscription",
-        user_code: "UserCode",
-        *,
-        on_loss: LossPolicy,
-        on_assigned: "OnChange | None",
-        on_revoked: "OnChange | None",
-    ) -> "ConsumerCore":
+    def group_consumer(self, setup: "ConsumerSetup") -> "ConsumerCore":
         """See ``Transport``; the gateway is the member."""
         from tubemq_spark.client.remote.consumers import RemoteGroupCore
 
-        return RemoteGroupCore(
-            config,
-            self._own_gateways(config, "Balance"),
-            subscription,
-            user_code,
-            on_loss=on_loss,
-            on_assigned=on_assigned,
-            on_revoked=on_revoked,
-            questions=self._of_other_group(config),
-        )
+        gateways = self._own_gateways(setup.config, "Balance")
+        return RemoteGroupCore(setup, gateways, self._of_other_group(setup.config))
 
-    def assigned_consumer(
-        self,
-        config: ClientConfig,
-        subscription: "Subscription",
-        user_code: "UserCode",
-        *,
-        node: "Node | None",
-        on_loss: LossPolicy,
-        follow_resets: bool = False,
-    ) -> "AssignedCoreBase":
+    def assigned_consumer(self, setup: "ConsumerSetup") -> "AssignedCoreBase":
         """See ``Transport``; gateways do not tell of resets."""
         from tubemq_spark.client.remote.consumers import RemoteAssignedCore
 
-        if follow_resets:
+        if setup.follow_resets:
             raise bad_setting("follow_resets", True, "False through gateways, which do not tell of resets")
-        gateways = self._own_gateways(config, "Balance")
+        gateways = self._own_gateways(setup.config, "Balance")
         # A question without a number would not fit the group's members.
-        questions = type(self)(gateways) if node is None else self._of_other_group(config)
-        return RemoteAssignedCore(
-            config, gateways, subscription, user_code, node=node, on_loss=on_loss, questions=questions
-        )
+        questions = type(self)(gateways) if setup.node is None else self._of_other_group(setup.config)
+        return RemoteAssignedCore(setup, gateways, questions)
 
     def _of_other_group(self, config: ClientConfig) -> Self:
         """Return a transport of another group than a consumer's: its questions need not fit the members."""

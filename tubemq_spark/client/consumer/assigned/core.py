@@ -11,22 +11,19 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.assigned.session import AssignedSession, share_of
-from tubemq_spark.client.consumer.core import ConsumerCore
+from tubemq_spark.client.consumer.core import ConsumerCore, ConsumerSetup
 from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.partition import ConsumerPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, Upkeep
-from tubemq_spark.client.consumer.user_code import UserCode
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionState, PartitionStatus
-from tubemq_spark.client.consumer_config import Node, Subscription
+from tubemq_spark.client.consumer_config import Node
 from tubemq_spark.client.master.balance import Layout
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, RpcError, TubeMQError
 from tubemq_spark.model import TopicPartition, alone_in_store, require_aligned
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -250,40 +247,23 @@ class AssignedCoreBase(ConsumerCore):
 class AssignedCore(EngineCore, AssignedCoreBase):
     """Holds the partitions that its user connects it to."""
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        connections: Connections,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        questions: Questions,
-        node: Node | None = None,
-        on_loss: LossPolicy = fail_on_loss,
-        follow_resets: bool = False,
-        client_id: str | None = None,
-    ) -> None:
-        """Reach no server; may be called in any thread.
-
-        A consumer with the ``client_id`` of one that holds a partition takes that over. ``follow_resets``
-        says whether partitions go behind their last messages when an administrator wants the group to.
-        """
-        super().__init__(config, subscription, user_code, on_loss)
-        self.node = node
+    def __init__(self, setup: ConsumerSetup, connections: Connections, questions: Questions) -> None:
+        """Reach no server; may be called in any thread."""
+        super().__init__(setup, questions)
+        self.node = setup.node
         state = self.state
         self._session = session = AssignedSession(
-            config,
+            setup.config,
             connections,
-            subscription,
+            setup.subscription,
             self.control,
-            node=node,
+            node=setup.node,
             partitions=state.held,
             on_news=lambda: self._connecting.follow_master(),  # noqa: PLW0108 (it is made below)
-            client_id=client_id,
+            client_id=setup.client_id,
         )
-        reader = Reader(config, connections, session, self.control, self.tell_loss, session.endpoint_of)
-        self.questions = questions
-        self._connecting = Connecting(state, self.tasks, reader, session, follow_resets=follow_resets)
+        reader = Reader(setup.config, connections, session, self.control, self.tell_loss, session.endpoint_of)
+        self._connecting = Connecting(state, self.tasks, reader, session, follow_resets=setup.follow_resets)
         self._leases = Upkeep(state, reader)
         state.client_id = session.client_id
 

@@ -18,20 +18,18 @@ import collections
 import logging
 from collections.abc import Collection
 
-from tubemq_spark.client.config import ClientConfig
+from tubemq_spark.client.consumer.core import ConsumerSetup
 from tubemq_spark.client.consumer.engine import EngineCore
 from tubemq_spark.client.consumer.group.session import GroupSession
 from tubemq_spark.client.consumer.life import Life
 from tubemq_spark.client.consumer.partition import GroupPartition, Reader
 from tubemq_spark.client.consumer.state import ConsumerState, Upkeep
-from tubemq_spark.client.consumer.user_code import Callbacks, OnChange, UserCode
-from tubemq_spark.client.consumer_config import Subscription
+from tubemq_spark.client.consumer.user_code import Callbacks
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.tasks import OwnedTasks
 from tubemq_spark.errors import ConsumeError, TubeMQConnectionError, TubeMQError, TubeMQTimeoutError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.net.connections import Connections
-from tubemq_spark.offsets.loss import LossPolicy, fail_on_loss
 from tubemq_spark.protocol.constants import ReadStatus
 from tubemq_spark.protocol.messages import CONNECTS, DISCONNECTS, EventType, RebalanceEvent
 from tubemq_spark.protocol.packed_strings import PartitionInfo
@@ -171,37 +169,21 @@ class Rebalancing:
 class GroupCore(EngineCore):
     """Holds the partitions that the master gives it."""
 
-    def __init__(
-        self,
-        config: ClientConfig,
-        connections: Connections,
-        subscription: Subscription,
-        user_code: UserCode,
-        *,
-        questions: Questions,
-        on_loss: LossPolicy = fail_on_loss,
-        client_id: str | None = None,
-        on_assigned: OnChange | None = None,
-        on_revoked: OnChange | None = None,
-    ) -> None:
-        """Reach no server; may be called in any thread.
-
-        A member with the ``client_id`` of one that has gone takes its place.
-        """
-        super().__init__(config, subscription, user_code, on_loss)
+    def __init__(self, setup: ConsumerSetup, connections: Connections, questions: Questions) -> None:
+        """Reach no server; may be called in any thread."""
+        super().__init__(setup, questions)
         state = self.state
         self._session = session = GroupSession(
-            config,
+            setup.config,
             connections,
-            subscription,
+            setup.subscription,
             self.control,
             partitions=state.cache.infos,
             on_event=lambda event: self._rebalancing.put(event),  # noqa: PLW0108 (it is made below)
-            client_id=client_id,
+            client_id=setup.client_id,
         )
-        reader = Reader(config, connections, session, self.control, self.tell_loss, state.endpoint_of)
-        self.questions = questions
-        self._callbacks = Callbacks(state, self.tasks, user_code, on_assigned, on_revoked)
+        reader = Reader(setup.config, connections, session, self.control, self.tell_loss, state.endpoint_of)
+        self._callbacks = Callbacks(state, self.tasks, setup.user_code, setup.on_assigned, setup.on_revoked)
         self._rebalancing = Rebalancing(state, self.tasks, reader, session, self._callbacks)
         self._leases = Upkeep(state, reader, self._give_up_when_refused)
         self._giving_up: asyncio.Task[None] | None = None
