@@ -35,9 +35,7 @@ or interrupted at any moment: nothing is lost, and nothing comes later for it.
 
 import asyncio
 import collections
-import contextlib
 import dataclasses
-import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -55,6 +53,7 @@ from tubemq_spark.client.consumer.values import (
     PartitionState,
     parse_context,
 )
+from tubemq_spark.client.consumer.waiting import WaitingLine
 from tubemq_spark.client.consumer_config import Subscription
 from tubemq_spark.client.reader.records import records_of
 from tubemq_spark.client.remote.attempts import AwayError
@@ -277,7 +276,7 @@ _WAIT_S: Final = 20.0
 """How long a gateway waits for messages, which is as long as it does at most."""
 
 
-class RemoteFetching:
+class RemoteFetching(WaitingLine):
     """Fetches and ends batches for one consumer; ``on_failure`` hears why a call for messages was refused."""
 
     def __init__(
@@ -287,80 +286,43 @@ class RemoteFetching:
         tasks: OwnedTasks,
         on_failure: Callable[[TubeMQError], object],
     ) -> None:
+        super().__init__(state)
         self.ending = 0
         """How many batches are being confirmed or rolled back."""
         self._state = state
         self._membership = membership
         self._tasks = tasks
         self._on_failure = on_failure
-        self._numbers = itertools.count(1)
-        """Of waiters and calls."""
-        self._waiters: dict[int, None] = {}
-        """In the order in which they came."""
         self._calls: set[asyncio.Task[None]] = set()
-        self._ended = 0
-        """How many calls have ended."""
         self._told: frozenset[TopicPartition] = frozenset()
         """What the gateway knows not to be wanted."""
         self._moved: dict[TopicPartition, int] = {}
         """A number between those of the calls before the last move of a partition, or the last disconnection,
         and behind it."""
-        self._errors: collections.deque[BaseException] = collections.deque()
-        """Of calls and callbacks; each is raised by one fetch."""
-        state.tell = self._tell
-        state.changes.listener = self._begin_calls
+        state.tell = self.tell
+        state.changes.listener = self._begin_fetches
 
-    # Those that wait.
-
-    async def fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
-        """Return the next batch; None: there was none in time."""
-        ended, until, waiter = self._ended, self._state.changes.until, next(self._numbers)
-        self._waiters[waiter] = None
-        try:
-            self._begin_calls()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await until(lambda: self._is_served(waiter))
-            if patient and timeout_s is not None and timeout_s < PATIENCE_S:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(PATIENCE_S - timeout_s):
-                        await until(lambda: self._is_served(waiter) or not self._comes_soon(ended))
-            if not self._is_served(waiter):
-                return None
-            if self._errors:
-                raise self._errors.popleft()
-            return self._state.hand_out()
-        finally:
-            del self._waiters[waiter]
-            if self._outcomes():
-                self._state.changes.note()  # another one may take it
-
+    @property
     def _outcomes(self) -> int:
         return len(self._errors) + len(self._state.ready())
 
-    def _is_served(self, waiter: int) -> bool:
-        """Return whether there is something for each that has waited longer, and for this one."""
-        self._state.check_fetch()
-        return waiter in itertools.islice(self._waiters, self._outcomes())
+    def _hand_out(self) -> Batch:
+        return self._state.hand_out()
 
-    def _comes_soon(self, ended: int) -> bool:
-        """Return whether a call may bring something, and not each partition had one since so many ended."""
+    def _comes_soon(self, began: float, ended: int) -> bool:
         state = self._state
         is_idle = any(state.state_of(partition) is PartitionState.IDLE for partition in state.connected)
-        return state.asking > 0 and is_idle and self._ended - ended < len(state.connected)
-
-    def _tell(self, error: BaseException) -> None:
-        self._errors.append(error)
-        self._state.changes.note()
+        is_early = asyncio.get_running_loop().time() < began + PATIENCE_S
+        return is_early and state.asking > 0 and is_idle and self._ended - ended < len(state.connected)
 
     # Calls for messages.
 
-    def _begin_calls(self) -> None:
+    def _begin_fetches(self) -> None:
         """Begin as many calls as are missing; called with every change."""
         state = self._state
-        if not self._waiters or state.stopped or not state.expects_messages():
+        if not self._waiting or state.stopped or not state.expects_messages():
             return
-        missing = len(self._waiters) - self._outcomes() - len(self._calls)
+        missing = len(self._waiting) - self._outcomes - len(self._calls)
         if missing <= 0 and state.asking == len(self._calls) > 0 and not self._told <= state.unwanted:
             missing = 1
         for _ in range(missing):
