@@ -89,6 +89,33 @@ class UsersLoop:
                 self._loop.call_soon_threadsafe(function)
 
 
+class Changes:
+    """Wakes the coroutines that wait for something to change."""
+
+    def __init__(self) -> None:
+        self.listener: Callable[[], object] = lambda: None
+        """Called with every change; it must return at once."""
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    def note(self) -> None:
+        """Make those who wait look again, in the order in which they came; in the loop."""
+        self.listener()
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until a condition holds, or raise what it raises."""
+        while not holds():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting[waiter] = None
+            try:
+                await waiter
+            finally:
+                self._waiting.pop(waiter, None)
+
+
 def is_cancelled() -> bool:
     """Return whether the task that runs is cancelled, and not only what it has waited for."""
     task = asyncio.current_task()

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from testkit.virtual_loop import VirtualLoop, in_virtual_time
 from tests.client.consumer.scripted_partitions import ROW, ScriptedConsumer, place, settle, value_of
 from tubemq_spark.client.consumer.cache import PATIENCE_S
-from tubemq_spark.client.consumer.life import Changes
 from tubemq_spark.client.consumer.values import PartitionState
+from tubemq_spark.client.tasks import Changes
 from tubemq_spark.errors import ConsumeError, RpcError
 from tubemq_spark.protocol.errcodes import ErrCode, rpc_error
 

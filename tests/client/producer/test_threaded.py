@@ -462,7 +462,7 @@ def test_who_waits_for_room_is_released_when_the_producer_is_closed(cluster):
         sending = pool.submit(lambda: [producer.send("demo", b"x", partition=(1, 0)) for _ in range(20)])
         wait_until(lambda: producer.unacknowledged >= 4)
         flushing = pool.submit(producer.flush)
-        wait_until(lambda: producer._queue._changes)  # it waits, and so does the sender
+        wait_until(lambda: producer._queue.changes._waiting)  # it waits, and so does the sender
         producer.close()
         for future in (sending, flushing):
             with pytest.raises(ProduceError, match="TUBEMQ_PRODUCER_CLOSED"):
@@ -504,7 +504,7 @@ def test_a_flush_waits_for_what_came_before_it_only(cluster):
         early = producer.send("demo", b"early", partition=(1, 0))
         wait_until(lambda: cluster.broker.requests)
         flushing = pool.submit(producer.flush)
-        wait_until(lambda: producer._queue._changes)
+        wait_until(lambda: producer._queue.changes._waiting)
         late = producer.send("demo", b"late", partition=(2, 0))
         wait_until(lambda: cluster.brokers[1].requests)
         released.set()

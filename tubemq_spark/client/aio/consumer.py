@@ -1,11 +1,8 @@
 """Consumers for coroutines: the cores of consumers, in the event loop of their user."""
 
-import collections
 import datetime
-import warnings
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import ClassVar, Self
+from typing import Self
 
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
 from tubemq_spark.client.consumer.consumer import ConsumerBase
@@ -32,9 +29,6 @@ from tubemq_spark.protocol.errcodes import ErrCode
 class AsyncConsumer(ConsumerBase):
     """A consumer of either kind; any number of coroutines of one event loop may use it."""
 
-    _kind: ClassVar[str]
-    """What it is, in words."""
-
     def __init__(self, core: ConsumerCore, check_client: Callable[[], None]) -> None:
         """Take over a core that is not open; ``AsyncTubeMQClient`` makes consumers.
 
@@ -42,10 +36,8 @@ class AsyncConsumer(ConsumerBase):
             core: what does the work.
             check_client: raises if the client is closed.
         """
-        self._core = core
-        self._unfinished = collections.deque()
+        super().__init__(core)
         self._check_client = check_client
-        self._finalizer: weakref.finalize[..., Self] | None = None
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -78,8 +70,7 @@ class AsyncConsumer(ConsumerBase):
         self._check_client()
         core = self._core
         await core.open()
-        self._finalizer = weakref.finalize(self, _close_forgotten, f"{self._kind} {self.client_id}", core)
-        self._finalizer.atexit = False
+        self._close_when_forgotten()
         process_registry().enter(self, self._kind)  # its loop has ended when the process does
         return self
 
@@ -313,10 +304,6 @@ class AsyncAssignedConsumer(AsyncConsumer):
 
     _core: AssignedCoreBase
 
-    def __init__(self, core: AssignedCoreBase, check_client: Callable[[], None]) -> None:
-        """Take over a core that is not open; ``AsyncTubeMQClient`` makes consumers."""
-        super().__init__(core, check_client)
-
     @property
     def node(self) -> Node | None:
         """Which of how many consumers of the group this one is, if that was given."""
@@ -370,10 +357,3 @@ class AsyncAssignedConsumer(AsyncConsumer):
     def status(self) -> dict[TopicPartition, PartitionStatus]:
         """Return what is known about each partition; asks no server."""
         return self._call(self._core.status)
-
-
-def _close_forgotten(name: str, core: ConsumerCore) -> None:
-    """Close what its user forgot to close, without waiting: the garbage collector calls this anywhere."""
-    if not core.inherited:
-        core.begin_to_close()
-        warnings.warn(f"{name} was not closed", ResourceWarning, stacklevel=2)

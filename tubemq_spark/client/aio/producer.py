@@ -20,18 +20,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from tubemq_spark.client.names.guesses import AnsweringType, answers_guesses, refuse_unknown_fields
+from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
 from tubemq_spark.client.producer.futures import AsyncSendFuture, SharedByFutures
 from tubemq_spark.client.producer.messages import MessageFields, PendingMessage
 from tubemq_spark.client.producer.pipeline import Pipeline, RunUserCode
+from tubemq_spark.client.producer.producer import ProducerBase
 from tubemq_spark.client.producer.queue import SendQueue
-from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.registry import process_registry
 from tubemq_spark.client.tasks import UsersLoop
 from tubemq_spark.errors import ProduceError, TubeMQError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.send_batch import SendBatch
-from tubemq_spark.receipts import Receipt
 
 _ROOM: Final[frozenset[int]] = frozenset()
 """The line of those that are first in theirs."""
@@ -41,7 +40,7 @@ _NOT_ACCEPTED: Final = "The message was not accepted: it was not sent, and will 
 
 
 @answers_guesses
-class AsyncProducer(metaclass=AnsweringType):
+class AsyncProducer(ProducerBase):
     """Sends messages to any number of topics; any number of coroutines of one event loop may use it.
 
     ``await send(...)`` returns when the message is accepted, with the future of its outcome: where it is
@@ -98,16 +97,6 @@ class AsyncProducer(metaclass=AnsweringType):
                     await self.flush()
         finally:
             await self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The name under which servers know this producer."""
-        return self._queue.pipeline.client_id
-
-    @property
-    def unacknowledged(self) -> int:
-        """How many accepted messages no broker has acknowledged yet."""
-        return self._queue.unacknowledged
 
     async def send(
         self, topic: str, value: bytes | str, *, block: bool = True, **fields: Unpack[MessageFields]
@@ -192,7 +181,7 @@ class AsyncProducer(metaclass=AnsweringType):
         target = queue.start_flush()
         try:
             async with asyncio.timeout(timeout):
-                await queue.until(functools.partial(queue.is_flushed, target))
+                await queue.changes.until(functools.partial(queue.is_flushed, target))
         except TimeoutError:
             raise queue.flush_timeout(timeout) from None
         self._futures.unasked.raise_first()
@@ -206,17 +195,6 @@ class AsyncProducer(metaclass=AnsweringType):
         """
         self._enter()
         return await self._queue.pipeline.publishable(topic)
-
-    def receipts(self) -> list[Receipt]:
-        """Return what each partition has acknowledged so far; complete after ``flush``."""
-        return self._queue.pipeline.receipts()
-
-    def statistics(self) -> ProducerStatistics:
-        """Return what was sent and answered so far, and how long that took, as values that do not change.
-
-        The time for which coroutines waited for room is added up over them.
-        """
-        return self._queue.statistics()
 
     async def close(self, timeout: float = 0.0) -> int:
         """Leave the master, close the connections; messages not acknowledged are abandoned, and told that.
@@ -260,7 +238,7 @@ class AsyncProducer(metaclass=AnsweringType):
             if brokers or not await self._put_in_turn(message):
                 async with self._lines[brokers or message.brokers()]:
                     while not await self._put_in_turn(message):
-                        await queue.until(may_fit)
+                        await queue.changes.until(may_fit)
         finally:
             self._standing -= 1
             queue.room_wait_s += time.monotonic() - began
@@ -276,7 +254,7 @@ class AsyncProducer(metaclass=AnsweringType):
             return accepted or bool(queue.full_brokers(message))
 
         async with self._lines[_ROOM]:
-            await queue.until(looked)
+            await queue.changes.until(looked)
         return accepted
 
     def _may_pass(self, message: PendingMessage) -> bool:

@@ -49,9 +49,21 @@ Value = TypeVar("Value")
 class ConsumerBase(metaclass=AnsweringType):
     """What consumers of all forms show at once, from anywhere."""
 
-    _core: ConsumerCore
-    _unfinished: collections.deque[Part]
-    """What is left of batches that a limit has cut."""
+    _kind: ClassVar[str]
+    """What it is, in words."""
+
+    def __init__(self, core: ConsumerCore) -> None:
+        """Take over a core that is not open; clients make consumers."""
+        self._core = core
+        self._unfinished: collections.deque[Part] = collections.deque()
+        """What is left of batches that a limit has cut."""
+        self._finalizer: weakref.finalize[..., ConsumerBase] | None = None
+
+    def _close_when_forgotten(self) -> None:
+        """Close the core when the user drops this object."""
+        name = f"{self._kind} {self.client_id}"
+        self._finalizer = weakref.finalize(self, _close_forgotten, name, self._core)
+        self._finalizer.atexit = False
 
     @property
     def closed(self) -> bool:
@@ -179,15 +191,6 @@ class ConsumerBase(metaclass=AnsweringType):
 class Consumer(ConsumerBase):
     """A consumer of either kind; threads may share it."""
 
-    _kind: ClassVar[str]
-    """What it is, in words."""
-
-    def __init__(self, core: ConsumerCore) -> None:
-        """Take over a core that is not open; ``TubeMQClient`` makes consumers."""
-        self._core = core
-        self._unfinished = collections.deque()
-        self._finalizer: weakref.finalize[..., Self] | None = None
-
     def __enter__(self) -> Self:
         return self.open()
 
@@ -223,9 +226,7 @@ class Consumer(ConsumerBase):
         core = self._core
         try:
             loop.run(core.open())
-            name = f"{self._kind} {self.client_id}"
-            self._finalizer = weakref.finalize(self, _close_forgotten, name, core)
-            self._finalizer.atexit = False
+            self._close_when_forgotten()
             process_registry().enter(self, self._kind, closes_at_exit=True)
             if self.closed:  # by a signal handler
                 process_registry().leave(self)

@@ -11,15 +11,15 @@ Invariants:
 - The tasks of a consumer hold this object and never its faces, which are collected when users drop them.
 """
 
-import asyncio
 import enum
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer_config import Subscription
+from tubemq_spark.client.tasks import Changes
 from tubemq_spark.errors import ConsumeError, TubeMQError
 from tubemq_spark.model import Endpoint, TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
@@ -39,33 +39,6 @@ _ADVICE: Final = {
     Life.NEW: "open it first, or use it in a with block",
     Life.CLOSED: "open a new one",
 }
-
-
-class Changes:
-    """Wakes the coroutines that wait for something to change."""
-
-    def __init__(self) -> None:
-        self.listener: Callable[[], object] = _nothing
-        """Called with every change; it must return at once. What fetches sets this."""
-        self._waiting: dict[asyncio.Future[None], None] = {}
-
-    def note(self) -> None:
-        """Make those who wait look again, in the order in which they came."""
-        self.listener()
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition holds, or raise what it raises."""
-        while not holds():
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting[waiter] = None
-            try:
-                await waiter
-            finally:
-                self._waiting.pop(waiter, None)
 
 
 class Connected(Protocol):
@@ -165,7 +138,3 @@ def confirmed_late(partition: TopicPartition, code: ErrCode, what: str) -> Consu
 def sought(partition: TopicPartition) -> ConsumeError:
     """Return the error of confirming a batch whose partition was moved to another offset since."""
     return ConsumeError("TUBEMQ_CONFIRM_SOUGHT", code=int(ErrCode.BAD_REQUEST), partition=partition)
-
-
-def _nothing() -> None:
-    pass

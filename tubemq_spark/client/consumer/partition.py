@@ -36,7 +36,7 @@ import dataclasses
 import enum
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from tubemq_spark.client.broker.cursor import Cursor, Step
 from tubemq_spark.client.broker.lease import Lease, LeaseHolder
@@ -44,6 +44,7 @@ from tubemq_spark.client.broker.session import MEMORY_TOO, BrokerSession, Claim,
 from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.consumer.flow_control import FlowControl
 from tubemq_spark.client.master.producers import is_token_refused
+from tubemq_spark.client.master.session import MasterSession
 from tubemq_spark.client.metadata.positions import store_bounds
 from tubemq_spark.errors import (
     DataLossError,
@@ -69,34 +70,13 @@ _RELEASE_CONNECT_MS: Final = 1_000
 _RELEASE_QUIET_S: Final = 10.0
 
 
-class ConsumerSession(Protocol):
-    """What partitions need of their consumer's session with the masters."""
-
-    client_id: str
-    """The name under which servers know the consumer."""
-    visit_token: int
-    authorized_token: str
-
-    def refresh_soon(self) -> None:
-        """Ask the master for a visit token that brokers accept, in the background."""
-
-    async def refresh_token(self) -> None:
-        """Ask the master for a visit token that brokers accept, and wait for it."""
-
-    def stop_heartbeats(self) -> None:
-        """Send no more heartbeats; return at once."""
-
-    async def close(self) -> None:
-        """Leave the master; errors are only logged."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Reader:
     """What the partitions of one consumer share."""
 
     config: ClientConfig
     connections: Connections
-    session: ConsumerSession
+    session: MasterSession
     control: FlowControl
     on_loss: Callable[[LossRecord], Awaitable[None]]
     """Asks what to do about records that are gone or damaged; raises if they are not to be passed over."""

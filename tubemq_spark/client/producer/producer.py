@@ -35,7 +35,35 @@ _EXIT_S: Final = 5.0
 
 
 @answers_guesses
-class Producer(metaclass=AnsweringType):
+class ProducerBase(metaclass=AnsweringType):
+    """What producers for threads and for coroutines show at once, from anywhere."""
+
+    _queue: SendQueue
+
+    @property
+    def client_id(self) -> str:
+        """The name under which servers know this producer."""
+        return self._queue.pipeline.client_id
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many accepted messages no broker has acknowledged yet."""
+        return self._queue.unacknowledged
+
+    def receipts(self) -> list[Receipt]:
+        """Return what each partition has acknowledged so far; complete after ``flush``."""
+        return self._queue.pipeline.receipts()
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what was sent and answered so far, and how long that took, as values that do not change.
+
+        The time for which callers waited for room is added up over them.
+        """
+        return self._queue.pipeline.statistics(self._queue.room_wait_s)
+
+
+@answers_guesses
+class Producer(ProducerBase):
     """Sends messages to any number of topics; any number of threads may use it.
 
     ``send`` accepts a message and returns its future; the event loop of the process sends it, together with
@@ -106,16 +134,6 @@ class Producer(metaclass=AnsweringType):
                     self.flush()
         finally:
             self.close()
-
-    @property
-    def client_id(self) -> str:
-        """The name under which servers know this producer."""
-        return self._queue.pipeline.client_id
-
-    @property
-    def unacknowledged(self) -> int:
-        """How many accepted messages no broker has acknowledged yet."""
-        return self._queue.unacknowledged
 
     @property
     def failures(self) -> int:
@@ -210,7 +228,7 @@ class Producer(metaclass=AnsweringType):
         until = math.inf if timeout is None else time.monotonic() + timeout
         target = queue.start_flush()
         if not queue.is_flushed(target):
-            flushing = queue.until(functools.partial(queue.is_flushed, target))
+            flushing = queue.changes.until(functools.partial(queue.is_flushed, target))
             if not loop.run(_in_time(flushing, timeout)):
                 raise queue.flush_timeout(timeout)
         if not self._callbacks.flush(None if timeout is None else max(0.0, until - time.monotonic())):
@@ -225,17 +243,6 @@ class Producer(metaclass=AnsweringType):
         """
         self._queue.refuse_if_ended()
         return loop.run(self._queue.pipeline.publishable(topic))
-
-    def receipts(self) -> list[Receipt]:
-        """Return what each partition has acknowledged so far; complete after ``flush``."""
-        return self._queue.pipeline.receipts()
-
-    def statistics(self) -> ProducerStatistics:
-        """Return what was sent and answered so far, and how long that took, as values that do not change.
-
-        The time for which threads waited for room is added up over them.
-        """
-        return self._queue.statistics()
 
     def close(self, timeout: float = 0.0) -> int:
         """Leave the master, close the connections; messages not acknowledged are abandoned, and told that.

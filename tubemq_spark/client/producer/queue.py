@@ -28,7 +28,7 @@ stands as a row of a batch in ``_open``, where it waits for room in the pipeline
   that hands messages over looks for more by itself.
 
 **Who changes what.** ``_lock`` guards what waits, ``_open`` and ``_full``; it is held shortly. Threads that
-wait for room wait for its condition, coroutines of the loop for ``until``. All else is for the loop.
+wait for room wait for its condition, coroutines of the loop for ``changes``. All else is for the loop.
 """
 
 import asyncio
@@ -54,8 +54,8 @@ from tubemq_spark.client.producer.messages import (
 )
 from tubemq_spark.client.producer.outgoing import OutgoingBatch, refused_message
 from tubemq_spark.client.producer.pipeline import Pipeline, Place, RunUserCode
-from tubemq_spark.client.producer.statistics import ProducerStatistics
 from tubemq_spark.client.registry import abandon_in_child
+from tubemq_spark.client.tasks import Changes
 from tubemq_spark.errors import OptionError, ProduceError, TubeMQError
 from tubemq_spark.model import excerpt
 
@@ -108,7 +108,8 @@ class SendQueue:
         self._asking: asyncio.Task[None] | None = None
         self._event = asyncio.Event()
         self._is_woken = False
-        self._changes: list[asyncio.Future[None]] = []
+        self.changes = Changes()
+        """Noted when messages have left the queue or have ended, and when brokers are full or no more."""
         self.inherited = False
         """Whether this process is a fork of the one that the queue belongs to."""
         self._is_closing = False
@@ -131,10 +132,6 @@ class SendQueue:
         with self._lock:
             open_rows = sum([outcome.left for outcome in self._open.values()])
             return len(self._waiting) + open_rows + self._abandoned
-
-    def statistics(self) -> ProducerStatistics:
-        """Return what was sent and answered so far, and how long that took."""
-        return self.pipeline.statistics(self.room_wait_s)
 
     def refuse_if_ended(self) -> None:
         """Return while messages are accepted; otherwise raise why they are not."""
@@ -235,13 +232,6 @@ class SendQueue:
             if self.inherited or self.error is not None or (self._is_closing and self._abandoned):
                 self.refuse_if_ended()
             return next(iter(self._open), self._taken + 1) > target
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until a condition holds, or raise what it raises; each change looks at it again."""
-        while not holds():
-            change = asyncio.get_running_loop().create_future()
-            self._changes.append(change)
-            await change
 
     def flush_timeout(self, timeout: float | None) -> ProduceError:
         """Return the error for a flush that has taken too long."""
@@ -375,7 +365,7 @@ class SendQueue:
             self._open[first_row] = self._outcome(messages, first_row)
             self._taken += len(messages)
             self._room.notify_all()
-        self._tell_change()
+        self.changes.note()
         return messages, None
 
     def _sleep(self) -> None:
@@ -394,7 +384,7 @@ class SendQueue:
             del self._open[first_row]
             if outcome.errors and self.pipeline.error is not None:
                 self._abandoned += sum(error.condition == _ABANDONED for error in outcome.errors.values())
-        self._tell_change()
+        self.changes.note()
 
     async def _send(self, messages: list[PendingMessage]) -> None:
         """Hand messages to the pipeline as it has room for them."""
@@ -462,7 +452,7 @@ class SendQueue:
             self._room.notify_all()
         if self.error is not None or (self._is_closing and error is not None):
             self._abandon_all()
-        self._tell_change()
+        self.changes.note()
 
     def _abandon_all(self) -> None:
         """Tell the messages that the pipeline does not have that they are abandoned."""
@@ -483,10 +473,3 @@ class SendQueue:
                 self._taken += len(messages)
         for first_row, outcome in list(self._open.items()):
             outcome.abandon(functools.partial(error_of, first_row))
-
-    def _tell_change(self) -> None:
-        if self._changes:
-            changes, self._changes = self._changes, []
-            for change in changes:
-                if not change.done():
-                    change.set_result(None)

@@ -42,10 +42,6 @@ class AssignedConsumer(Consumer):
 
     _core: AssignedCoreBase
 
-    def __init__(self, core: AssignedCoreBase) -> None:
-        """Take over a core that is not open; ``TubeMQClient`` makes consumers."""
-        super().__init__(core)
-
     @property
     def node(self) -> Node | None:
         """Which of how many consumers of the group this one is, if that was given."""
