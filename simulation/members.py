@@ -87,7 +87,7 @@ class _Threads:
 
 def _fetches(core: ConsumerCore) -> Iterable["asyncio.Future[Any]"]:
     """Return what brings batches to a consumer now."""
-    return core.line._fetches if isinstance(core, EngineCore) else core.fetching._calls  # noqa: SLF001
+    return core.line._fetches if isinstance(core, EngineCore) else core.line._calls  # noqa: SLF001
 
 
 class Habits:

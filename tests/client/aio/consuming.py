@@ -45,8 +45,7 @@ async def begin_to_fetch(server, consumer):
 
 def is_kept(consumer):
     """Return whether a batch has come that none has taken."""
-    core = consumer._core
-    return bool(core.line._outcomes) if hasattr(core, "line") else bool(core.state.ready())
+    return consumer._core.line._outcomes > 0
 
 
 async def take(consumer, count):

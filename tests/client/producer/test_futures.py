@@ -261,7 +261,7 @@ def test_columns_receipts_and_futures_agree(fates, details, data):
         outcome.failed(row, error_of(row))
     left = rows.get("open", [])
     assert outcome.left == len(left)
-    assert [row for row in range(len(fates)) if outcome.is_open(row)] == left
+    assert [row for row in range(len(fates)) if not outcome.has_ended(row)] == left
     outcome.abandon(error_of)
     assert ends == [outcome] * (set(fates) != {"refused"})
     assert sorted(map(futures.index, called)) == sorted(asked - refused.keys())

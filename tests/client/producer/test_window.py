@@ -612,8 +612,8 @@ class Told:
     def __init__(self) -> None:
         self.errors: list[ProduceError] = []
 
-    def is_open(self, _: int) -> bool:
-        return True
+    def has_ended(self, _: int) -> bool:
+        return False
 
     def stored(self, *_: object) -> None: ...
 

@@ -17,7 +17,6 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final, Self, Unpack
 
 from tubemq_spark.client.names.guesses import answers_guesses, refuse_unknown_fields
@@ -84,12 +83,7 @@ class AsyncProducer(ProducerBase):
         self._enter()
         return self
 
-    async def __aexit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
             if error_type is None:
                 await self.flush()  # also for messages that have failed by now

@@ -37,6 +37,7 @@ from tubemq_spark.client.config import ClientConfig, check_consumer_group
 from tubemq_spark.client.consumer.life import ConsumerLife, Life, not_held
 from tubemq_spark.client.consumer.user_code import OnChange, UserCode
 from tubemq_spark.client.consumer.values import Batch, Confirmed, ConsumedPosition, ConsumeStatus
+from tubemq_spark.client.consumer.waiting import WaitingLine
 from tubemq_spark.client.consumer_config import WITHOUT_LIMIT, Node, Subscription
 from tubemq_spark.client.metadata.questions import Questions
 from tubemq_spark.client.reader.times import offsets_of_time
@@ -95,6 +96,9 @@ class Partitions(Protocol):
 
 class ConsumerCore(abc.ABC):
     """A consumer of either kind, directly or through gateways."""
+
+    line: WaitingLine
+    """Those who wait for its batches."""
 
     def __init__(
         self, setup: ConsumerSetup, questions: Questions, state: ConsumerLife, partitions: Partitions
@@ -300,11 +304,8 @@ class ConsumerCore(abc.ABC):
         self.state.check_fetch()
         if timeout_ms is None:
             timeout_ms = self.state.config.consumer.ready_wait_ms
-        return await self._fetch(None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000, patient=patient)
-
-    @abc.abstractmethod
-    async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
-        """Fetch as ``fetch`` does; ``timeout`` None: wait for ever."""
+        timeout_s = None if timeout_ms == WITHOUT_LIMIT else timeout_ms / 1000
+        return await self.line.fetch(timeout_s, patient=patient)
 
     @abc.abstractmethod
     def is_out(self, batch: Batch) -> bool:

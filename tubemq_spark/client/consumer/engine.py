@@ -63,7 +63,6 @@ class FetchLine(WaitingLine):
         self.has_nothing: Callable[[], bool] = lambda: False
         """Returns whether there is nothing to wait for: then waits end as soon as the line is at rest."""
         self._state.abandon = self.abandon
-        self._state.tell = self.tell
         self._state.changes.listener = self.look_soon
 
     @property
@@ -157,6 +156,7 @@ class EngineCore(ConsumerCore):
     """A consumer that asks brokers itself."""
 
     state: ConsumerState
+    line: FetchLine
 
     def __init__(self, setup: ConsumerSetup, questions: Questions) -> None:
         """Reach no server; may be called in any thread."""
@@ -170,9 +170,6 @@ class EngineCore(ConsumerCore):
         await self.tasks.cancel()
         await self.state.releases.ended()
         await super()._leave()
-
-    async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
-        return await self.line.fetch(timeout_s, patient=patient)
 
     def is_out(self, batch: Batch) -> bool:
         """Return whether a batch that was handed out may still be confirmed."""

@@ -11,10 +11,11 @@ Invariants:
 - The tasks of a consumer hold this object and never its faces, which are collected when users drop them.
 """
 
+import abc
 import enum
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from tubemq_spark.client.config import ClientConfig
@@ -49,7 +50,7 @@ class Connected(Protocol):
         """Its broker, or the gateway behind which that is."""
 
 
-class ConsumerLife:
+class ConsumerLife(abc.ABC):
     """What every consumer shows of itself, directly or through gateways."""
 
     connected: Mapping[TopicPartition, Connected]
@@ -69,6 +70,12 @@ class ConsumerLife:
         self.life = Life.NEW
         self.stopped = False
         """Whether nothing is to be fetched any more."""
+        self.tell: Callable[[BaseException], object] = lambda _: None
+        """Makes a fetch raise an error; ``WaitingLine`` sets this."""
+
+    @abc.abstractmethod
+    async def let_go(self, partitions: Collection[TopicPartition], error: TubeMQError | None = None) -> None:
+        """Hand out messages of partitions that have come from now on; ``error``: that of their callback."""
 
     def held(self) -> tuple[TopicPartition, ...]:
         """Return the connected partitions, sorted."""

@@ -61,8 +61,6 @@ class ConsumerState(ConsumerLife):
         """They tell brokers of partitions that were given up; none of them is cancelled."""
         self.abandon: Callable[[TopicPartition], object] = lambda _: None
         """Cancels a fetch of a partition that is under way; ``FetchLine`` sets this."""
-        self.tell: Callable[[TubeMQError], object] = lambda _: None
-        """Makes a fetch raise an error; ``FetchLine`` sets this too."""
         self.refused: Callable[[], RpcError | None] = lambda: None
         """Returns why the master does not take this member of a group any more, if it does not."""
         self.on_loss: Callable[[TopicPartition], object] = lambda _: None
@@ -171,7 +169,7 @@ class ConsumerState(ConsumerLife):
             finally:
                 partition.lock.release()
 
-    async def let_go(self, partitions: Collection[TopicPartition], error: TubeMQError | None) -> None:
+    async def let_go(self, partitions: Collection[TopicPartition], error: TubeMQError | None = None) -> None:
         """Hand out messages of partitions that were on hold from now on; or give them up, after an error."""
         try:
             if error is not None:

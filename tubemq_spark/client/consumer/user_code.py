@@ -20,7 +20,7 @@ goes       ``on_revoked`` is called when its last batch was confirmed, or had it
 
 A callback that raises is told by the next ``fetch`` (``TUBEMQ_CALLBACK_FAILED``). What has come is given up
 then, since its user may not have done what messages need, and comes again. A member at a gateway keeps it: it
-cannot give single partitions back. What holds the partitions decides that (``Holder.let_go``).
+cannot give single partitions back. What holds the partitions decides that (``ConsumerLife.let_go``).
 """
 
 import asyncio
@@ -33,8 +33,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, NamedTuple, Protocol
 
+from tubemq_spark.client.consumer.life import ConsumerLife
 from tubemq_spark.client.tasks import CallbackThread, OwnedTasks, is_cancelled
-from tubemq_spark.errors import ConsumeError, TubeMQError
+from tubemq_spark.errors import ConsumeError
 from tubemq_spark.model import TopicPartition
 from tubemq_spark.protocol.errcodes import ErrCode
 
@@ -154,20 +155,6 @@ async def _warned_of(ended: Awaitable[object], what: str) -> None:
         warning.cancel()
 
 
-class Holder(Protocol):
-    """What holds the partitions of a consumer."""
-
-    client_id: str
-    """The name under which servers know the consumer."""
-
-    @property
-    def tell(self) -> Callable[[TubeMQError], object]:
-        """Make a fetch raise an error."""
-
-    async def let_go(self, partitions: Collection[TopicPartition], error: TubeMQError | None) -> None:
-        """Hand out messages of partitions that have come from now on; ``error``: their call has failed."""
-
-
 class _News(NamedTuple):
     comes: bool
     partitions: tuple[TopicPartition, ...]
@@ -179,7 +166,7 @@ class Callbacks:
 
     def __init__(
         self,
-        holder: Holder,
+        holder: ConsumerLife,
         tasks: OwnedTasks,
         user_code: UserCode,
         on_assigned: OnChange | None,

@@ -29,6 +29,7 @@ class WaitingLine(abc.ABC):
         """How many fetches have ended."""
         self._errors: collections.deque[BaseException] = collections.deque()
         """Of fetches and callbacks; each is raised once."""
+        state.tell = self.tell
 
     @property
     def waiting(self) -> int:

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Coroutine
 from threading import current_thread, get_ident
-from types import TracebackType
 from typing import Any, Final, Self
 
 from tubemq_spark.client.producer.outgoing import outgoing_batch, refused_message
@@ -59,12 +58,7 @@ class BatchSender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
             if error_type is None:
                 self.flush()

@@ -87,7 +87,8 @@ class BatchOutcome:
         """Takes the rows of messages that have ended; dropped at the end."""
         self.watched = False
         """Whether ``on_rows`` is called for messages that are stored."""
-        self._left = count - len(self.errors)
+        self.left = count - len(self.errors)
+        """How many messages are open."""
         self._on_end = on_end
         self._codes: dict[TopicPartition, int] = {}
         self._partitions: list[TopicPartition] = []
@@ -97,18 +98,9 @@ class BatchOutcome:
         self._counts = np.zeros((4, count), np.int64)
         """Ids, append times, attempts and unanswered attempts."""
 
-    @property
-    def left(self) -> int:
-        """How many messages are open."""
-        return self._left
-
     def has_ended(self, row: int) -> bool:
         """Whether a message has ended; for any thread."""
         return bool(self._places[0, row] >= 0) or row in self.errors
-
-    def is_open(self, row: int) -> bool:
-        """Whether a message has no outcome so far."""
-        return not self.has_ended(row)
 
     def stored(
         self,
@@ -149,7 +141,7 @@ class BatchOutcome:
 
     def begin(self) -> None:
         """Call ``on_end`` if no message was open from the start."""
-        if not self._left:
+        if not self.left:
             self._on_end(self)
 
     def where(self, row: int) -> tuple[TopicPartition, int, int | None, int | None, int, int]:
@@ -194,8 +186,8 @@ class BatchOutcome:
         return code
 
     def _end(self, count: int) -> None:
-        self._left -= count
-        if count and not self._left:
+        self.left -= count
+        if count and not self.left:
             # It holds all futures of the batch, each of which holds this object.
             self.on_rows = None
             self._on_end(self)

@@ -177,7 +177,7 @@ class OutgoingBatch:
 
     def fail_abandoned(self, row: int, producer: str, cause: object) -> None:
         """End a message, if it is open, with the error that it may be stored: its outcome is unknown."""
-        if self.outcomes is not None and self.outcomes.is_open(row):
+        if self.outcomes is not None and not self.outcomes.has_ended(row):
             message = f"message {self.first_row + row} of {self.sender or producer}"
             error = ProduceError(
                 "TUBEMQ_MESSAGE_ABANDONED", message=message, cause=cause, fate=_MAY_BE_STORED, unanswered=1

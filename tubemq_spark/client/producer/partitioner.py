@@ -4,7 +4,7 @@ import itertools
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,18 +31,7 @@ RunUserCode = Callable[[Callable[[], object]], object]
 """Has a function of the user called soon, outside of the event loop unless the loop is the user's own."""
 
 
-class HasPartition(Protocol):
-    """Anything that stands for one partition."""
-
-    @property
-    def partition(self) -> TopicPartition:
-        """The partition it stands for."""
-
-
-Target = TypeVar("Target", bound=HasPartition)
-
-
-class Partitioner(Generic[Target]):
+class Partitioner:
     """Chooses among the partitions one topic can be published to now; there is at least one.
 
     **Keys** are placed by rendezvous hashing: a key belongs to a slot (the low 16 bits of its CRC-32), each
@@ -56,7 +45,7 @@ class Partitioner(Generic[Target]):
     message has to go elsewhere.
     """
 
-    def __init__(self, targets: Iterable[Target], first: int) -> None:
+    def __init__(self, targets: Iterable[Destination], first: int) -> None:
         """Begin the round robin at ``first``: tasks that all begin at 0 would fill partition 0 first."""
         self.targets = tuple(sorted(targets, key=lambda target: target.partition))
         """All partitions, by broker and partition id."""
@@ -69,10 +58,10 @@ class Partitioner(Generic[Target]):
         for _ in range(first % len(turns)):
             next(self._cycle)
         self.partitions = tuple(target.partition for target in self.targets)
-        self._current: Target | None = None
+        self._current: Destination | None = None
         self._taken = 0
         self._seeds = _seeds(self.targets)
-        self._owners: list[list[Target] | None] = [None] * (_SLOTS // _BLOCK)
+        self._owners: list[list[Destination] | None] = [None] * (_SLOTS // _BLOCK)
 
     def available(self, *passed_over: Collection[int]) -> tuple[TopicPartition, ...]:
         """Return the partitions without those of some brokers, as ``round_robin`` passes over them."""
@@ -81,7 +70,7 @@ class Partitioner(Generic[Target]):
             return self.partitions
         return tuple(partition for partition in self.partitions if partition.broker_id not in avoided)
 
-    def round_robin(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Target, int]:
+    def round_robin(self, most: int, longest: int, *passed_over: Collection[int]) -> tuple[Destination, int]:
         """Return the partition whose turn it is, and how many messages it gets now; the only one gets all.
 
         Of several choices of brokers to be passed over, the first that leaves a broker counts.
@@ -100,17 +89,17 @@ class Partitioner(Generic[Target]):
         self._taken += count
         return current, count
 
-    def leave(self, target: Target) -> None:
+    def leave(self, target: Destination) -> None:
         """End a partition's turn, so that the next messages go to another one, if there is another."""
         if self._current is target:
             self._current = None
 
-    def by_key(self, key: bytes) -> Target:
+    def by_key(self, key: bytes) -> Destination:
         """Return the partition of a key."""
         block, slot = divmod(zlib.crc32(key) % _SLOTS, _BLOCK)
         return (self._owners[block] or self._own(block))[slot]
 
-    def by_id(self, broker_id: int, partition_id: int) -> Target | None:
+    def by_id(self, broker_id: int, partition_id: int) -> Destination | None:
         """Return the partition the caller named; None when it is not among these."""
         return self._by_id.get((broker_id, partition_id))
 
@@ -123,7 +112,7 @@ class Partitioner(Generic[Target]):
     def _avoided(self, choices: Iterable[Collection[int]]) -> Collection[int]:
         return next((brokers for brokers in choices if not self.brokers.issubset(brokers)), ())
 
-    def _own(self, block: int) -> list[Target]:
+    def _own(self, block: int) -> list[Destination]:
         slots = np.arange(block * _BLOCK, (block + 1) * _BLOCK, dtype=np.uint64)
         weights = _mix(_mix(slots)[:, None] ^ self._seeds)
         owners = [self.targets[heaviest] for heaviest in weights.argmax(axis=1)]
@@ -138,7 +127,7 @@ class PublishedTopic:
         self,
         name: str,
         routes: PublishRoutes,
-        partitioner: Partitioner[Destination],
+        partitioner: Partitioner,
         links: BrokerLinks,
         chosen_by: BuiltInPartitioner | CustomPartitioner = BuiltInPartitioner.ROUND_ROBIN,
     ) -> None:
@@ -237,14 +226,14 @@ class Place(NamedTuple):
     """The partition that the caller named; None: it is chosen."""
 
 
-def _alternate(targets: Sequence[Target]) -> list[Target]:
+def _alternate(targets: Sequence[Destination]) -> list[Destination]:
     """Put the first partition of each broker first, then the second of each, and so on."""
     by_broker = itertools.groupby(targets, key=lambda target: target.partition.broker_id)
     rounds = itertools.zip_longest(*(list(of_broker) for _, of_broker in by_broker))
     return [target for one_round in rounds for target in one_round if target is not None]
 
 
-def _seeds(targets: Sequence[HasPartition]) -> npt.NDArray[np.uint64]:
+def _seeds(targets: Sequence[Destination]) -> npt.NDArray[np.uint64]:
     ids = [(target.partition.broker_id << 32) | target.partition.partition_id for target in targets]
     return _mix(np.array(ids, dtype=np.uint64))
 

@@ -10,7 +10,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from tubemq_spark.client.config import BuiltInPartitioner
@@ -121,12 +120,7 @@ class Producer(ProducerBase):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         try:
             if error_type is None:
                 self.flush()  # also for messages that have failed by now

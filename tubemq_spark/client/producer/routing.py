@@ -151,7 +151,7 @@ class Destinations:
         for destination in self._by_partition.values():
             destination.forget()
 
-    def _partitioner(self, routes: PublishRoutes) -> Partitioner[Destination]:
+    def _partitioner(self, routes: PublishRoutes) -> Partitioner:
         targets = [self.destination(*item) for item in routes.partitions.items()]
         return Partitioner(targets, random.randrange(len(targets)))  # noqa: S311 (keeps no secret)
 

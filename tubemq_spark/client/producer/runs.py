@@ -191,7 +191,7 @@ class Run:
     def tell_failed(self, error: ProduceError) -> bool:
         """Tell the callback of a run of one message that it will not be sent again; False: it has none."""
         outcomes = self.batch.outcomes
-        if outcomes is None or not outcomes.is_open(self.rows[0]):
+        if outcomes is None or outcomes.has_ended(self.rows[0]):
             return False
         outcomes.failed(self.rows[0], error)
         return True

@@ -62,6 +62,7 @@ class RemoteCore(ConsumerCore):
     """
 
     state: RemoteState
+    line: RemoteFetching
     is_member: ClassVar[bool]
 
     def __init__(self, setup: ConsumerSetup, gateways: Gateways, questions: Questions) -> None:
@@ -71,7 +72,7 @@ class RemoteCore(ConsumerCore):
         state.client_id = gateways.session.client_id
         state.callbacks = Callbacks(state, self.tasks, setup.user_code, setup.on_assigned, setup.on_revoked)
         self.membership = Membership(gateways, state, self.tasks, self)
-        self.fetching = RemoteFetching(state, self.membership, self.tasks, self._note_failure)
+        self.line = RemoteFetching(state, self.membership, self.tasks, self._note_failure)
         self._gateways = gateways
         self._accepts_losses = setup.on_loss is not fail_on_loss
         self._layout = TopicsLayout({}, values.NO_TOKEN)
@@ -83,9 +84,6 @@ class RemoteCore(ConsumerCore):
         self._locks = collections.defaultdict[TopicPartition, asyncio.Lock](asyncio.Lock)
         """Of partitions: what attaches and detaches one is not mixed with another that does."""
 
-    async def _fetch(self, timeout_s: float | None, *, patient: bool) -> Batch | None:
-        return await self.fetching.fetch(timeout_s, patient=patient)
-
     def is_out(self, batch: Batch) -> bool:
         """Return whether a batch that was handed out may still be confirmed, as far as is known here."""
         partition = self.state.connected.get(batch.partition)
@@ -96,7 +94,7 @@ class RemoteCore(ConsumerCore):
         self.state.put_back(batch)
 
     async def _confirm(self, context: str, *, consumed: bool) -> Confirmed:
-        return await self.fetching.end_batch(context, consumed=consumed)
+        return await self.line.end_batch(context, consumed=consumed)
 
     # Life.
 
@@ -119,7 +117,7 @@ class RemoteCore(ConsumerCore):
         self.membership.has_closed = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
-                await self.state.changes.until(lambda: not self.fetching.ending)
+                await self.state.changes.until(lambda: not self.line.ending)
         try:
             await self._end()
         finally:
@@ -144,7 +142,7 @@ class RemoteCore(ConsumerCore):
 
     def has_batches(self) -> bool:
         """Return whether something may be confirmed, or is being confirmed."""
-        return self.fetching.ending > 0 or any(entry.out for entry in self.state.connected.values())
+        return self.line.ending > 0 or any(entry.out for entry in self.state.connected.values())
 
     async def repair(self, generation: int) -> None:
         """Ask the gateway to give up refused partitions; while it is busy, again with the next heartbeat."""
@@ -276,19 +274,14 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
     """An assigned consumer through gateways. After the loss of one it goes on where it confirmed."""
 
     is_member = False
+    registered_at = None
 
     def __init__(self, setup: ConsumerSetup, gateways: Gateways, questions: Questions) -> None:
         """Reach no gateway; may be called in any thread."""
         super().__init__(setup, gateways, questions)
         self.node = setup.node
-        self._registered_at: float | None = None
         self._not_attached: set[TopicPartition] = set()
         """What is held, but not at the gateway, which may take it later."""
-
-    @property
-    def registered_at(self) -> float | None:
-        """When a gateway last registered this consumer, in seconds since 1970; None: none has."""
-        return self._registered_at
 
     # What users ask for.
 
@@ -341,7 +334,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
             during = f"disconnecting from {partition}"
             async with self._locks[partition]:
                 await self._at_any(lambda generation: self._detach(partition, generation), during)
-                self.fetching.note_move(partition)
+                self.line.note_move(partition)
                 return self.state.remove(partition)
         finally:
             await self.state.let_go([partition])
@@ -360,7 +353,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         if (context := out()) is not None and not state.config.consumer.rollback:
             # The gateway would take it back.
             try:
-                await self.fetching.end_batch(context, consumed=True)
+                await self.line.end_batch(context, consumed=True)
             except TubeMQError as error:
                 logger.warning("a batch of %s comes again: %s", partition, error)
 
@@ -369,7 +362,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         if partition not in self.state.connected:
             raise not_held(partition)
         self.state.begin_move(partition)
-        self.fetching.note_move(partition)
+        self.line.note_move(partition)
         offset: int | None = None
         try:
             async with self._locks[partition]:
@@ -410,7 +403,7 @@ class RemoteAssignedCore(RemoteCore, AssignedCoreBase):
         answer = await self._gateways.ask_at(
             gateway, "AttachPartitions", request, pb.AttachPartitionsResponse, self._join_s
         )
-        self._registered_at = time.time()
+        self.registered_at = time.time()
         self._note_attached(offsets, answer.partitions)
 
     async def repair(self, generation: int) -> None:

@@ -94,8 +94,6 @@ class RemoteState(ConsumerLife):
         self.connected: dict[TopicPartition, RemotePartition] = {}
         self.asking = 0
         """How many calls wait for messages at the gateway."""
-        self.tell: Callable[[BaseException], object] = lambda _: None
-        """Makes a fetch raise an error; ``RemoteFetching`` sets this."""
         self._is_member = is_member
         self._paused: set[TopicPartition] = set()
         self._holds: collections.Counter[TopicPartition] = collections.Counter()
@@ -133,8 +131,12 @@ class RemoteState(ConsumerLife):
         """Hand out nothing of a partition until ``let_go`` was called as often as this."""
         self._holds[partition] += 1
 
-    async def let_go(self, partitions: Collection[TopicPartition], _: TubeMQError | None = None) -> None:
-        """End one ``hold`` of each; after an error of a callback too, since a gateway takes none back."""
+    async def let_go(
+        self,
+        partitions: Collection[TopicPartition],
+        error: TubeMQError | None = None,  # noqa: ARG002 (a gateway takes no single partition back)
+    ) -> None:
+        """End one ``hold`` of each."""
         self._holds.subtract(partitions)
         self._holds = +self._holds
         self.changes.note()
@@ -299,7 +301,6 @@ class RemoteFetching(WaitingLine):
         self._moved: dict[TopicPartition, int] = {}
         """A number between those of the calls before the last move of a partition, or the last disconnection,
         and behind it."""
-        state.tell = self.tell
         state.changes.listener = self._begin_fetches
 
     @property

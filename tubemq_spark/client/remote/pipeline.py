@@ -58,6 +58,8 @@ class GatewayPipeline(Pipeline):
 
     full: frozenset[int] = frozenset()
     """No broker is waited for alone: gateways say nothing of single ones."""
+    error: TubeMQError | None = None
+    """The first error that concerns all messages."""
 
     def __init__(self, gateways: Gateways, name: str = "", *, per_message: bool, own: bool = False) -> None:
         """Call no gateway; may be called in any thread. With ``own``, close the gateways at the end.
@@ -71,7 +73,6 @@ class GatewayPipeline(Pipeline):
         self._gateways = gateways
         self._per_message = per_message
         self._own = own
-        self._error: TubeMQError | None = None
         self._topics: dict[str, _Topic] = {}
         self._partitions: set[tuple[str, tuple[int, int] | None]] = set()
         """The partitions that there are, as far as that was asked for."""
@@ -91,11 +92,6 @@ class GatewayPipeline(Pipeline):
     def client_id(self) -> str:
         """The name under which gateways know the producer."""
         return self._gateways.session.client_id
-
-    @property
-    def error(self) -> TubeMQError | None:
-        """The first error that concerns all messages."""
-        return self._error
 
     @property
     def unacknowledged(self) -> int:
@@ -144,7 +140,7 @@ class GatewayPipeline(Pipeline):
 
     async def flush(self) -> None:
         """Wait until every accepted message has an outcome."""
-        while self._error is None and self._window.messages:
+        while self.error is None and self._window.messages:
             await self._change()
         self.refuse_if_ended()
 
@@ -181,7 +177,7 @@ class GatewayPipeline(Pipeline):
         """Close the stream, and its own gateways; what has not ended is told to be abandoned."""
         closed = ProduceError("TUBEMQ_PRODUCER_CLOSED", unacknowledged=self.unacknowledged)
         self._end(closed, cause=_CLOSED)
-        await self._questions.close(self._error or closed)
+        await self._questions.close(self.error or closed)
         if receipts := self.receipts():
             self.log.summary(f"{summarise(receipts)}; {self.statistics(room_wait_s)}")
         await self._tasks.cancel()
@@ -190,7 +186,7 @@ class GatewayPipeline(Pipeline):
 
     def abandon(self, error: ProduceError) -> None:
         """Drop the stream without closing it for another process that shares it; fail for good."""
-        self._error = error
+        self.error = error
         self._window.abandon()
 
     def _new_window(self) -> PublishWindow:
@@ -336,12 +332,12 @@ class GatewayPipeline(Pipeline):
         self.on_change()
 
     def _end(self, error: BaseException, cause: object) -> None:
-        if self._error is not None:
+        if self.error is not None:
             return
         if not isinstance(error, TubeMQError):
             unacknowledged = self.unacknowledged
             error = ProduceError("TUBEMQ_PRODUCER_BROKEN", cause=repr(error), unacknowledged=unacknowledged)
-        self._error = error
+        self.error = error
         for piece in self._window.close():
             for row in piece.rows:
                 piece.outgoing.fail_abandoned(row, self.log.sender, cause)
