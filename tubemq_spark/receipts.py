@@ -57,7 +57,7 @@ def merged(receipts: Iterable[Receipt]) -> list[Receipt]:
 def summarise(receipts: Iterable[Receipt], noun: str = "message") -> str:
     """Say how many messages and bytes went to how many partitions, and how many may be stored twice.
 
-    ``noun`` is what the reader calls one of them, in the singular.
+    ``noun`` names a message in the singular: "row", for example.
     """
     receipts = list(receipts)
     count, size = sum(receipt.count for receipt in receipts), sum(receipt.bytes for receipt in receipts)

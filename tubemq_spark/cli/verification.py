@@ -192,10 +192,10 @@ def checks_of(manifests: Iterable[tuple[str, Manifest]]) -> list[Check]:
 
 
 def neighbours_of(checks: Iterable[Check]) -> list[list[Check]]:
-    """Return checks in their order, with those together that are worth being read in one go.
+    """Group checks whose ranges are best read in one go; keep their order.
 
-    They are of one partition and not too long together, and what lies between their ranges is not longer than
-    these are.
+    The checks of a group are of one partition, and their ranges are not too long together. The gaps between
+    these ranges are not longer than the ranges.
     """
     groups: list[list[Check]] = []
     entries = 0
@@ -394,7 +394,7 @@ class _Counting:
         contents.checksum %= CHECKSUM_MODULUS
 
     def _first_of_each(self, columns: MessageColumns) -> MessageColumns:
-        """Return the check's messages that were not counted yet; count copies, and messages of others."""
+        """Return the check's messages that are not counted so far; count copies, and messages of others."""
         rows, hashes, view = [], [], memoryview(columns.data)
         bounds = zip(columns.attribute_start.tolist(), columns.attribute_end.tolist(), strict=True)
         for row, (start, end) in enumerate(bounds):

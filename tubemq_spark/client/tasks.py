@@ -66,11 +66,11 @@ class UsersLoop:
 
     @property
     def is_known(self) -> bool:
-        """Whether a loop was entered."""
+        """Whether the loop is known: one has entered."""
         return self._loop is not None
 
     def enter(self) -> None:
-        """Bind it to the loop that runs."""
+        """Bind the user to the running loop; refuse another one than the first."""
         running = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = running

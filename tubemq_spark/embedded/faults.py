@@ -408,7 +408,7 @@ class Faults:
 
         Args:
             topic: the topic.
-            count: how many messages; None: all that are not flushed yet.
+            count: how many messages; None: all that are not flushed.
             store: the number of the store.
             broker: the id of the broker.
 

@@ -65,7 +65,7 @@ class EmbeddedTubeMQ:
     """Runs from its construction until ``close``; also a context manager.
 
     With a directory, everything is kept for the next start: topics, messages, committed offsets. Acknowledged
-    messages survive a kill of the process; a power failure loses at most what was not flushed yet.
+    messages survive a kill of the process; a power failure loses at most what was not flushed.
 
     Brokers have the ids 1, 2, 3 and so on. The first one listens on ``host``, each further one on the next
     loopback address and the same ports, because TubeMQ's master requires an address per broker.
@@ -230,7 +230,7 @@ class EmbeddedTubeMQ:
         return self._nodes.get(broker_id).entry.catalog.all()
 
     def add_broker(self) -> int:
-        """Add a broker at run time, and return its id; it has no topics yet.
+        """Add a broker at run time, and return its id; it begins without topics.
 
         Raises:
             OptionError: there is no address for it.

@@ -1,7 +1,7 @@
 """Join two topics: orders with their payments, which come within ten minutes, to a third topic.
 
 Both sides have times of their own in their values. The watermarks say for how long Spark keeps rows that
-have found no partner yet.
+have not found a partner.
 """
 
 import json

@@ -470,13 +470,13 @@ class Events:
         self._for_all.put(("draining",), pb.SessionEvent(draining=pb.SessionEvent.Draining()))
 
     def route_changed(self, access: Access, topic: str, partitions: int) -> None:
-        """Tell that a topic's partitions are elsewhere, or others."""
+        """Tell sessions of equal access that a topic has moved, or has other partitions."""
         if (shared := self._of_access.get(access)) is not None:
             changed = pb.SessionEvent.RouteChanged(topic=topic, partitions=partitions)
             shared.put(("route", topic), pb.SessionEvent(route_changed=changed))
 
     def partition_lost(self, session: Session, partition: TopicPartition, error: TubeMQError | None) -> None:
-        """Tell that an attached partition was given up."""
+        """Tell a session that one of its partitions was given up."""
         lost = pb.SessionEvent.PartitionLost(
             partition=values.partition_to_proto(partition),
             error=None if error is None else failures.to_proto(error),
@@ -489,7 +489,7 @@ class Events:
         session.inbox.put(("partitions",), pb.SessionEvent(partitions_changed=changed))
 
     def offset_corrected(self, session: Session, loss: LossRecord) -> None:
-        """Tell that records of an attached partition are gone."""
+        """Tell a session that records of one of its partitions are gone."""
         corrected = pb.SessionEvent.OffsetCorrected(
             partition=values.partition_to_proto(loss.partition), loss=wire.loss_to_proto(loss)
         )

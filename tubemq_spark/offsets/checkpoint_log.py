@@ -24,7 +24,7 @@ _NAMED: Final = re.compile(r"([^{}\":]*):(.*)", re.DOTALL)
 
 
 class UnknownLogError(Exception):
-    """A file is not such a log; the text says why."""
+    """A file is not a log of offsets that this release reads; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

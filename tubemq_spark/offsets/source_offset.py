@@ -58,12 +58,12 @@ class StartToken:
 
     @property
     def next_offsets(self) -> Mapping[TopicPartition, int]:
-        """No partition has an offset yet."""
+        """No offsets: they are not resolved."""
         return {}
 
     @property
     def partial(self) -> bool:
-        """No partition was left out."""
+        """False: no partition was left out."""
         return False
 
     def to_json(self) -> dict[str, Any]:

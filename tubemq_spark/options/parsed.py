@@ -74,7 +74,7 @@ _WRITE_WITH: Final = "INSERT INTO the_table WITH ('{option}'='{example}', ...) S
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class OptionSet:
-    """The options a user gave, parsed; for a read or a write, which is not known yet."""
+    """The user's options, parsed; it is open whether for a read or for a write."""
 
     _given: Mapping[str, Any]
     """Values by the option's name."""

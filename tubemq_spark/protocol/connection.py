@@ -40,17 +40,17 @@ class RpcConnection:
 
     @property
     def in_flight(self) -> frozenset[int]:
-        """Serial numbers of requests that have no answer yet (client) or got none yet (server)."""
+        """Serial numbers of requests without an answer: sent (client) or received (server)."""
         return frozenset(self._in_flight)
 
     @property
     def held_bytes(self) -> int:
-        """How much has come of a frame that is not whole yet."""
+        """How many bytes have come of a frame that is not complete."""
         return self._decoder.held_bytes
 
     @property
     def mid_frame(self) -> bool:
-        """Whether a frame has begun to come that is not whole yet."""
+        """Whether a frame has begun to come and is not complete."""
         return self._decoder.mid_frame
 
     @property

@@ -71,7 +71,7 @@ class _Heads:
 
 
 class EncodedMessages:
-    """The messages of a fetch, counted but not decoded yet."""
+    """The messages of a fetch, counted and not decoded."""
 
     def __init__(self, body: bytes | memoryview, count: int, parsed: list[bytes] | None = None) -> None:
         """Take an answer, how many messages are in it, and these if protobuf has parsed the answer."""

@@ -88,7 +88,7 @@ class Stated(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sources:
-    """Reads what sources say of one program's settings, with its words for what is wrong in them."""
+    """Reads the settings of one program from a file and other sources; its functions make the errors."""
 
     known: Collection[str]
     unreadable: Callable[[Path, Exception], Exception]
@@ -99,7 +99,7 @@ class Sources:
     numbers: tuple[type, ...] = (int, float)
 
     def stated(self, file: Path | None, *others: Iterable[Stated]) -> Iterator[Stated]:
-        """Yield what a file and then other sources say; a name that is unknown is refused."""
+        """Yield the settings in a file and then in other sources; an unknown name is refused."""
         for source in (() if file is None else self._in_file(file), *others):
             for stated in source:
                 self._require_known(stated.name, stated.source)

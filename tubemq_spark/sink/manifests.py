@@ -102,7 +102,7 @@ class Manifests:
         self._files = None if folder is None else TextFiles(folder, "receiptsPath", SUFFIX)
 
     def prepare(self) -> None:
-        """Make the folder, and see that it can be written to."""
+        """Create the folder, and check that it can be written to."""
         if self._files is not None:
             self._files.prepare()
 

@@ -164,7 +164,7 @@ class CheckpointFiles:
 
 
 _NOT_BEGUN: Final = "-"
-"""The offset of a source that has none yet."""
+"""The offset of a source that has none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -311,7 +311,7 @@ class AsyncAssignedConsumer(AsyncConsumer):
 
     @property
     def registered_at(self) -> float | None:
-        """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
+        """When a master last accepted this consumer, in seconds since 1970; None: never."""
         return self._core.registered_at
 
     async def partitions(self) -> dict[TopicPartition, bool]:

@@ -169,7 +169,7 @@ class _Entry:
     until: float = 0.0
     """When the rest, or the time to confirm, ends."""
     consumed: bool = False
-    """Whether the last batch counts as consumed, and the broker may not know it yet."""
+    """Whether the last batch counts as consumed, and the broker may not know that."""
     sought: int = 0
     """The number of the last booking that a move to another offset has ended."""
 

@@ -67,7 +67,7 @@ class ConsumerBase(metaclass=AnsweringType):
 
     @property
     def closed(self) -> bool:
-        """Whether the consumer is not open: not yet, or not any more."""
+        """Whether the consumer is not open: it was never opened, or is closed."""
         return self._core.state.life is not Life.OPEN
 
     def stop(self) -> None:

@@ -58,7 +58,7 @@ class BrokerLink:
         self.connection = self._connection()
         """What is in flight; nothing as long as there is no stream."""
         self.writing: list[Run] = []
-        """Those in flight whose bytes have not all left: they wait for no answer yet."""
+        """Those in flight whose bytes have not all left: no answer is due for them."""
         self.held = 0
         """How many messages are here."""
         self.held_bytes = 0
@@ -149,7 +149,7 @@ class BrokerLink:
         self.parked += parked
 
     def add(self, run: Run) -> None:
-        """Take a run behind all others."""
+        """Append a run to those that wait to be sent to the broker."""
         self.queue.append(run)
         self.held += len(run.rows)
         self.held_bytes += run.size

@@ -46,7 +46,7 @@ class ProducerBase(metaclass=AnsweringType):
 
     @property
     def unacknowledged(self) -> int:
-        """How many accepted messages no broker has acknowledged yet."""
+        """How many accepted messages are not acknowledged."""
         return self._queue.unacknowledged
 
     def receipts(self) -> list[Receipt]:

@@ -157,7 +157,7 @@ class Destinations:
 
 
 class Routing:
-    """Makes topics known to the masters and to ``Destinations``, for messages that are not accepted yet."""
+    """Makes topics known to the masters and to ``Destinations``, for messages that wait to be accepted."""
 
     def __init__(
         self,

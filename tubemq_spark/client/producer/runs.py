@@ -315,7 +315,7 @@ class PartitionLines:
         self._lines: dict[Destination, collections.deque[Run]] = {}
 
     def begin(self, message: Run) -> bool:
-        """Return whether a message may leave now; if not, it waits in its line."""
+        """Add a message to the line of its partition; return whether it may leave now."""
         line = self._lines.get(message.destination)
         if line is None:
             self._lines[message.destination] = collections.deque((message,))
@@ -336,6 +336,6 @@ class PartitionLines:
         return line[0] if was_first else None
 
     def waiting(self, now: float) -> list[Run]:
-        """Return the messages that wait here and whose time is over."""
+        """Return the messages that wait in lines and whose time is over."""
         lines = [line for line in self._lines.values() if len(line) > 1 and line[1].give_up_at <= now]
         return [message for line in lines for message in list(line)[1:] if message.give_up_at <= now]

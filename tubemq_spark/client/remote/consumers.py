@@ -80,7 +80,7 @@ class RemoteCore(ConsumerCore):
         self._known_lost: set[TopicPartition] = set()
         """Partitions of which an event will tell that they were given up, which is known."""
         self._refused: set[TopicPartition] = set()
-        """Partitions whose losses were refused, and which the gateway has not given up yet."""
+        """Partitions whose losses were refused, and which the gateway still holds."""
         self._locks = collections.defaultdict[TopicPartition, asyncio.Lock](asyncio.Lock)
         """Of partitions: what attaches and detaches one is not mixed with another that does."""
 

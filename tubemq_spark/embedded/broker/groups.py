@@ -49,7 +49,7 @@ class GroupPosition:
         """Rises whenever a consumer or an operator sets the committed offset, even to the same value."""
 
     def record(self, start: int) -> None:
-        """Begin at ``start`` if the group has no position yet."""
+        """Begin at ``start`` if the group has no position."""
         if not self.recorded:
             self._set(start)
             self.recorded = True

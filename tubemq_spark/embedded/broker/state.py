@@ -177,7 +177,7 @@ class StoreSet:
         return total
 
     def lose_unflushed(self) -> None:
-        """Cut off what is not on the disk yet, as a power failure does."""
+        """Cut off the messages that are not on the disk, as a power failure does."""
         for store in self.all().values():
             store.lose_from(store.bounds.flushed)
 

@@ -112,8 +112,8 @@ class _Share:
     held: Partitions = NONE
     """What it last reported."""
     doubtful: Partitions = NONE
-    """What it was told to connect by an event that was abandoned: it may have it, or connect it yet. The next
-    round creates an event for it, and the answer to that resolves the doubt."""
+    """The partitions that an abandoned event told it to connect: it may have them, or may still connect them.
+    The next round creates an event for them, and the answer to that resolves the doubt."""
     present: bool = False
     """Whether it takes part in rounds: it has sent a heartbeat, or joined with partitions."""
     queue: collections.deque[MemberEvent] = dataclasses.field(default_factory=collections.deque)

@@ -91,7 +91,7 @@ class RegisteredConsumer:
     node_id: int = UNDEFINED
     heard_at_ms: int = 0
     assigned_at_ms: int = UNDEFINED
-    """When a client-balanced member adopted a layout, by its own clock; below 0: it has none yet."""
+    """When a client-balanced member adopted a layout, by its own clock; below 0: it has none."""
     held: tuple[TopicPartition, ...] = ()
     """The partitions that a client-balanced member reports."""
     from_max_id: int = UNDEFINED
@@ -137,7 +137,7 @@ class Group:
     members: dict[str, RegisteredConsumer] = dataclasses.field(default_factory=dict)
     events: GroupEvents = dataclasses.field(default_factory=GroupEvents)
     not_allocated: bool = True
-    """Whether no member has finished an event yet."""
+    """Whether no member has finished an event."""
     bound_rounds: int = 0
     """In how many rounds a bound group got the partitions that it named."""
     waited_rounds: int = 0

@@ -187,7 +187,7 @@ class ProducerHandlers:
         return format_topic_route(TopicRoute(topic, routes, limit))
 
     def _client_config(self, known: common_pb2.ApprovedClientConfig) -> common_pb2.ApprovedClientConfig:
-        """Return the cluster's size limit, if the client does not know it yet."""
+        """Return the cluster's size limit, if the client does not know it."""
         cluster = self._state.controls.cluster
         config = common_pb2.ApprovedClientConfig(configId=cluster.stamp.serial_id)
         # A client that states no id at all, not even "none known", gets the limit too.

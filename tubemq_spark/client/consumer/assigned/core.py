@@ -216,7 +216,7 @@ class AssignedCoreBase(ConsumerCore):
     @property
     @abc.abstractmethod
     def registered_at(self) -> float | None:
-        """When a master or a gateway last accepted this consumer, in seconds since 1970; None: not yet."""
+        """When a master or a gateway last accepted this consumer, in seconds since 1970; None: never."""
 
     @abc.abstractmethod
     async def partitions(self) -> dict[TopicPartition, bool]:
@@ -269,7 +269,7 @@ class AssignedCore(EngineCore, AssignedCoreBase):
 
     @property
     def registered_at(self) -> float | None:
-        """When a master last accepted this consumer, in seconds since 1970; None: not yet."""
+        """When a master last accepted this consumer, in seconds since 1970; None: never."""
         return self._session.registered_at
 
     @property

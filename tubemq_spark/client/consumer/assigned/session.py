@@ -61,7 +61,7 @@ class AssignedSession(BalanceSession):
         """
         super().__init__(config, connections, subscription.topics, client_id=client_id)
         self.registered_at: float | None = None
-        """When the master last accepted this consumer, in seconds since 1970; None: not yet."""
+        """When the master last accepted this consumer, in seconds since 1970; None: never."""
         self._message_types = subscription.message_types
         self._control = control
         self._source_count, self._node_id = _NO_NODE if node is None else (node.source_count, node.node_id)

@@ -58,7 +58,7 @@ class GroupSession(MasterSession):
         """Reach no master; ``open`` registers. ``on_event`` is called in the loop, and returns at once."""
         super().__init__(config, connections, client_id or identity.consumer_id(config.group, "Pull"))
         self.not_allocated = True
-        """Whether no member of the group has had a partition yet, as far as the master has told."""
+        """Whether no member of the group has ever had a partition, as far as the master has told."""
         self.first_round = True
         """Whether partitions that come now are those of the group's first round: in that one, a master gives
         the members of a bound group what they have named offsets for, to all at once."""
