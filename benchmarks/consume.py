@@ -106,7 +106,7 @@ class Bench:
         return load.consume(self._java.master, TOPICS[label], group, self._counts[label])
 
     def _confirmed(self, topic: str, group: str) -> int:
-        """Return how many messages a group has confirmed; one that has not begun yet begins at 0 by that."""
+        """Return how many messages a group has confirmed; one without a position begins at 0 by that."""
         (broker,) = self._java.brokers.values()
         places = range(0, STORES * PARTITIONS_PER_STORE, PARTITIONS_PER_STORE)
         answers = (broker.admin.group_offset(topic, group, place, real_offset=True) for place in places)

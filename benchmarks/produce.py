@@ -100,7 +100,7 @@ class Told:
     accepted: int
     refused: int = 0
     unanswered: int = 0
-    """Attempts of which nobody knows whether they stored a message."""
+    """Attempts without an answer that says whether they stored a message."""
 
 
 class Bench:

@@ -214,7 +214,7 @@ def spark_session(request):
 @pytest.fixture
 def spark(spark_session):
     """The session, in which no query outlives its test."""
-    # Another connection is another thread of the JVM, in which no session is active yet.
+    # Another connection is another thread of the JVM, in which no session is active.
     SparkSession._get_j_spark_session_class(spark_session._jvm).setActiveSession(spark_session._jsparkSession)
     yield spark_session
     for query in spark_session.streams.active:

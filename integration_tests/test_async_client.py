@@ -101,7 +101,9 @@ async def everything(server):
     sent = {b"%d" % number for number in range(MESSAGES)}
     assert set(await read_in_a_group(server)) == sent
     confirmed = await read_assigned(server, [(result.partition, result.offset) for result in results])
-    assert confirmed == dict.fromkeys(sent, 1), "nobody else reads, and what is cancelled is not repeated"
+    assert confirmed == dict.fromkeys(sent, 1), (
+        "no other consumer reads, and a cancelled call is not repeated"
+    )
 
 
 @pytest.mark.nightly

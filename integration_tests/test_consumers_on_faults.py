@@ -1,4 +1,4 @@
-"""Consumers that nobody looks after: brokers and masters go away and come back, and every message is read.
+"""Consumers without supervision: brokers and masters go away and come back, and every message is read.
 
 A group consumer on a thread, one for coroutines and an assigned consumer read the same topic, each in a group
 of its own. None of them is told of the fault, and none may end by itself.
@@ -136,7 +136,7 @@ class Readers:
         self._sent += MESSAGES
 
     def await_all(self):
-        """Wait until each has read all that was sent; nobody may end meanwhile."""
+        """Wait until each has read all that was sent; none may end before."""
         wait_until(self._have_read_all, timeout_s=SECONDS, what=f"{self._sent} numbers with each consumer")
 
     def repeats(self):
@@ -154,7 +154,7 @@ class Readers:
 def assert_told_once(caplog):
     """No text comes again and again while something is away."""
     texts = Counter(record.getMessage() for record in caplog.records if record.levelname == "WARNING")
-    assert texts, "nobody was told"
+    assert texts, "no consumer was told"
     assert not {text: count for text, count in texts.items() if count > MOST_LINES}
 
 

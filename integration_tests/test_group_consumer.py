@@ -29,7 +29,7 @@ def send_to_all(producer, topic, numbers):
 
 @pytest.mark.nightly
 def test_a_bound_group_begins_at_the_offsets_that_its_members_name(real_brokers):
-    """Two members name the third message of each partition; what was sent before is read by nobody."""
+    """Two members name the third message of each partition; no member reads what was sent before."""
     topic, per_partition = "bound", 6
     config = dataclasses.replace(
         client_config(real_brokers.master, "bound_members"), heartbeat_period_ms=1_000

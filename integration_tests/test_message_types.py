@@ -49,7 +49,7 @@ def test_rows_are_those_of_the_types(spark, server, typed, shape, tmp_path):
     assert_same_rows(sink.rows, of_types("Aa", "rare"))
 
 
-def test_a_stream_of_a_type_that_nobody_sends_goes_on(spark, server, typed, tmp_path):
+def test_a_stream_of_a_type_that_no_producer_sends_goes_on(spark, server, typed, tmp_path):
     """Its offsets move past everything it does not read, so that it starts there the next time."""
     topic = typed("1x1")
     sink = Collected()

@@ -123,7 +123,7 @@ def written(server, java_clients):
 
 
 def subscription(server, client, topic, purpose, **more):
-    """Return a subscription of a group that is nobody else's."""
+    """Return a subscription of a group of its own."""
     group = f"java_{purpose}_{client.version.replace('.', '_')}"
     return Subscription(server.master, topic, group, **more)
 

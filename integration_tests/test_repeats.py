@@ -57,7 +57,7 @@ class EmbeddedBrokers:
 
 
 class JavaBrokers:
-    """Two brokers, one of which is killed while nobody writes.
+    """Two brokers, one of which is killed while no row is written.
 
     What it has acknowledged and not yet written to its files is lost, which is not what is tried here. It is
     away when the next driver starts.

@@ -7,7 +7,7 @@ from testkit.certificates import Authority
 
 ROWS = 1_000
 PATIENT = {"deliveryTimeoutMs": "600000"}
-"""Whoever waited for something would do so for longer than a test may take."""
+"""A wait for an answer would be longer than a test may take."""
 
 
 def options_of(server, pair, **changes):

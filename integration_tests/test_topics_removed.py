@@ -58,7 +58,7 @@ def test_a_tolerant_stream_goes_on_with_the_other_topic(spark, real_brokers, two
 
 @pytest.mark.timeout(300)
 def test_a_strict_stream_ends_and_names_the_topic(real_brokers, two_topics):
-    """What nobody has read of it may be lost, so the user decides."""
+    """Unread messages may be lost, so the user decides."""
     query, sink = two_topics("kept_too", "removed_too")
 
     real_brokers.remove_topic("removed_too")

@@ -236,7 +236,7 @@ def test_closing_ends_the_range_that_is_being_read(memory, offline, monkeypatch)
     another = offline.read_arrow("demo")
     another.read_next_batch()
     del another
-    assert len(ended) == 2, "a reader that nobody has is closed"
+    assert len(ended) == 2, "a dropped reader is closed"
 
 
 def test_a_lease_is_given_back_when_the_reader_is_closed(server, monkeypatch):

@@ -125,7 +125,7 @@ def test_the_code_of_an_rpc_error():
 
 
 def test_every_condition_is_raised_somewhere():
-    """A text nobody uses any more is a lie in the table."""
+    """A text without a use is a lie in the table."""
     package = Path(errors.__file__).parent
     sources = "".join(
         path.read_text(encoding="utf-8") for path in package.rglob("*.py") if path.name != "errors.py"

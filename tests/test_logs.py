@@ -19,7 +19,7 @@ def _stderr_of(*statements):
     return done.stderr
 
 
-def test_a_warning_has_time_level_and_logger_where_nobody_configured_logging():
+def test_a_warning_has_time_level_and_logger_without_configured_logging():
     assert _LINE.fullmatch(_stderr_of("import tubemq_spark", _WARN))
 
 

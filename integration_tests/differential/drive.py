@@ -106,7 +106,7 @@ class Target:
         self.known = {name: value for name, value in self.known.items() if not name.startswith(LAYOUT)}
 
     def end(self, key: StoreKey, partition_id: int) -> int:
-        """Return where a store ends, by asking as a consumer of a group that nobody else uses."""
+        """Return where a store ends, by asking as a consumer of a group of its own."""
         name = f"probe{next(self._probes)}"
         request = broker_pb2.RegisterRequestC2B(
             opType=31,

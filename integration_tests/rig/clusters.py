@@ -244,7 +244,7 @@ def full_java_cluster() -> Iterator[JavaCluster]:
 def java_cluster() -> Iterator[JavaCluster]:
     """Start two brokers of the Java TubeMQ.
 
-    By default a broker acknowledges what it has in memory, and what it has not written yet dies with it:
+    By default a broker acknowledges what it has in memory, and what is not written dies with it:
     docs/guarantees/guarantees.md, "What TubeMQ itself can lose". These write first, so that no row may be
     missing.
     """

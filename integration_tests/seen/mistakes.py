@@ -65,7 +65,7 @@ def _web(server: EmbeddedTubeMQ) -> str:
     return server.master_web
 
 
-def _nobody(_: EmbeddedTubeMQ) -> str:
+def _unused_port(_: EmbeddedTubeMQ) -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
@@ -149,7 +149,7 @@ class Mistake:
 
 
 MISTAKES: Final[dict[str, Mistake]] = {
-    "wrong_port": Mistake(f"{_READ}.load().show()\n", "TUBEMQ_NO_MASTER", master=_nobody),
+    "wrong_port": Mistake(f"{_READ}.load().show()\n", "TUBEMQ_NO_MASTER", master=_unused_port),
     "port_of_a_broker": Mistake(f"{_READ}.load().show()\n", "TUBEMQ_NOT_A_MASTER", master=_broker),
     "web_port": Mistake(f"{_READ}.load().show()\n", "TUBEMQ_NOT_A_MASTER", master=_web),
     "misspelt_topic_read": Mistake(

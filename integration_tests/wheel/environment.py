@@ -28,7 +28,7 @@ class FailedError(Exception):
 
 
 class Environment:
-    """A virtual environment that nobody activates."""
+    """A virtual environment that is not activated."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -74,7 +74,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.process
-def test_a_child_that_nobody_waits_for_is_counted():
+def test_a_child_that_is_not_waited_for_is_counted():
     command = [sys.executable, "-c", ENDED_UNSEEN]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         group = ControlGroup.of([program.pid])

@@ -106,9 +106,9 @@ def test_a_port_that_is_taken_is_exit_code_3(server, capsys):
 
 
 def test_no_master_is_exit_code_4_where_one_is_required(capsys):
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        away = f"--master-servers=127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        away = f"--master-servers=127.0.0.1:{unused.getsockname()[1]}"
         assert main(["gateway", away, "--listen=127.0.0.1:0", "--require-master"]) == 4
     assert "[TUBEMQ_CONNECT_FAILED]" in capsys.readouterr().err
 
@@ -149,7 +149,7 @@ def test_a_package_that_is_missing_is_named(capsys, monkeypatch, package):
     for name in loaded:
         if name != "tubemq_spark.gateway.settings":
             parent, _, child = name.rpartition(".")
-            # A second import replaces it there too, and later tests would patch a module that nobody uses.
+            # A second import replaces it there too, and later tests would patch a module that is not used.
             if parent == "tubemq_spark.gateway":
                 monkeypatch.setattr(sys.modules[parent], child, sys.modules[name])
             monkeypatch.delitem(sys.modules, name)

@@ -86,7 +86,7 @@ def clicks(first, second):
     return Counter(("clicks", broker, b"%d" % number) for broker, number in numbers)
 
 
-def test_a_group_that_nobody_knows_is_exit_code_1_and_a_sentence(run):
+def test_an_unknown_group_is_exit_code_1_and_a_sentence(run):
     code, out, err = run("describe", "nosuch")
     assert (code, out) == (1, "")
     assert "The group 'nosuch' has no members, and no broker has a position of it in any topic; " in err

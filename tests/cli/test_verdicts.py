@@ -100,7 +100,7 @@ def test_of_a_write_that_was_aborted_and_repeated_the_repetition_counts():
 
 
 def test_ids_of_a_write_that_was_aborted_twice_do_not_help():
-    """Nobody knows which ids both have."""
+    """No id is known to be in both."""
     aborted = manifest(receipt(0, 9, 5), outcome=Outcome.ABORTED, uid_prefix="a")
     (check,) = checks(aborted, aborted)
     assert (check.count, check.uid_prefixes) == (10, frozenset())

@@ -192,7 +192,7 @@ def test_a_broker_that_is_away_is_told_and_others_are_verified(server, writer, v
 
 @pytest.mark.parametrize("topic", ["plain", "shared"])
 def test_messages_of_other_writers_make_a_check_unclear_and_are_no_fault(writer, verify, topic):
-    """Nobody can tell whose they are, without ids."""
+    """Without ids they cannot be told apart."""
     with writer.client.producer() as ours, writer.client.producer() as other:
         for value in bodies(10):
             for producer in (ours, other):

@@ -22,7 +22,7 @@ from tubemq_spark.protocol.constants import Method
 
 ROWS = 2_000
 PATIENT_MS = 600_000
-"""Whoever waited for something would do so for longer than a test may take."""
+"""A wait for an answer would be longer than a test may take."""
 
 
 @pytest.fixture(scope="module")

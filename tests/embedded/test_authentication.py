@@ -103,7 +103,7 @@ def test_what_is_no_proof(shown, text):
 
 
 @pytest.mark.parametrize(("user", "nonce"), [("ann", -5), ("ann lee", 42), ("ann", 0)])
-def test_whoever_registers_is_let_in_afterwards(user, nonce):
+def test_a_registered_client_is_let_in_afterwards(user, nonce):
     asked = checker(users={user: "secret"})
     shown = messages.authenticate_info(user, "secret", NOW_MS, nonce)
     given = asked.at_master(common_pb2.MasterCertificateInfo(authInfo=shown), producer=True)

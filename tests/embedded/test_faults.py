@@ -102,7 +102,7 @@ def test_only_the_method_that_is_meant_is_concerned(tubemq, broker):
     assert rule.hits == 1
 
 
-def test_a_function_that_fails_means_nobody(tubemq, connection, caplog):
+def test_a_function_that_fails_selects_no_request(tubemq, connection, caplog):
     rule = tubemq.faults.answer(Method.SEND_MESSAGE, 503, only=lambda asked: asked.noSuchField)
     assert send(connection).success
     assert rule.hits == 0

@@ -144,7 +144,7 @@ def test_a_broker_is_added_while_all_goes_on(start, at_master, client):
     assert server.add_broker() == 2
     again = master.producer_heartbeat(topics=["demo"], checksum=known)
     assert list(again.brokerInfos) == [f"1:{server.brokers[1]}", f"2:{server.brokers[2]}"]
-    assert list(again.topicInfos) == ["demo#1:1:1#"], "it has no topics yet"
+    assert list(again.topicInfos) == ["demo#1:1:1#"], "it has no topics"
     server.add_topic("demo", brokers=[2])
     assert routes(master) == ["demo#1:1:1,2:1:1"]
     connected.send("demo", "there", partition=(2, 0))
@@ -297,7 +297,7 @@ def test_a_killed_broker_sends_again_what_was_not_confirmed(three):
         three.faults.stop_broker(2)
     three.faults.start_broker(2)
     with BrokerClient(three.brokers[2]) as broker:
-        assert broker.fetch().errCode == ErrCode.HB_NO_NODE, "nobody holds the partition"
+        assert broker.fetch().errCode == ErrCode.HB_NO_NODE, "no consumer holds the partition"
         assert broker.register().currOffset == 0
         assert len(broker.fetch().messages) == 1
 
@@ -434,7 +434,7 @@ def test_a_stopped_broker_removes_a_topic_when_it_starts(three, client):
     spread(three, connected, 6)
     three.faults.stop_broker(2)
     three.remove_topic("demo")
-    assert "demo" in three.topics_of(2), "it does not know yet"
+    assert "demo" in three.topics_of(2), "it does not know of the change"
     with pytest.raises(OptionError, match="broker 2 is stopped and has not removed the old topic yet"):
         three.add_topic("demo", brokers=[2])
     three.faults.start_broker(2)
@@ -452,7 +452,7 @@ def test_a_topic_that_is_not_there_cannot_be_closed_or_removed(three):
             change("some", brokers=[2])
 
 
-def test_nobody_else_gets_the_ports_of_a_stopped_broker(three):
+def test_no_other_process_gets_the_ports_of_a_stopped_broker(three):
     address = three.brokers[2]
     three.faults.stop_broker(2)
     with pytest.raises(ConnectionRefusedError):

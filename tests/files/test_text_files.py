@@ -1,4 +1,4 @@
-"""Files of a folder are written whole, once, and by whoever comes first."""
+"""Files of a folder are written whole, once, and by the first writer."""
 
 import concurrent.futures
 import os
@@ -39,7 +39,7 @@ def test_a_file_that_is_there_stays_as_it_is(tmp_path):
 
 
 def test_a_file_is_there_or_not_but_a_folder_must_be(tmp_path):
-    """Without it nobody could tell whether the file would be there."""
+    """Without it the file might or might not be there."""
     files(tmp_path).write("a", "text")
     assert files(tmp_path).get("a") == "text"
     assert files(tmp_path).get("b") is None
@@ -98,7 +98,7 @@ def test_a_folder_of_other_files_is_refused_and_one_of_none_is_empty(tmp_path):
 
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path, monkeypatch):
-    """Whoever is killed before the renaming leaves nothing that a reader sees."""
+    """A writer that is killed before the renaming leaves nothing that a reader sees."""
     seen = []
 
     def killed(self, source, target):

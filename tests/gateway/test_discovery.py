@@ -102,7 +102,7 @@ def test_masters_that_move_are_followed_and_sessions_go_on(server, page, caplog)
                 page.text = f"{after.address}\n"
                 page.await_more()
             before.close_port()
-            # Nobody has asked for that one yet.
+            # No call has asked for that one.
             wait_until(lambda: topic_is_known(client, "other"), 10)
         assert f"the masters are {after.address} now, and were {before.address} before" in caplog.text
 

@@ -189,7 +189,7 @@ def test_a_session_that_ends_by_silence_is_told_to_its_group(server):
         stream = Stream(stays)
         fleet.reader(topic, 2, group=group)
         stream.next("members_changed")
-        # Nobody says a word for the second one.
+        # No call is made for the second one.
         stream.next("members_changed")
         assert len(fleet.gateway._consuming) == 1
 

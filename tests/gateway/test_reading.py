@@ -114,7 +114,7 @@ async def test_a_batch_that_is_longer_than_usual_is_ready_when_it_has_room():
     assert quota.take(OTHER, 4_000)
     async with source.read(quota) as messages:
         assert await anext(messages) is None
-        assert (source.fetched, quota.used) == (1, 4_000), "nobody waits for more while holding some"
+        assert (source.fetched, quota.used) == (1, 4_000), "no reading waits for more while holding some"
         quota.give(OTHER, 4_000)
         sizes = [len(message[0]) async for message in messages if message is not None]
         assert min(sizes) > 5_000

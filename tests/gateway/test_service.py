@@ -322,9 +322,9 @@ def test_a_gateway_whose_metrics_port_is_taken_leaves_its_own_port(server):
 
 
 def test_a_master_can_be_required():
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
         made = GatewaySettings(
             master_servers=(Endpoint.parse(address),), listen=Endpoint("127.0.0.1", 0), require_master=True
         )

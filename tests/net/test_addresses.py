@@ -75,8 +75,8 @@ def test_a_server_that_moved_is_found_where_it_is_now(names):
 
 
 def test_a_name_that_was_never_reached_is_an_error(names):
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        names[NAMED.host] = Endpoint(*nobody.getsockname())
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        names[NAMED.host] = Endpoint(*unused.getsockname())
     with pytest.raises(TubeMQConnectionError, match="Connection refused"):
         reach(NAMED)
     names.clear()

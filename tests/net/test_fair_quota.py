@@ -226,7 +226,7 @@ amounts = st.tuples(st.sampled_from([ANN, BOB, Owner("ann", "2")]), st.integers(
 
 @given(st.lists(st.one_of(amounts, st.integers(0, 30)), max_size=60))
 @settings(max_examples=100)
-def test_the_limits_hold_and_nobody_waits_for_nothing(steps):
+def test_the_limits_hold_and_no_owner_waits_without_need(steps):
     quota, requests, served = FairQuota(16, per_session=8), [], []
     for step in steps:
         if isinstance(step, tuple):

@@ -160,7 +160,7 @@ def test_an_unreadable_request_is_answered_and_the_connection_stays(listen):
 
 
 @over_both
-def test_a_peer_that_does_not_read_holds_up_nobody_and_not_the_end(listen):
+def test_a_peer_that_does_not_read_holds_up_neither_others_nor_the_end(listen):
     listener = listen(lambda requests: [bytes(1 << 20) for _ in requests])
     with dial(listener) as lazy, dial(listener) as other:
         client = RpcConnection(Role.CLIENT)
@@ -629,7 +629,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(caplog):
         ("no.such.host.invalid", 0, "'no.such.host.invalid' is not an address of this machine"),
     ],
 )
-def test_a_place_nobody_can_listen_at_is_refused(host, port, sentence):
+def test_an_address_that_cannot_be_listened_at_is_refused(host, port, sentence):
     with pytest.raises(OptionError, match=re.escape(sentence)):
         Listener("test", host, port, echo)
 

@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(authority, pair,
 
 
 @pytest.mark.parametrize("password", [None, "guessed"])
-def test_an_encrypted_key_needs_its_password_and_nobody_is_asked(authority, pair, password):
+def test_an_encrypted_key_needs_its_password_and_no_prompt_appears(authority, pair, password):
     """OpenSSL by itself would wait for somebody to type it."""
     key = pair.encrypted_key("hush")
     said = fault(client(authority, cert_file=str(pair.cert), key_file=str(key), key_password=password))
@@ -143,7 +143,7 @@ def test_a_renewed_file_of_equal_size_and_time_is_seen(authority, tmp_path):
     assert config.context() is not before
 
 
-def test_files_that_do_not_fit_together_yet_are_not_used(authority, pair, tmp_path, caplog):
+def test_files_that_do_not_fit_together_are_not_used(authority, pair, tmp_path, caplog):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     shutil.copy(pair.cert, cert)
     shutil.copy(pair.key, key)

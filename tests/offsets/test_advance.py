@@ -316,7 +316,7 @@ def test_bytes_pass_their_limit_only_by_shares_rounded_up(backlog, max_rows, max
     for partition, start in positions.items():
         assert start <= ends[partition] <= by_rows[partition], "bytes only lower what rows allow"
         if start < latest.get(partition.store_id, 0):
-            assert ends[partition] > start, "nobody waits for ever"
+            assert ends[partition] > start, "no store waits for ever"
     stands = {
         (p.store_id, start): rows_between(start, latest.get(p.store_id, 0)) for p, start in positions.items()
     }

@@ -1,4 +1,4 @@
-"""The ledger says of each gap once what nobody has read, however often and in whatever pieces it was seen."""
+"""The ledger has each gap once, however often and in however many pieces it was seen."""
 
 import datetime
 import itertools

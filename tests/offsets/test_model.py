@@ -132,7 +132,7 @@ class Streams(RuleBasedStateMachine):
         return True
 
     def plan(self, start, bounds, target):
-        """Ask for the next offset: whoever has a backlog moves, and without a limit up to the end."""
+        """Ask for the next offset: a store with a backlog moves, and without a limit up to the end."""
 
         def ask(offset):
             return next_offset(

@@ -22,13 +22,13 @@ FIRST, SECOND, OTHER = tp("demo/1:0"), tp("demo/1:1"), tp("orders/2:0")
 LAYOUT = TopicsLayout(dict.fromkeys([FIRST, SECOND, OTHER], BROKER), 7)
 
 
-def nobody():
-    raise AssertionError("nobody needs to ask")
+def refuse():
+    raise AssertionError("no master need be asked")
 
 
 def test_named_topics_are_read_wholly():
     named = Topics(("orders", "demo"))
-    assert named.topics(nobody) == ("orders", "demo")
+    assert named.topics(refuse) == ("orders", "demo")
     assert named.of(LAYOUT) is LAYOUT
     assert named.others([FIRST, OTHER]) == []
     assert Topics(("demo",)).others([FIRST, OTHER]) == [OTHER]
@@ -45,7 +45,7 @@ def test_a_pattern_matches_whole_names():
 
 def test_assigned_partitions_are_read_and_the_others_of_their_topics_remembered():
     assigned = Assignment(frozenset({FIRST, OTHER}))
-    assert assigned.topics(nobody) == ("demo", "orders")
+    assert assigned.topics(refuse) == ("demo", "orders")
     assert assigned.label == Topics(("orders", "demo")).label
     part = assigned.of(LAYOUT)
     assert list(part.partitions) == [FIRST, OTHER]

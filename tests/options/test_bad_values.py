@@ -1,6 +1,6 @@
 """Every wrong value of an option is refused before anything runs, in one sentence that says what is expected.
 
-The sentences are here in full, also those about wrong combinations: whoever changes one reads it aloud. What
+The sentences are here in full, also those about wrong combinations: read one aloud when you change it. What
 is wrong inside positions, times and partitions is in ``tests/offsets``. What only a topic shows (offsets
 beyond its log, partitions that do not exist) is refused when a read is planned:
 ``tests/source/test_bad_offsets.py``.

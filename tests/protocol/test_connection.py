@@ -63,7 +63,7 @@ def test_serial_numbers_count_from_one_and_wrap_through_the_negative_ones():
     assert [ask(client), ask(client), ask(client)] == [-1, 0, 1]
 
 
-def test_an_answer_nobody_waits_for_is_dropped():
+def test_an_answer_that_is_not_awaited_is_dropped():
     client, server = pair()
     serial_no = ask(client)
     (request,) = deliver(client, server)

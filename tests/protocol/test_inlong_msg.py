@@ -164,7 +164,7 @@ def test_the_error_says_what_is_wrong_with_a_body(body, what):
 
 
 @pytest.mark.parametrize("compression", range(2, 8))
-def test_a_compression_that_nobody_knows_is_refused(compression):
+def test_an_unknown_compression_is_refused(compression):
     message = bytearray(binary([(b"x", b"")]))
     message[4] |= compression << 5
     assert f"unknown method, number {compression}" in refused(in_version_4(bytes(message)))

@@ -112,7 +112,7 @@ def test_partitions_that_cannot_be_read_do_not_spoil_the_others():
 
 
 @pytest.mark.parametrize("number", [0, 7, -1, 21])
-def test_a_type_that_nobody_knows_is_an_event_all_the_same(number):
+def test_an_unknown_type_is_an_event_all_the_same(number):
     """It must be answered, or the master sends no other one."""
     event = parse_event(common_pb2.EventProto(rebalanceId=3, opType=number))
     assert event == RebalanceEvent(3, EventType.UNKNOWN, ())

@@ -130,7 +130,7 @@ def test_other_micro_batches_and_queries_are_sent(writes):
 
 
 def test_a_micro_batch_that_did_not_end_is_sent_again(writes):
-    """Nobody knows which of its rows were stored."""
+    """It is not known which of its rows were stored."""
     writes.micro_batch(7, ["a"])
     writes.commit(7, writes.micro_batch(7, ["a"]))
 
@@ -283,7 +283,7 @@ def test_a_task_that_cannot_see_the_folder_fails_and_sends_nothing(writes):
 
 
 def test_a_manifest_that_cannot_be_written_fails_the_micro_batch(writes, caplog):
-    """Otherwise nobody would know that it was written; what is in TubeMQ is told."""
+    """Otherwise the write would go unnoticed; the error says what is in TubeMQ."""
     messages = writes.micro_batch(7, ["a"])
     writer = writes.source().streamWriter(SCHEMA, False)
     for path in (writes.folder,):

@@ -72,7 +72,7 @@ def test_a_batch_read_may_be_limited_to_flushed_records(cluster):
         return json.dumps({"demo": {"1:0": offset}})
 
     assert plan(visibility="flushed", startingoffsets=at(56), endingoffsets=at(84)) == ["demo/1:0 [56, 84)"]
-    assert plan(visibility="flushed", startingoffsets=at(112)) == [], "it is there, but cannot be seen yet"
+    assert plan(visibility="flushed", startingoffsets=at(112)) == [], "it is there, and not visible"
     with pytest.raises(OptionError, match=r"OFFSET_NOT_FLUSHED\] .* offset 112 .* before 84 "):
         plan(visibility="flushed", endingoffsets=at(112))
     with pytest.raises(OptionError, match="OFFSET_BEYOND_LOG"):

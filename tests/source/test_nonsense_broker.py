@@ -70,7 +70,7 @@ def server():
 @pytest.fixture
 def odd(server, monkeypatch):
     """Return what begins to answer in the place of the first broker, and returns its address."""
-    # A stopped broker keeps its ports, so that nobody else gets them by chance.
+    # A stopped broker keeps its ports, so that no other process gets them by chance.
     monkeypatch.setattr(BrokerNode, "_reserve_ports", lambda _: None)
 
     def begin(handler):

@@ -75,7 +75,7 @@ def test_what_has_fixed_a_position_is_an_answer_for_a_moment_too(planner, cluste
 
 
 def test_a_look_that_finds_nothing_new_gives_the_same_snapshot(cluster, look):
-    """Whoever remembers an answer for a snapshot need not work it out again."""
+    """An answer that is kept for a snapshot need not be worked out again."""
     first = look()
     assert look(1) is first
     cluster.rows[0] += 1
@@ -170,7 +170,7 @@ def test_an_outage_is_told_twice_with_the_rows_that_waited(cluster, caplog, look
     went, came = [record.getMessage() for record in caplog.records]
     assert "broker 1 (broker:8123) does not answer for 3 of its stores" in went
     assert "TUBEMQ_CONNECT_FAILED" in went
-    # 4 of store 0 and 7 of store 1; the stream does not know the third one yet.
+    # 4 of store 0 and 7 of store 1; the stream does not know the third one.
     assert came == "broker 1 answers again after 63 s; 11 rows waited"
 
 
@@ -296,7 +296,7 @@ def test_a_look_waits_once_for_masters_that_stop_answering(cluster, clock, look)
     assert not look(0.3).partial
 
 
-def test_a_store_that_its_broker_does_not_have_yet_is_asked_again_with_a_new_layout(planner, cluster, clock):
+def test_a_store_that_its_broker_lacks_is_asked_again_with_a_new_layout(planner, cluster, clock):
     """A broker that joins a topic answers 403 until it is configured; so does one whose topic was removed."""
     planner.snapshot(POSITIONS)
     clock[0] += 1
@@ -521,7 +521,7 @@ def test_taken_reader_groups_are_not_told_as_a_broker_that_is_away(cluster, capl
 
 
 def test_with_chosen_message_types_no_store_is_counted(cluster, clock):
-    """Nobody knows how many messages the broker leaves out, so no offset and no gap can be told."""
+    """It is unknown how many messages the broker leaves out, so no offset and no gap can be told."""
     planner = planner_with(messageTypes="a,b")
     [task] = planner.partitions([OffsetRange(partition(0), 0, 56)], cluster.partitions, fail_on_loss)
     assert [work.own_store for work in task.requests] == [False]

@@ -134,7 +134,7 @@ def test_a_bug_keeps_its_traceback(error):
     assert "fail" in frames(caught.value)
 
 
-def test_rows_that_nobody_wants_any_more_are_closed():
+def test_rows_of_an_abandoned_read_are_closed():
     edge = Edge()
     rows = edge.read()
     next(rows)

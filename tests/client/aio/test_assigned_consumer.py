@@ -134,7 +134,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
 
 
 @coroutine
-async def test_a_batch_that_nobody_took_is_left_to_others(server):
+async def test_a_batch_that_no_fetch_took_is_left_to_others(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server) as consumer:
         await consumer.connect(partition(1), 0)
@@ -157,7 +157,7 @@ async def test_a_batch_that_nobody_took_is_left_to_others(server):
 
 
 @coroutine
-async def test_pausing_and_resuming_wakes_whoever_waits(server):
+async def test_pausing_and_resuming_wakes_a_waiting_fetch(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server) as consumer:
         consumer.pause([partition(1)])

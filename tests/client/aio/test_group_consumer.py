@@ -76,7 +76,7 @@ async def test_members_share_with_each_other_and_with_threads(server):
 @only_direct  # a gateway may have an answer to what was asked for before there were messages
 @coroutine
 async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
-    """What came for a coroutine that was cancelled is nobody's: the partition goes at once, and all comes."""
+    """A batch for a cancelled coroutine is put back: its partition goes at once, and all messages come."""
     async with member(server, rebalance_wait_ms=60_000) as first:
         await shares(first)
         for number, one in enumerate(first.connected):

@@ -1,4 +1,4 @@
-"""The asynchronous producer over real sockets: each message has one outcome, and waiting blocks nobody."""
+"""The asynchronous producer over real sockets: each message has one outcome, and no wait blocks the loop."""
 
 import asyncio
 import threading
@@ -62,7 +62,7 @@ async def test_many_coroutines_send_without_a_thread(cluster):
             assert broker.stored["demo", 0][result.offset // 28] == value
             assert (result.attempts, result.message_id) == (1, 17)
         assert not threads("aio") + threads("callbacks"), "everything is done in the event loop"
-        await producer.flush()  # whoever waits for a message hears of it before it is counted
+        await producer.flush()  # a waiter hears of its message before it is counted
         assert producer.unacknowledged == 0
         assert sum(receipt.count for receipt in producer.receipts()) == 200
         assert producer.statistics().stored == 200
@@ -193,7 +193,7 @@ async def test_a_send_that_does_not_block_is_refused_when_there_is_no_room(clust
 
 
 @coroutine
-async def test_waiting_for_room_blocks_nobody_else(cluster):
+async def test_waiting_for_room_blocks_no_other_coroutine(cluster):
     async with client_of(cluster, max_in_flight=1) as client, client.producer() as producer:
         await stored(producer, "demo", b"first")
         gate = Gate(cluster)
@@ -246,7 +246,7 @@ async def test_a_send_that_is_cancelled_after_that_is_sent(cluster):
 
 
 @coroutine
-async def test_a_cancelled_future_only_means_that_nobody_wants_to_know(cluster):
+async def test_a_cancelled_future_does_not_withdraw_its_message(cluster):
     async with client_of(cluster) as client, client.producer() as producer:
         await stored(producer, "demo", b"first")
         gate = Gate(cluster)

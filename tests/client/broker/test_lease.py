@@ -229,7 +229,7 @@ def test_a_reader_that_the_loop_s_own_thread_collects_gives_its_lease_back():
         wait_until(lambda: not broker.leases())
 
 
-def test_a_reader_that_nobody_keeps_gives_its_lease_back():
+def test_a_dropped_reader_gives_its_lease_back():
     with broker_of(40, limits=SMALL) as broker:
         reading = batches(broker, 0, 40 * ROW)
         next(reading)

@@ -246,7 +246,7 @@ async def test_giving_up_a_lease_may_wait_less_than_other_calls():
             await session.start_unregister(MINE, timeout_ms=20)
 
 
-async def test_an_answer_nobody_waits_for_is_dropped():
+async def test_an_answer_that_is_not_awaited_is_dropped():
     async with session_with() as (_, session):
         await session.start_register(MINE, 0)
         session.start_fetch(MINE).forget()

@@ -36,16 +36,16 @@ from tubemq_spark.protocol.pb import common_pb2, master_pb2
 
 
 @pytest.fixture
-def nobody():
-    """An address where nobody listens."""
+def unused():
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return Endpoint("127.0.0.1", taken.getsockname()[1])
 
 
-def test_the_next_master_is_asked_when_one_stands_by_or_is_away(connections, nobody):
+def test_the_next_master_is_asked_when_one_stands_by_or_is_away(connections, unused):
     standing_by = ScriptedMaster(balance_register=STANDBY)
     with standing_by, ScriptedMaster() as active:
-        config = config_for(nobody, standing_by, active)
+        config = config_for(unused, standing_by, active)
         with opened(balance(config, connections)) as session:
             assert session.visit_token == 7
 
@@ -63,15 +63,15 @@ def test_the_active_master_is_remembered_for_later_sessions(connections):
         assert len(standing_by.requests) == 1
 
 
-def test_no_master_answers(connections, nobody):
+def test_no_master_answers(connections, unused):
     with ScriptedMaster(balance_register=STANDBY) as standing_by:
-        config = config_for(nobody, standing_by, register_attempts=2)
+        config = config_for(unused, standing_by, register_attempts=2)
         with pytest.raises(
             TubeMQConnectionError, match="No master answered while registering group etl"
         ) as caught:
             run(balance(config, connections).open())
 
-        assert str(nobody) in str(caught.value)
+        assert str(unused) in str(caught.value)
         assert "is not master now" in str(caught.value)
         assert len(standing_by.requests) == 2
 
@@ -261,7 +261,7 @@ def test_a_forgotten_session_registers_again(connections):
         assert {request.clientId for request in master.of(Method.BALANCE_REGISTER)} == {session.client_id}
 
 
-def test_while_a_session_registers_again_nobody_else_asks_or_registers(connections):
+def test_while_a_session_registers_again_no_other_task_asks_or_registers(connections):
     """Threads that share a session, one of which finds that the master has forgotten it."""
     other = []
 

@@ -60,7 +60,7 @@ TOPICS = b"""{"result": true, "errCode": 0, "data": [
     {"topicName": "demo", "topicInfo": [{"topicStatusId": 1}, {"topicStatusId": 0}]},
     {"topicName": "deleted", "topicInfo": [{"topicStatusId": 1}]}
 ]}"""
-NOBODY = Endpoint("127.0.0.1", 1)
+UNUSED = Endpoint("127.0.0.1", 1)
 
 
 def test_a_proxy_of_the_environment_is_not_told_of_the_token(monkeypatch):
@@ -113,12 +113,12 @@ def test_many_topics_are_created_a_hundred_at_a_time():
 def test_the_first_master_that_answers_lists_the_topics():
     """A topic that was deleted on every broker is none of them."""
     with web_server(TOPICS) as address:
-        assert existing_topics([NOBODY, Endpoint.parse(address)], timeout_s=5) == {"demo"}
+        assert existing_topics([UNUSED, Endpoint.parse(address)], timeout_s=5) == {"demo"}
 
 
 def test_without_an_answer_the_error_says_what_to_do():
     with pytest.raises(TubeMQConnectionError) as caught:
-        existing_topics([NOBODY], timeout_s=5)
+        existing_topics([UNUSED], timeout_s=5)
     assert caught.value.condition == "TUBEMQ_TOPICS_NOT_LISTED"
     assert "127.0.0.1:1" in str(caught.value)
     assert "'tubemq.master.web'" in str(caught.value)
@@ -131,4 +131,4 @@ def test_a_master_that_does_not_lead_is_passed_over():
         servers = [Endpoint.parse(standby), Endpoint.parse(active)]
         assert existing_topics(servers, timeout_s=5) == {"demo"}
         with pytest.raises(AdminError, match="Please take with method parameter"):
-            existing_topics([servers[0], NOBODY], timeout_s=5)
+            existing_topics([servers[0], UNUSED], timeout_s=5)

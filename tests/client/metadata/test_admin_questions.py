@@ -7,7 +7,7 @@ import types
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.client.metadata.test_admin import NOBODY, web_server
+from tests.client.metadata.test_admin import UNUSED, web_server
 from tubemq_spark.client.metadata import admin_questions as module
 from tubemq_spark.client.metadata.admin import BrokerAdmin
 from tubemq_spark.client.metadata.admin_questions import _places, whole_logs
@@ -50,7 +50,7 @@ def servers(answer, broker_id=1, asked=None):
 def test_a_log_whose_data_begins_at_0_is_whole(answer):
     asked = []
     with servers(answer, asked=asked) as master:
-        assert whole_logs([NOBODY, master], BEGINS) == {PLACE}
+        assert whole_logs([UNUSED, master], BEGINS) == {PLACE}
     assert asked == [{"method": ["admin_query_pubinfo"], "topicName": ["demo"]}]
 
 

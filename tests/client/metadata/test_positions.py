@@ -44,7 +44,7 @@ def config(**changes):
 
 
 def ask(broker, stores, token=TOKEN, flushed=False, **changes):
-    """Return the answers, when the broker has got the leases back; nobody else holds any."""
+    """Return the answers, when the broker has got the leases back; no other client holds one."""
     with opened_connections() as connections:
         places = dict.fromkeys(stores, broker.endpoint)
         found = loop.run(store_bounds(config(**changes), connections, places, token, flushed=flushed))

@@ -1,4 +1,4 @@
-"""No call of a producer takes much longer than the delivery timeout, whoever does not answer.
+"""No call of a producer takes much longer than the delivery timeout, whichever server does not answer.
 
 A single request may take ten minutes here, which is longer than a test may.
 """
@@ -66,7 +66,7 @@ def test_a_master_that_does_not_answer_the_farewell_of_a_question_for_a_partitio
         assert held.hits == 1
 
 
-def test_a_heartbeat_that_is_not_answered_holds_nobody_up(server, connections):
+def test_a_heartbeat_that_is_not_answered_holds_no_call_up(server, connections):
     with producer_of(server, connections, heartbeat_period_ms=20, delivery_timeout_ms=60_000) as producer:
         producer.send("demo", b"x")
         producer.flush()

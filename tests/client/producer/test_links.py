@@ -98,7 +98,7 @@ def test_every_answer_will_do_and_nothing_else(server, answer, answers):
         assert run(links.answers(config_of(server, rpc_timeout_ms=200), "me", broker.endpoint)) is answers
 
 
-def test_an_address_that_nobody_listens_at_does_not_answer(server):
+def test_an_address_without_a_listener_does_not_answer(server):
     with RpcServer(lambda asked: None) as broker:
         endpoint = Endpoint("127.0.0.1", broker.endpoint.port)
     assert run(links.answers(config_of(server), "me", endpoint)) is False

@@ -113,7 +113,7 @@ def test_a_name_that_no_master_takes_is_an_error_before_it_is_asked(server, ask,
     assert rule.hits == 0
 
 
-def test_without_a_master_nobody_knows(server):
+def test_without_a_master_the_partitions_are_unknown(server):
     server.close()
     with TubeMQClient.connect(server.master, delivery_timeout_ms=1) as client:
         with pytest.raises(TubeMQConnectionError):

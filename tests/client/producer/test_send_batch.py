@@ -135,7 +135,7 @@ def test_headers_travel_with_their_rows(cluster):
     assert decode_payload(third.data, third.flag).attributes == {"$msgType$": "other"}
 
 
-def test_an_empty_batch_asks_nobody(cluster):
+def test_an_empty_batch_asks_no_server(cluster):
     with cluster.sender() as producer:
         producer.send_batch(batch_of([]))
     assert cluster.master.seen == []

@@ -145,7 +145,7 @@ def test_a_batch_has_as_many_keys_as_values():
         SendBatch.of("demo", [b"x"], keys=[b"a", b"b"])
 
 
-def test_messages_move_while_nobody_calls(cluster):
+def test_messages_move_without_further_calls(cluster):
     with cluster.producer() as producer:
         producer.send("demo", b"alone")
         wait_until(lambda: cluster.stored() == [b"alone"])
@@ -405,7 +405,7 @@ def test_a_block_tells_of_a_message_that_failed_before_its_end(cluster):
         send_and_wait()
 
 
-def test_a_callback_that_raises_is_logged_and_harms_nobody(cluster, caplog):
+def test_a_callback_that_raises_is_logged_and_harms_no_message(cluster, caplog):
     def fail(result, error):
         raise RuntimeError("of a user")
 

@@ -89,7 +89,7 @@ def test_unanswered_and_late_requests_change_nothing(rows, partitions, flushed, 
     st.lists(st.integers(0, 40), max_size=4),
 )
 def test_partitions_that_are_added_to_a_store_change_nothing_before_them(old, new, flushed, most, places):
-    """Whoever reads a planned range again reads it as it was planned, though the store is shared by now."""
+    """A repeated attempt reads a range as it was planned, though the store is shared by now."""
     store = Store(flushed=min(flushed, len(old) + len(new)))
     for number, (index, value) in enumerate([*((0, value) for value in old), *new]):
         store.entries.append(Entry(index, value, 1_000_003 * number % 999_983))

@@ -175,12 +175,12 @@ def test_a_refusal_that_the_master_does_not_confirm_drops_nothing(method):
 
 
 def test_a_refusal_drops_nothing_while_no_master_answers():
-    def nobody(_):
+    def no_master(_):
         raise TubeMQConnectionError("TUBEMQ_NO_MASTER", during="a test", tried="nobody")
 
     with broker_of(9) as broker:
         broker.fault_of_method[Method.GET_MESSAGE] = [model.refuse(403)] * 5
-        assert lossy(broker, 0, 9 * ROW, locate=nobody) == (values(0, 9), [])
+        assert lossy(broker, 0, 9 * ROW, locate=no_master) == (values(0, 9), [])
 
 
 @BOTH_METHODS

@@ -115,7 +115,7 @@ def test_an_answer_later_than_the_time_out_is_asked_for_again(server):
     assert rule.hits == 1
 
 
-def test_a_commit_carried_out_after_the_time_out_moves_nobody(server):
+def test_a_commit_carried_out_after_the_time_out_moves_no_reader(server):
     """The late commit comes from a client name that is not used any more."""
     with server.faults.hold(Method.COMMIT_OFFSET, skip=1, times=1) as held:
         reading = batches(server, rpc_timeout_ms=150)

@@ -48,9 +48,11 @@ pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def test_an_empty_range_asks_no_broker():
-    nobody = RangeRequest(OffsetRange(partition(), 280, 280), Route(Endpoint("127.0.0.1", 1), TOKEN))
-    settings = ClientConfig((nobody.route.endpoint,), "etl")
-    assert list(read_in_thread(read_range(settings, Connections(), nobody), nobody.range, fail_on_loss)) == []
+    request = RangeRequest(OffsetRange(partition(), 280, 280), Route(Endpoint("127.0.0.1", 1), TOKEN))
+    settings = ClientConfig((request.route.endpoint,), "etl")
+    assert (
+        list(read_in_thread(read_range(settings, Connections(), request), request.range, fail_on_loss)) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,10 +65,10 @@ def test_an_empty_range_asks_no_broker():
     ],
 )
 def test_a_range_that_is_none_is_refused_at_once(start, end, error):
-    nobody = RangeRequest(OffsetRange(partition(), start, end), Route(Endpoint("127.0.0.1", 1), TOKEN))
-    settings = ClientConfig((nobody.route.endpoint,), "etl")
+    request = RangeRequest(OffsetRange(partition(), start, end), Route(Endpoint("127.0.0.1", 1), TOKEN))
+    settings = ClientConfig((request.route.endpoint,), "etl")
     with pytest.raises(error):
-        read_in_thread(read_range(settings, Connections(), nobody), nobody.range, fail_on_loss)
+        read_in_thread(read_range(settings, Connections(), request), request.range, fail_on_loss)
 
 
 def test_a_request_travels_to_a_task():

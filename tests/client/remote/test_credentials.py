@@ -187,7 +187,7 @@ def test_without_a_file_those_count_that_the_system_trusts(server, authority, mo
             assert ask(to) == ["demo"]
 
 
-def test_where_the_system_trusts_nobody_the_option_is_named(monkeypatch, tmp_path):
+def test_where_the_system_trusts_no_authority_the_option_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
     config = ClientConfig((), "group", tls=TlsConfig(key_password=None, server_name="nothing"))

@@ -1,4 +1,4 @@
-"""What every transport has to do, whoever asks: a thread, or a coroutine in its loop.
+"""What every transport has to do, for a thread and for a coroutine in its loop.
 
 Each test runs four times, directly and through two gateways, by a client for threads and by one for
 coroutines. ``tests/cluster/test_contract.py`` has what source and sink need of it, tasks' senders among that.

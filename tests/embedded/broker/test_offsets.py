@@ -269,7 +269,7 @@ def test_a_forgotten_position_is_not_found_and_starts_again(path):
     table.forget([PARTITION])
     assert (table.find(PARTITION), table.all()) == (None, {})
     with table.locked(PARTITION) as again:
-        assert again is position, "whoever has it goes on with the same one"
+        assert again is position, "its users keep the same one"
     assert position.register(0, NO_OFFSET, bounds(0, 560)) == 0
     table.forget([PARTITION])
     table.save()

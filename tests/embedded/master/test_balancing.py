@@ -195,7 +195,7 @@ def test_an_answer_in_time_starts_the_patience_anew(group):
         answer(group, "a", event)
 
 
-def test_what_a_stuck_member_may_have_is_given_to_nobody_else(group):
+def test_what_a_stuck_member_may_have_is_given_to_no_other(group):
     group.join("a")
     group.record_heartbeat("a")
     balance(group, 1, parts(0))
@@ -225,7 +225,7 @@ def test_the_answer_to_a_disconnect_says_nothing_of_the_connect_after_it(group):
     # "a" is to give 0 up and to take 1; "b" has to give 2 up before anybody may take anything.
     group.plan({"a": parts(1, 2), "b": parts(0)}, 2)
     group.record_heartbeat("a", None, group.next_event("a").rebalance_id)
-    assert group.next_event("a") is None, "b has not given up anything yet"
+    assert group.next_event("a") is None, "b has given up nothing"
     assert group.holdings()["a"] == parts(1)
 
 

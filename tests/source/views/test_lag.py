@@ -1,4 +1,4 @@
-"""The view ``lag`` says how far a query or a group is behind, and what of that nobody can know now."""
+"""The view ``lag`` says how far a query or a group is behind, and which of it cannot be known now."""
 
 import dataclasses
 import datetime

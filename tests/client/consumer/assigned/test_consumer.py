@@ -112,7 +112,7 @@ def test_a_layout_that_does_not_come_leaves_no_member_behind(server):
         consumer = client.assigned_consumer(TOPIC, source_count=1, node_id=0)
         with pytest.raises(RpcError):
             consumer.open()
-        # Nobody has the number.
+        # No consumer has the number.
         with client.assigned_consumer(TOPIC, source_count=1, node_id=0):
             pass
 
@@ -183,7 +183,7 @@ def test_the_master_knows_a_consumer_until_it_closes(server):
 
 
 @forks
-def test_a_forked_child_is_refused_and_disturbs_nobody(server):
+def test_a_forked_child_is_refused_and_disturbs_no_consumer(server):
     produce(server, numbered(3))
     with consumer_of(server) as consumer:
         for one in consumer.share():

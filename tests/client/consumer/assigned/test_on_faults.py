@@ -348,7 +348,7 @@ def test_missed_heartbeats_are_counted_by_broker_and_told_once(dense, caplog):
         dense.faults.start_broker(2)
 
 
-def test_leases_are_kept_while_nobody_fetches():
+def test_leases_are_kept_without_fetches():
     settings = EmbeddedSettings(lease_timeout_ms=1_000, scan_period_ms=50)
     with (
         EmbeddedTubeMQ(topics={TOPIC: (1, 2)}, brokers=3, settings=settings) as server,
@@ -597,7 +597,7 @@ def test_expired_records_are_a_loss_and_the_others_go_on(dense):
             (lost,) = left - set(consumer.connected)
             left.remove(lost)
             assert isinstance(consumer.status()[lost].trouble, DataLossError)
-        # Whoever connects without an offset begins where the log does.
+        # A consumer that connects without an offset begins where the log does.
         assert consumer.connect(partition()).offset == COUNT * ROW
 
 

@@ -182,7 +182,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(where=each, number=who)
     def let_another_read_on(self, where, number):
-        """Whoever held the partition was silent too long, and does not know it yet."""
+        """The holder of the partition was silent too long, and does not know that."""
         self.running.faults.clear()
         self.running.faults.forget_leases(broker=where.broker_id)
         self.members[number].resume([where])

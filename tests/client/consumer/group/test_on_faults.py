@@ -207,8 +207,8 @@ def test_members_come_back_after_everything_was_forgotten(server):
         shares(first, second)
 
 
-def test_a_standby_master_stops_nobody(server):
-    """What is held is read on; whoever joins meanwhile is refused."""
+def test_a_standby_master_stops_no_member(server):
+    """Members go on reading their partitions; a new member is refused."""
     with member(server) as first:
         shares(first)
         server.faults.become_standby()

@@ -154,7 +154,7 @@ def test_a_partition_stays_until_its_batch_is_confirmed(brokers):
             assert not consumer.connected
 
 
-def test_nobody_polls_for_events(monkeypatch):
+def test_no_member_polls_for_events(monkeypatch):
     """TubeMQ's Go client keeps a processor busy with that."""
     begun = []
     begin = Rebalancing.begin
