@@ -34,6 +34,14 @@ async def opened(**how):
         await connections.close()
 
 
+@contextlib.asynccontextmanager
+async def serving(handler=echo, **how):
+    """Yield a server and connections, of which none leads to it yet."""
+    with RpcServer(handler) as server:
+        async with opened(**how) as connections:
+            yield server, connections
+
+
 def gone():
     """Return an endpoint where there is no server."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -84,29 +92,27 @@ async def test_a_peer_has_one_connection():
 
 
 async def test_a_lost_connection_is_replaced():
-    with RpcServer(echo) as server:
-        async with opened() as connections:
-            lost = await connections.get(server.endpoint)
-            lost.close()
-            assert connections.connected(server.endpoint) is None
-            assert await call(await connections.get(server.endpoint)) == ok("me")
+    async with serving() as (server, connections):
+        lost = await connections.get(server.endpoint)
+        lost.close()
+        assert connections.connected(server.endpoint) is None
+        assert await call(await connections.get(server.endpoint)) == ok("me")
 
 
 async def test_all_that_ask_together_wait_for_one_attempt_and_one_that_leaves_takes_nothing_from_others():
     resolver = Resolver()
-    with RpcServer(echo) as server:
-        async with opened(look_up=resolver) as connections:
-            asking = [asyncio.create_task(connections.get(server.endpoint)) for _ in range(4)]
-            await resolver.asked.wait()
-            asking[0].cancel()
-            await asyncio.wait(asking[:1])
-            assert asking[0].cancelled()
-            with pytest.raises(TubeMQConnectionError, match="timed out"):
-                await connections.get(server.endpoint, 10)
-            resolver.released.set()
-            assert len({id(await task) for task in asking[1:]}) == 1
-            assert resolver.count == 1
-            assert len(server.accepted) <= 1
+    async with serving(look_up=resolver) as (server, connections):
+        asking = [asyncio.create_task(connections.get(server.endpoint)) for _ in range(4)]
+        await resolver.asked.wait()
+        asking[0].cancel()
+        await asyncio.wait(asking[:1])
+        assert asking[0].cancelled()
+        with pytest.raises(TubeMQConnectionError, match="timed out"):
+            await connections.get(server.endpoint, 10)
+        resolver.released.set()
+        assert len({id(await task) for task in asking[1:]}) == 1
+        assert resolver.count == 1
+        assert len(server.accepted) <= 1
 
 
 async def test_all_that_ask_together_for_a_peer_that_is_away_fail_together():
@@ -146,14 +152,13 @@ async def test_an_unreachable_peer_keeps_no_other_waiting():
         return await resolver(endpoint) if endpoint.host == "slow" else addresses.addresses_of(endpoint)
 
     slow = Endpoint("slow", 1)
-    with RpcServer(echo) as server:
-        async with opened(look_up=look_up) as connections:
-            asking = asyncio.create_task(connections.to_all([slow, server.endpoint], PATIENT_MS, None))
-            await resolver.asked.wait()
-            assert await call(await connections.get(server.endpoint)) == ok("me")
-            assert not asking.done()
-            asking.cancel()
-            await asyncio.wait([asking])
+    async with serving(look_up=look_up) as (server, connections):
+        asking = asyncio.create_task(connections.to_all([slow, server.endpoint], PATIENT_MS, None))
+        await resolver.asked.wait()
+        assert await call(await connections.get(server.endpoint)) == ok("me")
+        assert not asking.done()
+        asking.cancel()
+        await asyncio.wait([asking])
 
 
 async def test_many_are_connected_to_at_once_and_those_that_are_away_are_named():
@@ -189,11 +194,10 @@ async def test_a_peer_that_was_not_reached_is_known_for_a_while(later):
 
 async def test_a_wrong_setting_says_nothing_of_the_peer(tmp_path):
     tls = TlsConfig(str(tmp_path / "gone.pem"))
-    with RpcServer(echo) as server:
-        async with opened() as connections:
-            with pytest.raises(OptionError):
-                await connections.get(server.endpoint, tls=tls)
-            assert not connections.failed_lately(server.endpoint, tls, 60)
+    async with serving() as (server, connections):
+        with pytest.raises(OptionError):
+            await connections.get(server.endpoint, tls=tls)
+        assert not connections.failed_lately(server.endpoint, tls, 60)
 
 
 async def test_those_that_are_idle_are_closed_when_any_is_asked_for(later):
@@ -215,12 +219,11 @@ async def test_those_that_are_idle_are_closed_when_any_is_asked_for(later):
 
 
 async def test_one_with_a_call_in_flight_is_not_idle(later):
-    with RpcServer(silent) as server:
-        async with opened() as connections:
-            connection = await connections.get(server.endpoint)
-            start(connection, timeout_ms=600_000_000)
-            later(500)
-            assert await connections.get(server.endpoint) is connection
+    async with serving(silent) as (server, connections):
+        connection = await connections.get(server.endpoint)
+        start(connection, timeout_ms=600_000_000)
+        later(500)
+        assert await connections.get(server.endpoint) is connection
 
 
 async def test_closing_is_for_good_and_ends_attempts():
@@ -229,20 +232,19 @@ async def test_closing_is_for_good_and_ends_attempts():
     async def look_up(endpoint):
         return await resolver(endpoint) if endpoint.host == "slow" else addresses.addresses_of(endpoint)
 
-    with RpcServer(echo) as server:
-        async with opened(look_up=look_up) as connections:
-            connection = await connections.get(server.endpoint)
-            coming = asyncio.create_task(connections.get(Endpoint("slow", 1)))
-            await resolver.asked.wait()
-            await connections.close()
-            assert connection.ended.is_set()
-            for late in (
-                coming,
-                connections.get(server.endpoint),
-                connections.take((server.endpoint, None), PATIENT_MS),
-            ):
-                with pytest.raises(TubeMQConnectionError, match="pool of connections is closed"):
-                    await late
+    async with serving(look_up=look_up) as (server, connections):
+        connection = await connections.get(server.endpoint)
+        coming = asyncio.create_task(connections.get(Endpoint("slow", 1)))
+        await resolver.asked.wait()
+        await connections.close()
+        assert connection.ended.is_set()
+        for late in (
+            coming,
+            connections.get(server.endpoint),
+            connections.take((server.endpoint, None), PATIENT_MS),
+        ):
+            with pytest.raises(TubeMQConnectionError, match="pool of connections is closed"):
+                await late
 
 
 async def test_a_private_connection_that_is_made_while_all_are_closed_is_closed():
@@ -262,16 +264,15 @@ def private(connections):
 
 
 async def test_one_user_after_the_other_has_the_same_private_connection():
-    with RpcServer(echo) as server:
-        async with opened() as connections:
-            async with private(connections) as first:
-                connection = await first.to(server.endpoint)
-                assert await first.to(server.endpoint) is connection
-                assert connections.shared() == []
-            async with private(connections) as second:
-                assert await second.to(server.endpoint) is connection
-                assert await call(connection) == ok("me")
-                assert await connections.get(server.endpoint) is not connection
+    async with serving() as (server, connections):
+        async with private(connections) as first:
+            connection = await first.to(server.endpoint)
+            assert await first.to(server.endpoint) is connection
+            assert connections.shared() == []
+        async with private(connections) as second:
+            assert await second.to(server.endpoint) is connection
+            assert await call(connection) == ok("me")
+            assert await connections.get(server.endpoint) is not connection
 
 
 async def test_users_at_the_same_time_and_of_other_peers_have_different_ones():
@@ -284,51 +285,48 @@ async def test_users_at_the_same_time_and_of_other_peers_have_different_ones():
 
 
 async def test_a_private_connection_that_was_lost_is_replaced():
-    with RpcServer(echo) as server:
-        async with opened() as connections:
-            async with private(connections) as user:
-                (await user.to(server.endpoint)).close()
-                kept = await user.to(server.endpoint)
-                assert await call(kept) == ok("me")
-            async with private(connections) as first, private(connections) as second:
-                both = [await user.to(server.endpoint) for user in (first, second)]
-                for connection in both:
-                    await call(connection)
-            server.drop_connections()
+    async with serving() as (server, connections):
+        async with private(connections) as user:
+            (await user.to(server.endpoint)).close()
+            kept = await user.to(server.endpoint)
+            assert await call(kept) == ok("me")
+        async with private(connections) as first, private(connections) as second:
+            both = [await user.to(server.endpoint) for user in (first, second)]
             for connection in both:
-                await connection.ended.wait()
-            async with private(connections) as user:
-                assert await user.to(server.endpoint) is not kept
-                assert await call(await user.to(server.endpoint)) == ok("me")
+                await call(connection)
+        server.drop_connections()
+        for connection in both:
+            await connection.ended.wait()
+        async with private(connections) as user:
+            assert await user.to(server.endpoint) is not kept
+            assert await call(await user.to(server.endpoint)) == ok("me")
 
 
 async def test_a_private_connection_with_a_call_in_flight_serves_no_other():
-    with RpcServer(echo) as server:
-        async with opened() as connections:
-            async with private(connections) as user:
-                first = await user.to(server.endpoint)
-                start(first)
-            assert first.closed
-            async with private(connections) as user:
-                assert await user.to(server.endpoint) is not first
+    async with serving() as (server, connections):
+        async with private(connections) as user:
+            first = await user.to(server.endpoint)
+            start(first)
+        assert first.closed
+        async with private(connections) as user:
+            assert await user.to(server.endpoint) is not first
 
 
 async def test_few_private_connections_are_kept_and_none_for_long(later):
     most = connections_module._MOST_KEPT
-    with RpcServer(echo) as server:
-        async with opened() as connections:
-            async with contextlib.AsyncExitStack() as users:
-                made = [
-                    await (await users.enter_async_context(private(connections))).to(server.endpoint)
-                    for _ in range(most + 2)
-                ]
-            assert sum(connection.closed for connection in made) == 2
-            later(connections_module.IDLE_LIMIT_S + 1)
-            async with private(connections) as user:
-                last = await user.to(server.endpoint)
-            assert [connection for connection in made if not connection.closed] == [last]
-            connections.close_kept()
-            assert last.closed
+    async with serving() as (server, connections):
+        async with contextlib.AsyncExitStack() as users:
+            made = [
+                await (await users.enter_async_context(private(connections))).to(server.endpoint)
+                for _ in range(most + 2)
+            ]
+        assert sum(connection.closed for connection in made) == 2
+        later(connections_module.IDLE_LIMIT_S + 1)
+        async with private(connections) as user:
+            last = await user.to(server.endpoint)
+        assert [connection for connection in made if not connection.closed] == [last]
+        connections.close_kept()
+        assert last.closed
 
 
 def connected(connections, endpoint):

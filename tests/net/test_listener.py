@@ -66,12 +66,18 @@ def dial(listener):
     return connected
 
 
-def ask(connected, *bodies):
-    """Send requests in one piece and return their answers."""
+def requests(*bodies):
+    """Return a client that asks all of this, and the bytes that it sends."""
     client = RpcConnection(Role.CLIENT)
     for body in bodies:
         client.send_request(1, 2, body, 1000)
-    connected.sendall(client.data_to_send())
+    return client, client.data_to_send()
+
+
+def ask(connected, *bodies):
+    """Send requests in one piece and return their answers."""
+    client, data = requests(*bodies)
+    connected.sendall(data)
     answers = []
     while len(answers) < len(bodies):
         answers += client.receive_data(connected.recv(1 << 16))
@@ -152,8 +158,11 @@ def test_a_broken_frame_closes_its_connection_only(listen):
         assert listener.connection_count == 1
 
 
-def test_an_unreadable_request_is_answered_and_the_connection_stays(listen):
-    with dial(listen()) as connected:
+@pytest.mark.parametrize("interceptor", [None, lambda _, handle: Reply(handle())])
+def test_an_unreadable_request_is_answered_and_the_connection_stays(listen, interceptor):
+    listener = listen()
+    listener.interceptor = interceptor
+    with dial(listener) as connected:
         connected.sendall(b"\xff\x7f\xf4\xfe" + b"\0\0\0\1" * 3 + b"\xff")
         assert connected.recv(1 << 16).startswith(b"\xff\x7f\xf4\xfe")
         assert ask(connected, b"2")[0].body == b"2"
@@ -163,10 +172,7 @@ def test_an_unreadable_request_is_answered_and_the_connection_stays(listen):
 def test_a_peer_that_does_not_read_holds_up_neither_others_nor_the_end(listen):
     listener = listen(lambda requests: [bytes(1 << 20) for _ in requests])
     with dial(listener) as lazy, dial(listener) as other:
-        client = RpcConnection(Role.CLIENT)
-        for _ in range(20):
-            client.send_request(1, 2, b"", 1000)
-        lazy.sendall(client.data_to_send())
+        lazy.sendall(requests(*[b""] * 20)[1])
         assert len(ask(other, b"")[0].body) == 1 << 20
         listener.close()
     assert listener.connection_count == 0
@@ -183,10 +189,8 @@ def test_answers_leave_before_all_of_a_read_are_there(listen):
             yield bytes(1 << 20)
 
     with dial(listen(service)) as connected:
-        client = RpcConnection(Role.CLIENT)
-        for _ in range(300):
-            client.send_request(1, 2, b"", 1000)
-        connected.sendall(client.data_to_send())
+        client, data = requests(*[b""] * 300)
+        connected.sendall(data)
         answers = client.receive_data(connected.recv(1))
         # The rest is in no buffer of the connection.
         assert answered < 150
@@ -267,10 +271,7 @@ def test_threads_are_named_and_end_with_their_connection(listen):
         ask(connected, b"")
         names = {thread.name for thread in threading.enumerate()}
         assert {"tubemq-listen-test", "tubemq-serve-test-1"} <= names
-    deadline = time.monotonic() + 5
-    while listener.connection_count and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert listener.connection_count == 0
+    wait_until(lambda: listener.connection_count == 0)
 
 
 def test_an_acceptor_hands_sockets_over_and_closes_them():
@@ -315,10 +316,8 @@ def test_an_interceptor_can_change_a_frame_send_nothing_and_hang_up(listen):
     }
     listener.interceptor = lambda request, _: replies[request.body]
     with dial(listener) as connected:
-        client = RpcConnection(Role.CLIENT)
-        for body in replies:
-            client.send_request(1, 2, body, 1000)
-        connected.sendall(client.data_to_send())
+        client, data = requests(*replies)
+        connected.sendall(data)
         received = b""
         while data := receive(connected):
             received += data
@@ -336,10 +335,9 @@ def test_what_is_answered_while_it_is_frozen_is_sent_when_it_thaws(listen, inter
     listener = listen(service)
     if intercepted:
         listener.interceptor = lambda _, handle: Reply(handle())
-    client = RpcConnection(Role.CLIENT)
-    client.send_request(1, 2, b"x", 1000)
+    client, data = requests(b"x")
     with dial(listener) as connected:
-        connected.sendall(client.data_to_send())
+        connected.sendall(data)
         connected.settimeout(0.1)
         with pytest.raises(TimeoutError):
             connected.recv(1)
@@ -351,12 +349,11 @@ def test_what_is_answered_while_it_is_frozen_is_sent_when_it_thaws(listen, inter
 def test_what_comes_while_it_is_frozen_is_answered_when_it_thaws(listen):
     seen = []
     listener = listen(lambda requests: seen.append(len(requests)) or echo(requests))
-    client = RpcConnection(Role.CLIENT)
+    client, data = requests(b"2")
     with dial(listener) as connected:
         ask(connected, b"1")
         listener.freeze()
-        client.send_request(1, 2, b"2", 1000)
-        connected.sendall(client.data_to_send())
+        connected.sendall(data)
         connected.settimeout(0.1)
         with pytest.raises(TimeoutError):
             connected.recv(1)
@@ -382,15 +379,6 @@ def receive(connected):
         return b""
 
 
-def test_an_unreadable_request_is_answered_where_there_is_an_interceptor(listen):
-    listener = listen()
-    listener.interceptor = lambda _, handle: Reply(handle())
-    with dial(listener) as connected:
-        connected.sendall(b"\xff\x7f\xf4\xfe" + b"\0\0\0\1" * 3 + b"\xff")
-        assert connected.recv(1 << 16).startswith(b"\xff\x7f\xf4\xfe")
-        assert ask(connected, b"2")[0].body == b"2"
-
-
 def read_to_the_end(connected):
     while connected.recv(1 << 16):
         pass
@@ -405,9 +393,7 @@ def half_frame(claimed, sent):
 def test_answers_wait_for_the_peer_longer_than_one_look(listen, monkeypatch):
     monkeypatch.setattr(listener_module, "_LOOK_S", 0.05)
     listener = listen(lambda requests: [bytes(20 << 20) for _ in requests])
-    client = RpcConnection(Role.CLIENT)
-    client.send_request(1, 2, b"x" * 100, 1000)
-    frame = client.data_to_send()
+    client, frame = requests(b"x" * 100)
     with dial(listener) as connected:
         connected.sendall(frame[:50])
         wait_until(lambda: listener._held)
@@ -476,10 +462,7 @@ def test_unfinished_frames_hold_bounded_memory(listen, monkeypatch, caplog):
     listener = listen()
     with dial(listener) as first, dial(listener) as second, dial(listener) as good:
         first.sendall(half_frame(4 << 20, 600_000))
-        deadline = time.monotonic() + 20
-        while sum(held.size for held in listener._held.values()) < 600_000:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: sum(held.size for held in listener._held.values()) >= 600_000, 20)
         second.sendall(half_frame(4 << 20, 600_000))
         assert closed_soon(second)
         assert ask(good, b"1")[0].body == b"1"
@@ -491,9 +474,7 @@ def test_unfinished_frames_hold_bounded_memory(listen, monkeypatch, caplog):
 def test_a_frame_that_came_whole_holds_nothing_more(listen):
     listener = listen()
     with dial(listener) as connected:
-        client = RpcConnection(Role.CLIENT)
-        client.send_request(1, 2, b"x" * 100, 1000)
-        frame = client.data_to_send()
+        client, frame = requests(b"x" * 100)
         connected.sendall(frame[:10])
         wait_until(lambda: listener._held)
         connected.sendall(frame[10:])

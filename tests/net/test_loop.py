@@ -65,11 +65,18 @@ def test_all_that_run_at_once_share_one_thread():
     assert [thread.name for thread in threading.enumerate()].count("tubemq-loop") == 1
 
 
-def test_what_a_coroutine_raises_is_raised_and_keeps_nothing_alive():
+async def fail_at_once():
+    await asyncio.sleep(0)
+    raise NotWantedError("so it is")
+    yield
+
+
+@pytest.mark.parametrize("raises", [lambda: loop.run(fail()), lambda: list(loop.iterate(fail_at_once()))])
+def test_what_a_coroutine_or_a_generator_raises_is_raised_and_keeps_nothing_alive(raises):
     gc.disable()
     try:
         with pytest.raises(NotWantedError, match="so it is") as caught:
-            loop.run(fail())
+            raises()
         error = weakref.ref(caught.value)
         del caught
         assert error() is None, "something refers to it"
@@ -351,23 +358,6 @@ def test_what_a_generator_raises_comes_behind_its_items():
     with pytest.raises(NotWantedError, match="the third"):
         read.extend(iterator)
     assert read == [1, 2]
-
-
-def test_a_generators_error_keeps_nothing_alive():
-    async def none():
-        await asyncio.sleep(0)
-        raise NotWantedError
-        yield
-
-    gc.disable()
-    try:
-        with pytest.raises(NotWantedError) as caught:
-            list(loop.iterate(none()))
-        error = weakref.ref(caught.value)
-        del caught
-        assert error() is None, "something refers to it"
-    finally:
-        gc.enable()
 
 
 class Slow:

@@ -9,10 +9,9 @@ import threading
 
 import pytest
 
-from testkit.certificates import Authority
 from testkit.children import forks, in_child
 from tests.net.test_connection import HERE, speaking
-from tubemq_spark.errors import OptionError, TlsError
+from tubemq_spark.errors import OptionError
 from tubemq_spark.model import Endpoint
 from tubemq_spark.net import addresses
 from tubemq_spark.net.send_stream import SendStreams
@@ -235,19 +234,6 @@ async def test_a_refused_connection_is_reported():
     assert f"Cannot connect to {endpoint}: Connection refused;" in str(error)
 
 
-async def test_a_socket_that_cannot_be_made_is_a_failed_connection(monkeypatch):
-    def out_of_files(*_, **__):
-        raise OSError(24, "Too many open files")
-
-    with socket.create_server((HERE, 0)) as listener:
-        async with connecting(Endpoint(*listener.getsockname())) as (_, owner):
-            monkeypatch.setattr(socket, "socket", out_of_files)
-            error = await owner.error()
-            monkeypatch.undo()
-    assert error.condition == "TUBEMQ_CONNECT_FAILED"
-    assert "Too many open files" in str(error)
-
-
 def unknown(*_, **__):
     raise socket.gaierror(-2, "Name or service not known")
 
@@ -332,29 +318,6 @@ async def test_bytes_go_both_ways_over_tls(client_tls, server_tls):
             assert owner.received == data
 
 
-async def test_one_byte_after_another_is_enough_to_shake_hands(client_tls, server_tls):
-    """Neither the handshake nor a record comes in one piece."""
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    session = server_tls.context().wrap_bio(incoming, outgoing, server_side=True)
-
-    def act(accepted):
-        done = False
-        while not done:
-            incoming.write(accepted.recv(1))
-            with contextlib.suppress(ssl.SSLWantReadError):
-                session.do_handshake()
-                done = True
-                session.write(b"hello")
-            while outgoing.pending:
-                accepted.send(outgoing.read(1))
-        accepted.recv(1)
-
-    with speaking(act) as endpoint:
-        async with connecting(endpoint, tls=client_tls) as (stream, owner):
-            await owner.until(lambda: owner.received == b"hello")
-            await owner.until(lambda: stream.writable)
-
-
 async def test_bytes_that_come_with_the_end_of_the_handshake_are_reported(client_tls, server_tls):
     """In TLS 1.2 a server has the last word of a handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -411,24 +374,6 @@ async def test_answers_over_tls_before_a_failed_write_are_still_received(client_
             stream.write(b"too late")
             await owner.error()
             assert owner.received == answers
-
-
-async def test_a_certificate_that_is_not_trusted_and_the_server_is_told(server_tls, tmp_path):
-    refused = []
-
-    def act(accepted):
-        try:
-            server_tls.context().wrap_socket(accepted, server_side=True).close()
-        except OSError as error:
-            refused.append(str(error))
-
-    with speaking(act) as endpoint:
-        other = TlsConfig(str(Authority(tmp_path, "other").cert))
-        async with connecting(endpoint, tls=other) as (_, owner):
-            error = await owner.error()
-    assert isinstance(error, TlsError)
-    assert error.condition == "TUBEMQ_TLS_CERTIFICATE"
-    assert "unknown ca" in str(refused)
 
 
 async def test_a_file_that_is_missing_is_reported_as_such(tmp_path):
