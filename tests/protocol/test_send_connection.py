@@ -311,12 +311,6 @@ def test_answers_survive_any_split(kinds, data):
     assert read(pieces) == sorted(expected, key=lambda answer: not isinstance(answer[1], int))
 
 
-@in_one_test("kind", KINDS)
-def test_an_answer_is_read_byte_by_byte(kind):
-    data, outcome = KINDS[kind]
-    assert read(data[at : at + 1] for at in range(len(data))) == [(7, outcome)]
-
-
 def test_a_usual_answer_that_comes_in_pieces_is_read_quickly(monkeypatch):
     data, offset = KINDS["stored"]
     monkeypatch.delattr(framing.FrameDecoder, "receive_data")

@@ -215,10 +215,13 @@ def test_a_text_outside_the_data_is_refused(borders):
         _speedups.runs(b"abc", np.array(borders, np.int32), 9)
 
 
-@pytest.mark.parametrize(
+outside = pytest.mark.parametrize(
     ("starts", "ends"),
     [([-1], [0]), ([0], [4]), ([2], [1]), ([0, 0], [1]), ([1 << 62], [1 << 62]), ([0], [-(1 << 63)])],
 )
+
+
+@outside
 def test_a_piece_outside_its_data_is_refused(starts, ends):
     with pytest.raises(ValueError, match="outside its data"):
         append(b"abc", np.array(starts, np.int64), np.array(ends, np.int64))
@@ -234,10 +237,7 @@ def test_pieces_are_put_only_where_there_is_room(size, borders):
         )
 
 
-@pytest.mark.parametrize(
-    ("starts", "ends"),
-    [([-1], [0]), ([0], [4]), ([2], [1]), ([0, 0], [1]), ([1 << 62], [1 << 62]), ([0], [-(1 << 63)])],
-)
+@outside
 def test_the_checksum_of_what_is_outside_its_data_is_left_to_python(starts, ends):
     assert _speedups.running_checksums(b"abc", np.array(starts, np.int64), np.array(ends, np.int64)) is None
 
