@@ -8,6 +8,7 @@ from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.model import Endpoint, OffsetRange, RangeRequest, Route, StoreId, TopicPartition
 from tubemq_spark.net import loop
+from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import LossRecord, fail_on_loss
 
 TOPIC = "demo"
@@ -64,6 +65,15 @@ def broker_of(count=10, partitions=1, flushed=0, limits=None):
         store.append(number % partitions, [b"value %d" % number])
     store.flushed = flushed
     return ModelBroker({STORE: store}, partitions, limits)
+
+
+@contextlib.asynccontextmanager
+async def broker_and_connections(count=5, partitions=1, limits=None, **settings):
+    """Yield such a broker, connections of the running loop, and settings for it."""
+    with broker_of(count, partitions, limits=limits) as broker:
+        connections = Connections()
+        yield broker, connections, config(broker, **settings)
+        await connections.close()
 
 
 SMALL = Limits(file_entries=4, memory_entries=3, segment_entries=5)

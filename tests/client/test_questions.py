@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import functools
 from unittest import mock
 
 import pytest
@@ -136,6 +137,14 @@ def test_questions_disturb_no_consumer_of_the_group(server, client):
         assert consumer.connected == partitions
 
 
+def lag_of(client, *group, **asked):
+    """Return the lag of a group, which is nothing as long as no broker tells of it."""
+    try:
+        return client.lag(*group, **asked)
+    except OptionError:
+        return {}
+
+
 def test_what_a_group_has_not_read(server, client, way, request):
     group = f"lagging_{way}_{request.node.callspec.params['client']}"
     written = TopicPartition("clicks", 1, 10_000)
@@ -147,12 +156,7 @@ def test_what_a_group_has_not_read(server, client, way, request):
             consumer.connect(TopicPartition("shared", 2, 1), 10 * ROW)
     unread = {written: 7, TopicPartition("shared", 2, 1): 0}
 
-    def told(**asked):
-        try:
-            return client.lag(group, **asked)
-        except OptionError:
-            return {}
-
+    told = functools.partial(lag_of, client, group)
     wait_until(lambda: told() == unread, 30)  # brokers tell with a delay
     assert told(topics="clicks") == told(topics=["clicks", "empty"]) == {written: 7}
     assert told(topics=["empty"]) == {}
@@ -183,14 +187,7 @@ def test_the_lag_of_the_group_of_the_client(server, way):
     ):
         consumer.connect(written, 8 * ROW)
     with connected(TubeMQClient, server, group=group) as client:
-
-        def told():
-            try:
-                return client.lag()
-            except OptionError:
-                return {}
-
-        wait_until(lambda: told() == {written: 2}, 30)
+        wait_until(lambda: lag_of(client) == {written: 2}, 30)
 
 
 async def test_a_closed_client_for_coroutines_answers_nothing(server):

@@ -5,37 +5,25 @@ import contextlib
 import pytest
 
 from tests.client import model_broker as model
-from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
+from tests.client.model_broker import BROKER_ID, TOKEN, Limits
+from tests.client.ranges import broker_and_connections
 from tubemq_spark.client.broker.cursor import Cursor, ReadAhead
 from tubemq_spark.client.broker.lease import Lease, ReaderGroupHolder
 from tubemq_spark.client.broker.session import BrokerSession, Claim
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.errors import LocalProtocolError, RemoteProtocolError
 from tubemq_spark.model import Route, StoreId, TopicPartition
-from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol.constants import Method
 
 PARTITION = TopicPartition("demo", BROKER_ID, 0)
 END = 9 * 28
-
-
-@contextlib.asynccontextmanager
-async def broker_and_connections(count=9, partitions=1):
-    store = Store()
-    for number in range(count):
-        store.append(number % partitions, [b"value %d" % number])
-    broker = ModelBroker({StoreId("demo", BROKER_ID, 0): store}, partitions, Limits(memory_entries=3))
-    with broker:
-        connections = Connections()
-        yield broker, connections, ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
-        await connections.close()
+MOST = Limits(memory_entries=3)
 
 
 @contextlib.asynccontextmanager
 async def reading_ahead(count=9, partitions=1, *, own_store=False):
     """A reader that confirms what has arrived, under the reader groups."""
     async with (
-        broker_and_connections(count, partitions) as (broker, connections, config),
+        broker_and_connections(count, partitions, MOST) as (broker, connections, config),
         ReaderGroupHolder(config, connections, PARTITION, Route(broker.endpoint, TOKEN)) as holder,
     ):
         yield broker, ReadAhead(Cursor(holder, PARTITION), own_store=own_store)
@@ -54,7 +42,7 @@ class OneName:
 @contextlib.asynccontextmanager
 async def processing(count=9, partitions=1):
     """A consumer that processes records, then confirms them."""
-    async with broker_and_connections(count, partitions) as (broker, connections, config):
+    async with broker_and_connections(count, partitions, MOST) as (broker, connections, config):
         holder = OneName(BrokerSession(await connections.get(broker.endpoint), config, TOKEN))
         yield broker, Cursor(holder, PARTITION)
         await holder.lease.release()

@@ -9,12 +9,13 @@ import pytest
 
 from testkit.connections import opened_connections
 from tests.client import model_broker as model
-from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
+from tests.client.model_broker import BROKER_ID, TOKEN
 from tests.client.ranges import (
     ROW,
     SMALL,
     TOPIC,
     batches,
+    broker_and_connections,
     broker_of,
     config,
     partition,
@@ -26,13 +27,11 @@ from tests.waiting import wait_until
 from tubemq_spark.client.broker import lease
 from tubemq_spark.client.broker.lease import Lease, ReaderGroupHolder
 from tubemq_spark.client.broker.session import BrokerSession, Claim
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.reader.range_reader import read_range
 from tubemq_spark.client.reader.topic_reader import read_in_thread
 from tubemq_spark.errors import DataLossError, RpcError, TubeMQConnectionError, TubeMQTimeoutError
-from tubemq_spark.model import Route, StoreId, TopicPartition
+from tubemq_spark.model import Route, TopicPartition
 from tubemq_spark.net import loop
-from tubemq_spark.net.connections import Connections
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method, OpType
 from tubemq_spark.protocol.pb import broker_pb2
@@ -43,17 +42,12 @@ HELD = ("etl", "demo", 0)
 
 @contextlib.asynccontextmanager
 async def lease_of(**settings):
-    store = Store()
-    store.append(0, [b"value %d" % number for number in range(5)])
-    with ModelBroker({StoreId("demo", BROKER_ID, 0): store}) as broker:
-        connections = Connections()
-        config = ClientConfig((broker.endpoint,), "etl", rpc_timeout_ms=2_000)
+    async with broker_and_connections() as (broker, connections, config):
 
         async def session():
             return BrokerSession(await connections.get(broker.endpoint), config, TOKEN)
 
         yield broker, session, Lease(await session(), Claim(PARTITION, "etl", "etl_me-1-2-3"), **settings)
-        await connections.close()
 
 
 def registers(broker):
@@ -263,8 +257,7 @@ def test_an_old_visit_token_is_renewed_once():
 
 
 async def test_a_group_found_taken_with_a_renewed_token_is_passed_over():
-    with broker_of() as broker:
-        connections = Connections()
+    async with broker_and_connections(10) as (broker, connections, _):
         broker.valid_tokens = {TOKEN + 5}
         take_all_groups(broker, but=1)
         of_broker = config(broker, reader_groups=config(broker).reader_groups[:2])
@@ -272,7 +265,6 @@ async def test_a_group_found_taken_with_a_renewed_token_is_passed_over():
             route = Route(broker.endpoint, TOKEN)
             async with ReaderGroupHolder(of_broker, connections, partition(), route) as holder:
                 assert (await holder.acquire(28)).current == 28
-        await connections.close()
 
 
 def test_a_token_that_stays_wrong_is_an_error():

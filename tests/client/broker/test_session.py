@@ -5,14 +5,13 @@ import contextlib
 import pytest
 
 from tests.client import model_broker as model
-from tests.client.model_broker import BROKER_ID, TOKEN, ModelBroker, Store
+from tests.client.model_broker import BROKER_ID, TOKEN
+from tests.client.ranges import broker_and_connections
 from tests.protocol.vectors import build, named
 from tubemq_spark.client.broker.session import FLUSHED_ONLY, BrokerSession, Claim, Position
-from tubemq_spark.client.config import ClientConfig
 from tubemq_spark.client.master import identity
 from tubemq_spark.errors import RpcError, TubeMQTimeoutError
 from tubemq_spark.model import StoreId, TopicPartition
-from tubemq_spark.net.connections import Connections
 from tubemq_spark.protocol import messages
 from tubemq_spark.protocol.constants import Method, ReadStatus
 from tubemq_spark.protocol.pb import broker_pb2, common_pb2
@@ -24,13 +23,8 @@ ANOTHERS = Claim(PARTITION, "etl", "etl_you-1-2-3")
 
 @contextlib.asynccontextmanager
 async def session_with(count=5, token=TOKEN, **changes):
-    store = Store()
-    store.append(0, [b"value %d" % number for number in range(count)])
-    with ModelBroker({StoreId("demo", BROKER_ID, 0): store}) as broker:
-        connections = Connections()
-        config = ClientConfig((broker.endpoint,), "etl", **{"rpc_timeout_ms": 2_000, **changes})
+    async with broker_and_connections(count, **changes) as (broker, connections, config):
         yield broker, BrokerSession(await connections.get(broker.endpoint), config, token)
-        await connections.close()
 
 
 def sent(broker, message_type, place=-1):

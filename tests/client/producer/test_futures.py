@@ -41,10 +41,8 @@ def end(outcome, result, error):
     if error is not None:
         outcome.failed(0, error)
     else:
-        offsets, details = (
-            np.array([result.offset]),
-            Details(np.array([result.message_id]), np.array([result.append_time_ms])),
-        )
+        offsets = np.array([result.offset])
+        details = Details(np.array([result.message_id]), np.array([result.append_time_ms]))
         outcome.stored((0,), (result.partition,), offsets, details, result.attempts, result.unanswered)
 
 
@@ -235,9 +233,7 @@ def store(outcome, rows, partitions, details, attempts=1, unanswered=0):
 
 
 @given(
-    fates=st.lists(
-        st.sampled_from(["stored", "again", "failed", "refused", "open"]), min_size=1, max_size=20
-    ),
+    fates=st.lists(st.sampled_from(FATES), min_size=1, max_size=20),
     details=st.booleans(),
     data=st.data(),
 )

@@ -1,27 +1,21 @@
 """A producer's log: once when something goes, once when it is back, and nothing over and over."""
 
+import types
+
 import pytest
 
 from tubemq_spark.client.producer.log import SendLog
 
 
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return types.SimpleNamespace(now=0.0)
 
 
 @pytest.fixture
 def log(clock, caplog):
     caplog.set_level("INFO")
-    return SendLog("task 3", clock)
+    return SendLog("task 3", lambda: clock.now)
 
 
 def lines(caplog):

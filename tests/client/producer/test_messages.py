@@ -74,12 +74,9 @@ def test_a_message_time_is_what_its_own_clock_shows(time, text):
     assert checked_message("demo", b"x", message_time=time).header.message_time == text
 
 
-def test_a_key_of_text_is_its_utf_8():
-    assert checked_message("demo", b"x", key="k\u00e4se").key == b"k\xc3\xa4se"
-
-
-def test_a_value_of_text_is_its_utf_8():
-    assert checked_message("demo", "k\u00e4se").value == b"k\xc3\xa4se"
+def test_a_key_or_a_value_of_text_is_its_utf_8():
+    message = checked_message("demo", "k\u00e4se", key="k\u00e4se")
+    assert message.key == message.value == b"k\xc3\xa4se"
 
 
 @in_one_test(

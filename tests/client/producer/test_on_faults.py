@@ -2,6 +2,7 @@
 
 import collections
 import errno
+import operator
 
 import pytest
 
@@ -68,25 +69,21 @@ def stored(server, connections):
     return found
 
 
+fault = operator.methodcaller
+SEND = Method.SEND_MESSAGE
 NOT_STORED = {
-    "503": lambda faults: faults.answer(Method.SEND_MESSAGE, ErrCode.SERVICE_UNAVAILABLE, skip=10, times=3),
-    "419": lambda faults: faults.answer(
-        Method.SEND_MESSAGE, ErrCode.SERVER_RECEIVE_OVERFLOW, skip=10, times=30
-    ),
-    "500": lambda faults: faults.answer(Method.SEND_MESSAGE, ErrCode.INTERNAL_SERVER_ERROR, times=1),
+    "503": fault("answer", SEND, ErrCode.SERVICE_UNAVAILABLE, skip=10, times=3),
+    "419": fault("answer", SEND, ErrCode.SERVER_RECEIVE_OVERFLOW, skip=10, times=30),
+    "500": fault("answer", SEND, ErrCode.INTERNAL_SERVER_ERROR, times=1),
 }
 PERHAPS_STORED = {
-    "a lost connection": lambda faults: faults.drop_connection(Method.SEND_MESSAGE, skip=10, times=1),
-    "a lost connection behind a store": lambda faults: faults.drop_connection(
-        Method.SEND_MESSAGE, skip=10, times=1, carried_out=True
-    ),
-    "two lost connections": lambda faults: faults.drop_connection(Method.SEND_MESSAGE, skip=10, times=2),
-    "a truncated frame": lambda faults: faults.truncate(Method.SEND_MESSAGE, skip=10, times=1),
-    "a damaged frame": lambda faults: faults.corrupt(Method.SEND_MESSAGE, skip=10, times=1),
-    "a damaged message": lambda faults: faults.corrupt(Method.SEND_MESSAGE, at=-3, skip=10, times=1),
-    "a late answer": lambda faults: faults.delay(
-        Method.SEND_MESSAGE, 60_000, skip=10, times=1, carried_out=True
-    ),
+    "a lost connection": fault("drop_connection", SEND, skip=10, times=1),
+    "a lost connection behind a store": fault("drop_connection", SEND, skip=10, times=1, carried_out=True),
+    "two lost connections": fault("drop_connection", SEND, skip=10, times=2),
+    "a truncated frame": fault("truncate", SEND, skip=10, times=1),
+    "a damaged frame": fault("corrupt", SEND, skip=10, times=1),
+    "a damaged message": fault("corrupt", SEND, at=-3, skip=10, times=1),
+    "a late answer": fault("delay", SEND, 60_000, skip=10, times=1, carried_out=True),
 }
 
 

@@ -1,6 +1,7 @@
 """Reading a range from a whole server where things go wrong: the same records, or an error with the cause."""
 
-import contextlib
+import operator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -63,38 +64,26 @@ def truth(server):
     return values(0, COUNT)[:: server.topics()[TOPIC].partitions]
 
 
+fault = operator.methodcaller
+GET, COMMIT, REGISTER = Method.GET_MESSAGE, Method.COMMIT_OFFSET, Method.PARTITION_REGISTER
 FAULTS = {
-    "503 three times": lambda faults: faults.answer(Method.GET_MESSAGE, 503, times=3),
-    "503 three times in the middle": lambda faults: faults.answer(Method.GET_MESSAGE, 503, skip=2, times=3),
-    "503 to a commit": lambda faults: faults.answer(Method.COMMIT_OFFSET, 503, skip=1, times=2),
-    "503 to a register": lambda faults: faults.answer(Method.PARTITION_REGISTER, 503, times=3),
-    "a lost connection in the middle": lambda faults: faults.drop_connection(
-        Method.GET_MESSAGE, skip=2, times=1
-    ),
-    "a lost answer to a fetch": lambda faults: faults.drop_connection(
-        Method.GET_MESSAGE, skip=2, times=1, carried_out=True
-    ),
-    "a lost commit": lambda faults: faults.drop_connection(Method.COMMIT_OFFSET, skip=2, times=1),
-    "a lost answer to a commit": lambda faults: faults.drop_connection(
-        Method.COMMIT_OFFSET, skip=2, times=1, carried_out=True
-    ),
-    "a truncated frame": lambda faults: faults.truncate(Method.GET_MESSAGE, skip=2, times=2),
-    "a corrupt frame": lambda faults: faults.corrupt(Method.GET_MESSAGE, skip=2, times=2),
-    "a corrupt answer": lambda faults: faults.corrupt(Method.COMMIT_OFFSET, 20, skip=2, times=1),
-    "a corrupt chunk length": lambda faults: faults.corrupt(Method.GET_MESSAGE, 12, skip=1, times=1),
-    "411 in the middle": lambda faults: faults.answer(
-        Method.GET_MESSAGE, ErrCode.HB_NO_NODE, skip=2, times=2
-    ),
-    "412 in the middle": lambda faults: faults.answer(
-        Method.GET_MESSAGE, ErrCode.DUPLICATE_PARTITION, skip=2, times=2
-    ),
-    "401 to a commit": lambda faults: faults.answer(
-        Method.COMMIT_OFFSET, ErrCode.UNAUTHORIZED, skip=1, times=2
-    ),
-    "410 to a register": lambda faults: faults.answer(
-        Method.PARTITION_REGISTER, ErrCode.PARTITION_OCCUPIED, times=20
-    ),
-    "moments without messages": lambda faults: faults.answer(Method.GET_MESSAGE, 404, skip=1, times=2),
+    "503 three times": fault("answer", GET, 503, times=3),
+    "503 three times in the middle": fault("answer", GET, 503, skip=2, times=3),
+    "503 to a commit": fault("answer", COMMIT, 503, skip=1, times=2),
+    "503 to a register": fault("answer", REGISTER, 503, times=3),
+    "a lost connection in the middle": fault("drop_connection", GET, skip=2, times=1),
+    "a lost answer to a fetch": fault("drop_connection", GET, skip=2, times=1, carried_out=True),
+    "a lost commit": fault("drop_connection", COMMIT, skip=2, times=1),
+    "a lost answer to a commit": fault("drop_connection", COMMIT, skip=2, times=1, carried_out=True),
+    "a truncated frame": fault("truncate", GET, skip=2, times=2),
+    "a corrupt frame": fault("corrupt", GET, skip=2, times=2),
+    "a corrupt answer": fault("corrupt", COMMIT, 20, skip=2, times=1),
+    "a corrupt chunk length": fault("corrupt", GET, 12, skip=1, times=1),
+    "411 in the middle": fault("answer", GET, ErrCode.HB_NO_NODE, skip=2, times=2),
+    "412 in the middle": fault("answer", GET, ErrCode.DUPLICATE_PARTITION, skip=2, times=2),
+    "401 to a commit": fault("answer", COMMIT, ErrCode.UNAUTHORIZED, skip=1, times=2),
+    "410 to a register": fault("answer", REGISTER, ErrCode.PARTITION_OCCUPIED, times=20),
+    "moments without messages": fault("answer", GET, 404, skip=1, times=2),
 }
 
 
@@ -247,26 +236,13 @@ def test_an_expired_visit_token_is_renewed_at_the_next_lease():
 
 
 def test_readers_of_other_connections_go_on_while_one_is_held(dense):
-    with dense.faults.hold(Method.GET_MESSAGE, times=1) as held, contextlib.ExitStack() as closing:
-        stuck = batches(dense, rpc_timeout_ms=5_000)
-        closing.callback(stuck.close)
-        found = []
-        thread = _reading(stuck, found)
-        closing.callback(thread.join)
+    found = []
+    with dense.faults.hold(Method.GET_MESSAGE, times=1) as held, ThreadPoolExecutor(1) as thread:
+        reading = batches(dense, rpc_timeout_ms=5_000)
+        stuck = thread.submit(lambda: found.extend(value for batch in reading for value in values_of(batch)))
         assert held.wait_for_hits()
         assert read(dense) == values(0, COUNT)
         assert found == []
         held.release()
-        thread.join()
-        assert found == values(0, COUNT)
-
-
-def _reading(reading, found):
-    import threading
-
-    def run():
-        found.extend(value for batch in reading for value in values_of(batch))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    return thread
+        stuck.result()
+    assert found == values(0, COUNT)
