@@ -4,6 +4,8 @@ import contextlib
 import itertools
 import threading
 
+import psutil
+
 from tests.gateway.running import PlainClient, gateway
 from tests.waiting import wait_until
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, sends
@@ -76,6 +78,13 @@ def fleet_of(server, **settings):
     """Run a gateway with these settings, and clients of it."""
     with gateway(server, **settings) as served, contextlib.closing(Fleet(server, served)) as fleet:
         yield fleet
+
+
+def upstream(server):
+    """Return how many connections this process has to a server."""
+    endpoints = {server.master, *server.brokers.values()}
+    connections = psutil.Process().net_connections(kind="inet")
+    return sum(each.raddr != () and f"{each.raddr.ip}:{each.raddr.port}" in endpoints for each in connections)
 
 
 def place(topic, broker_id=1):

@@ -2,11 +2,11 @@
 
 import contextlib
 import socket
-import threading
 
 import grpc
 import pytest
 
+from testkit.forwarder import Forwarder
 from tests.cases import in_one_test
 from tests.gateway.fleet import ROW, attach, batch_to, fleet_of, fresh, place, publish, values_of
 from tests.gateway.running import (
@@ -208,68 +208,22 @@ def test_bytes_that_are_no_grpc_do_no_harm(fleet):
     fleet.client()("Heartbeat")
 
 
-class Cable:
-    """A way to a gateway that can be cut without a word to either end."""
-
-    def __init__(self, address):
-        host, _, port = address.rpartition(":")
-        self._target = host, int(port)
-        self._cut = threading.Event()
-        self._sockets = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def cut(self):
-        self._cut.set()
-
-    def close(self):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for one in self._sockets:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-        for thread in self._threads:
-            thread.join(10)
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(self._target)
-                self._sockets += [near, far]
-                for ends in ((near, far), (far, near)):
-                    thread = threading.Thread(target=self._carry, args=ends)
-                    self._threads.append(thread)
-                    thread.start()
-
-    def _carry(self, source, sink):
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                if not self._cut.is_set():
-                    sink.sendall(data)
-
-
 def test_a_half_open_connection_is_noticed_and_its_fetch_given_up(server):
     with fleet_of(server, keepalive_ms=100, keepalive_timeout_ms=1_000) as fleet:
         topic = fleet.topic()
-        cable = Cable(fleet.served.address)
-        with PlainClient(cable.address, fresh("client")) as client:
+        with Forwarder(fleet.served.address) as way, PlainClient(way.address, fresh("client")) as client:
             client.open(group=fresh("group"))
             attach(client, topic, 1)
-            call = client.begin("Fetch", wait_ms=20_000, timeout=30)
+            call = client.begin("Fetch", wait_ms=20_000)
             fleet.wait_for_fetches(1)
-            cable.cut()
+            way.stall()
             fleet.wait_for_fetches(0)
             call.cancel()
-        # The same client comes back on another way.
-        again = fleet.client(client_id=client.session.client_id, epoch=1)
-        attach(again, topic, 1)
-        publish(again, topic, b"one")
-        assert values_of(again("Fetch", wait_ms=10_000)) == [b"one"]
-        cable.close()
+            # The same client comes back on another way.
+            again = fleet.client(client_id=client.session.client_id, epoch=1)
+            attach(again, topic, 1)
+            publish(again, topic, b"one")
+            assert values_of(again("Fetch", wait_ms=10_000)) == [b"one"]
 
 
 # Who does not read.
@@ -279,10 +233,8 @@ def test_a_client_that_never_reads_a_range_gives_way_when_others_wait_for_the_ro
     limit = 256 << 10
     with fleet_of(server, session_bytes=limit, total_bytes=limit, stall_ms=100) as fleet:
         topic = fleet.topic()
-        writer = fleet.client("writers")
-        for broker_id in (1, 2):
-            for _ in range(8):
-                publish(writer, topic, *[b"x" * (250 << 10)] * 4, broker_id=broker_id)
+        for broker_id in [1, 2] * 8:
+            fleet.publish(topic, *[b"x" * (250 << 10)] * 4, broker_id=broker_id)
         sleeper, other = fleet.client(), fleet.client()
         asked = {"start": 0, "end": 32 * ROW, "own_store": True}
         call = sleeper.begin("ReadRange", partition=place(topic), **asked, timeout=60)
@@ -296,9 +248,9 @@ def test_a_client_that_never_reads_a_range_gives_way_when_others_wait_for_the_ro
 def test_a_client_that_goes_while_a_range_is_written_is_no_mistake(server, caplog):
     with fleet_of(server) as fleet:
         topic = fleet.topic()
-        writer, reader = fleet.client("writers"), fleet.client()
+        reader = fleet.client()
         for _ in range(8):
-            publish(writer, topic, *[b"x" * (250 << 10)] * 4)
+            fleet.publish(topic, *[b"x" * (250 << 10)] * 4)
         asked = {"start": 0, "end": 32 * ROW, "own_store": True}
         for _ in range(5):
             call = reader.begin("ReadRange", partition=place(topic), **asked, timeout=60)
@@ -311,11 +263,10 @@ def test_a_client_that_goes_while_a_range_is_written_is_no_mistake(server, caplo
 def test_a_client_that_never_reads_a_stream_of_batches_does_not_hold_up_the_others_nor_the_end(server):
     with fleet_of(server) as fleet:
         topic = fleet.topic()
-        writer = fleet.client("writers")
         sleeper, other = fleet.reader(topic), fleet.reader(topic)
         begin = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
         stream = Stream(sleeper, "Consume", begin, pb.ConsumeRequest(credit=MUCH))
-        publish(writer, topic, b"x" * (512 << 10))
+        fleet.publish(topic, b"x" * (512 << 10))
         assert values_of(other("Fetch", wait_ms=10_000)) == [b"x" * (512 << 10)]
         fleet.served.stop(0)
         assert stream.end() != ("OK", None)

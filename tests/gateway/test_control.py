@@ -1,6 +1,7 @@
 """What a client may rely on when a session of it has ended, and which bounds it gets."""
 
 import asyncio
+import contextlib
 import http.server
 import threading
 from types import SimpleNamespace
@@ -59,11 +60,14 @@ def test_the_end_of_a_session_is_answered_when_its_calls_have_ended(how):
 
     async def end():
         await control.open_session(older, call)
-        slow = SlowCall()
-        with call.session.during(slow):
+        slow, session = [SlowCall() for _ in range(2)], call.session
+        with session.during(slow[0]), contextlib.ExitStack() as second:
+            second.enter_context(session.during(slow[1]))
             ending = control.open_session(newer, call) if how == "open" else control.close_session(None, call)
             answer = asyncio.ensure_future(ending)
-            await slow.told.wait()
+            for each in slow:
+                await each.told.wait()
+            second.close()
             for _ in range(20):
                 await asyncio.sleep(0)
             assert not answer.done()

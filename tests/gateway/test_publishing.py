@@ -6,10 +6,9 @@ import time
 
 import grpc
 import numpy as np
-import psutil
 import pytest
 
-from tests.gateway.fleet import batch_to, fleet_of, publish
+from tests.gateway.fleet import batch_to, fleet_of, publish, upstream
 from tests.gateway.running import BAD_REQUEST, BUSY, DRAINING, Stream, refused
 from tests.waiting import wait_until
 from tubemq_spark.embedded.server import TopicSpec
@@ -120,20 +119,12 @@ def test_streams_at_rest_give_way_to_others_of_their_session_that_have_something
 
 def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
     topic = narrow.topic()
-    endpoints = {*server.brokers.values()}
-
-    def upstream():
-        connections = psutil.Process().net_connections(kind="inet")
-        return sum(
-            1 for item in connections if item.raddr and f"{item.raddr.ip}:{item.raddr.port}" in endpoints
-        )
-
     streams, counted = [], []
     for _ in range(10):
         streams.append(Publishing(narrow.client("writers")))
         streams[-1].publish(topic, b"x")
         assert streams[-1].stored() == 1
-        counted.append(upstream())
+        counted.append(upstream(server))
     assert set(counted) == {counted[0]}
     assert [stream.finish() for stream in streams] == [[]] * 10
 

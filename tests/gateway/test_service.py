@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
-import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -21,7 +20,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from testkit.certificates import Authority
 from testkit.connections import opened_connections
 from tests.cases import in_one_test
-from tests.gateway.fleet import Fleet, attach, batch_to, fleet_of, place
+from tests.gateway.fleet import Fleet, attach, batch_to, fleet_of, place, upstream
 from tests.gateway.running import (
     BUSY,
     DRAINING,
@@ -257,12 +256,6 @@ def test_failures_are_logged_also_when_calls_are_not(server, caplog):
 
 def test_sockets_upstream_do_not_grow_with_clients(server, fleet):
     """One connection to each of three brokers and one to the master, however many read."""
-    endpoints = {server.master, *server.brokers.values()}
-
-    def upstream():
-        connections = psutil.Process().net_connections(kind="inet")
-        return [one for one in connections if one.raddr and f"{one.raddr.ip}:{one.raddr.port}" in endpoints]
-
     publish(fleet.client(), *[b"x"] * 60)
     counted = []
     for number in range(20):
@@ -270,7 +263,7 @@ def test_sockets_upstream_do_not_grow_with_clients(server, fleet):
         client = fleet.client(f"readers{number % 4}")
         for broker in (1, 2, 3):
             client("ReadRange", partition=place("demo", broker), start=0, end=28)
-        counted.append(len(upstream()))
+        counted.append(upstream(server))
     # Those of the producer are kept for the next one, and belong to it alone.
     producers = 3
     assert counted[0] <= 3 + 1 + producers
