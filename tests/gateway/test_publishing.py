@@ -69,31 +69,39 @@ def narrow(server):
         yield fleet
 
 
-def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow):
-    topic = narrow.topic()
-    hung = narrow.server.faults.hold(Method.SEND_MESSAGE)
+@pytest.fixture
+def topic(narrow):
+    return narrow.topic()
+
+
+@pytest.fixture
+def stream(narrow):
     stream = Publishing(narrow.client("writers"))
-    numbers = [stream.publish(topic, b"%d" % number, b"x", broker_id=1 + number % 3) for number in range(50)]
+    yield stream
+    stream.break_off()
+
+
+def test_batches_are_sent_without_waiting_and_each_is_answered_once(narrow, topic, stream):
     (served,) = narrow.gateway._publishing._streams
-    wait_until(lambda: len(served._under_way) == 50)
-    hung.release()
-    narrow.server.faults.clear()
+    with narrow.server.faults.hold(Method.SEND_MESSAGE):
+        numbers = [stream.publish(topic, b"%d" % n, b"x", broker_id=1 + n % 3) for n in range(50)]
+        wait_until(lambda: len(served._under_way) == 50)
     answers = stream.finish()
     assert sorted(answer.number for answer in answers) == numbers
     assert {sum(item.count for item in answer.receipts) for answer in answers} == {2}
     assert bytes_in(narrow) == 0
 
 
-def test_streams_of_equal_settings_share_a_producer_and_take_no_thread(narrow):
-    topic = narrow.topic()
+def test_equal_streams_share_a_producer_with_its_connections_and_take_no_thread(server, narrow, topic):
     streams = [Publishing(narrow.client("writers")) for _ in range(20)]
     streams[0].publish(topic, b"x")
     assert streams[0].stored() == 1
-    threads = set(threading.enumerate())
+    threads, connections = set(threading.enumerate()), upstream(server)
     for stream in streams:
         stream.publish(topic, b"x")
     assert [stream.stored() for stream in streams] == [1] * 20
     assert set(threading.enumerate()) <= threads
+    assert upstream(server) == connections
     assert narrow.gateway._admission.publishes.used == 1
     assert [stream.finish() for stream in streams] == [[]] * 20
 
@@ -117,18 +125,6 @@ def test_streams_at_rest_give_way_to_others_of_their_session_that_have_something
         wait_until(lambda: arriving.used == 0)
 
 
-def test_many_streams_that_rest_share_connections_to_brokers(server, narrow):
-    topic = narrow.topic()
-    streams, counted = [], []
-    for _ in range(10):
-        streams.append(Publishing(narrow.client("writers")))
-        streams[-1].publish(topic, b"x")
-        assert streams[-1].stored() == 1
-        counted.append(upstream(server))
-    assert set(counted) == {counted[0]}
-    assert [stream.finish() for stream in streams] == [[]] * 10
-
-
 def test_streams_at_rest_hold_nothing_that_others_need(server, narrow):
     """As many as there may be producers, and more: each says begin, and then nothing."""
     resting = [Publishing(narrow.client(f"idle_{number}")) for number in range(8)]
@@ -142,8 +138,7 @@ async def running_loop():
     return asyncio.get_running_loop()
 
 
-def test_a_resting_stream_wakes_nothing(narrow):
-    stream = Publishing(narrow.client("writers"))
+def test_a_resting_stream_wakes_nothing(stream):
     running = loop.run(running_loop())
     steps = []
     real = running._run_once
@@ -156,38 +151,30 @@ def test_a_resting_stream_wakes_nothing(narrow):
     stream.break_off()
 
 
-def test_bytes_are_held_until_brokers_have_stored_them_and_no_more_is_read(server, narrow):
+def test_bytes_are_held_until_brokers_have_stored_them_and_no_more_is_read(server, narrow, topic):
     """A client that asks for a boundless window before a broker that hangs fills no memory."""
-    topic = narrow.topic()
-    hung = server.faults.hold(Method.SEND_MESSAGE)
-    client = narrow.client("greedy", max_in_flight=1 << 30, max_in_flight_bytes=1 << 60)
-    stream = Publishing(client)
-    body = bytes(MIB // 2)
-    for _ in range(20):
-        stream.publish(topic, body)
-    wait_until(lambda: hung.hits and bytes_in(narrow) > MIB)
-    time.sleep(0.5)  # more might be read
-    assert MIB < bytes_in(narrow) <= 3 * MIB
-    hung.release()
-    server.faults.clear()
+    stream = Publishing(narrow.client("greedy", max_in_flight=1 << 30, max_in_flight_bytes=1 << 60))
+    with server.faults.hold(Method.SEND_MESSAGE) as hung:
+        for _ in range(20):
+            stream.publish(topic, bytes(MIB // 2))
+        wait_until(lambda: hung.hits and bytes_in(narrow) > MIB)
+        time.sleep(0.5)  # more might be read
+        assert MIB < bytes_in(narrow) <= 3 * MIB
     assert [stream.stored() for _ in range(20)] == [1] * 20
     wait_until(lambda: bytes_in(narrow) == 0)
     assert stream.finish() == []
 
 
-def test_a_client_that_has_gone_gives_everything_back(server, narrow):
-    topic = narrow.topic()
-    hung = server.faults.hold(Method.SEND_MESSAGE)
+def test_a_client_that_has_gone_gives_everything_back(server, narrow, topic):
     streams = [Publishing(narrow.client("gone", delivery_timeout_ms=86_400_000)) for _ in range(3)]
-    for stream in streams:
-        stream.publish(topic, bytes(MIB // 4))
-        stream.put(part=pb.PublishStreamRequest.Part(data=b"x", size=1000), number=2)
-    wait_until(lambda: bytes_in(narrow) > 3 * MIB // 4)
-    for stream in streams:
-        stream.break_off()
-    wait_until(lambda: bytes_in(narrow) == 0)
-    hung.release()
-    server.faults.clear()
+    with server.faults.hold(Method.SEND_MESSAGE):
+        for stream in streams:
+            stream.publish(topic, bytes(MIB // 4))
+            stream.put(part=pb.PublishStreamRequest.Part(data=b"x", size=1000), number=2)
+        wait_until(lambda: bytes_in(narrow) > 3 * MIB // 4)
+        for stream in streams:
+            stream.break_off()
+        wait_until(lambda: bytes_in(narrow) == 0)
     publish(narrow.client("gone", delivery_timeout_ms=86_400_000), topic, b"next")
 
 
@@ -227,15 +214,6 @@ def test_what_a_client_names_is_capped(server):
         stream.break_off()
 
 
-def test_a_long_batch_comes_in_pieces(narrow):
-    topic = narrow.topic()
-    values = [bytes([number]) * 1000 for number in range(50)]
-    stream = Publishing(narrow.client("writers"))
-    stream.parts(batch_to(topic, *values), 7_000)
-    assert stream.stored() == 50
-    assert stream.finish() == []
-
-
 def test_a_batch_may_be_longer_than_a_request(server):
     with fleet_of(server, max_message_bytes=64 << 10, session_bytes=MIB) as fleet:
         stream = Publishing(fleet.client("writers"))
@@ -267,11 +245,9 @@ def test_a_batch_may_be_longer_than_a_request(server):
     ],
     ids=str,
 )
-def test_a_stream_that_contradicts_itself_is_ended_and_holds_nothing(narrow, requests):
-    topic = narrow.topic()
+def test_a_stream_that_contradicts_itself_is_ended_and_holds_nothing(narrow, requests, topic, stream):
     batches = {"good": batch_to(topic, b"x"), "odd": pb.MessageBatch(topics=[topic], topic_codes=b"abc")}
     batches["odd"].topic_codes = bytes(8)
-    stream = Publishing(narrow.client("writers"))
     for request in requests:
         if request is None:
             stream.send_no_more()
@@ -287,8 +263,7 @@ def test_a_stream_that_contradicts_itself_is_ended_and_holds_nothing(narrow, req
     wait_until(lambda: bytes_in(narrow) == 0)
 
 
-def test_each_message_is_told_of_where_that_is_asked_for(narrow):
-    topic = narrow.topic()
+def test_each_message_is_told_of_where_that_is_asked_for(narrow, topic):
     stream = Publishing(narrow.client("writers"), per_message=True)
     stream.batch(sends.to_proto(SendBatch.of(topic, [b"a", b"", b"c"])))
     answer = stream.answer()
@@ -308,13 +283,11 @@ def test_each_message_is_told_of_where_that_is_asked_for(narrow):
     assert sum(item.count for item in answer.receipts) == 2
 
 
-def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(server, narrow):
-    topic = narrow.topic()
+def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(server, topic, stream):
     topics = Coded((topic, "nowhere"), np.array([0, 1, 0, 1, 0, 0, 0]))
     body = BytesColumn.of([b"0", b"1", b"", b"3", bytes(MIB + 2048), b"5", b"6"])
     places = Coded(((1, 0), (7, 7)), np.array([0, 0, 0, 0, 0, 1, 0]))
     headers = Coded((MessageHeader(),), np.zeros(7, np.int64))
-    stream = Publishing(narrow.client("writers"))
     stream.parts(sends.to_proto(SendBatch(topics, body, headers, None, places, 11)), MIB)
     answer = stream.answer()
     refused = {
@@ -336,8 +309,7 @@ def test_refused_messages_are_told_by_their_rows_and_the_others_are_stored(serve
     assert stream.finish() == []
 
 
-def test_the_batches_of_a_stream_are_stored_in_their_order_also_long_ones(narrow):
-    topic = narrow.topic()
+def test_the_batches_of_a_stream_are_stored_in_their_order_also_long_ones(narrow, topic):
     counts = (3, 5_000, 1, 9_000, 2)
     stream = Publishing(narrow.client("writers"), per_message=True)
     for count in counts:
@@ -349,8 +321,7 @@ def test_the_batches_of_a_stream_are_stored_in_their_order_also_long_ones(narrow
     assert np.concatenate(offsets).tolist() == [28 * row for row in range(sum(counts))]
 
 
-def test_a_message_that_was_sent_again_is_told_as_that(server, narrow):
-    topic = narrow.topic()
+def test_a_message_that_was_sent_again_is_told_as_that(server, narrow, topic):
     stream = Publishing(narrow.client("writers"), per_message=True)
     server.faults.drop_connection(Method.SEND_MESSAGE, times=1)
     stream.publish(topic, b"x")
@@ -361,22 +332,18 @@ def test_a_message_that_was_sent_again_is_told_as_that(server, narrow):
     assert stream.finish() == []
 
 
-def test_a_stream_whose_broker_is_silent_holds_up_no_other(server, narrow):
+def test_a_stream_whose_broker_is_silent_holds_up_no_other(server, narrow, topic):
     """The share of the silent broker is full long before all messages of its stream are under way."""
-    topic = narrow.topic()
     held_up = {"max_in_flight": 16, "max_in_flight_bytes": 20_000, "rpc_timeout_ms": 60_000}
-    hung = server.faults.hold(Method.SEND_MESSAGE, broker=1)
-    stuck = Publishing(narrow.client("writers", **held_up))
-    stuck.publish(topic, *[b"x"] * 500, broker_id=1)
-    wait_until(lambda: hung.hits)
-    other = Publishing(narrow.client("writers", **held_up))
-    for number in range(100):
-        other.publish(topic, b"%d" % number, broker_id=2)
-        assert other.stored() == 1
-    (kept,) = narrow.gateway._pipelines._entries.values()
-    assert 0 < kept.pipeline.unacknowledged < 500, "the rest waits in its stream"
-    hung.release()
-    server.faults.clear()
+    stuck, other = (Publishing(narrow.client("writers", **held_up)) for _ in range(2))
+    with server.faults.hold(Method.SEND_MESSAGE, broker=1) as hung:
+        stuck.publish(topic, *[b"x"] * 500, broker_id=1)
+        wait_until(lambda: hung.hits)
+        for number in range(100):
+            other.publish(topic, b"%d" % number, broker_id=2)
+            assert other.stored() == 1
+        (kept,) = narrow.gateway._pipelines._entries.values()
+        assert 0 < kept.pipeline.unacknowledged < 500, "the rest waits in its stream"
     assert stuck.stored() == 500
     assert stuck.finish() == other.finish() == []
 
@@ -396,8 +363,7 @@ def test_a_topic_that_is_waited_for_holds_up_its_stream_and_takes_no_thread(serv
     assert waiting.finish() == other.finish() == []
 
 
-def test_checking_a_topic_tells_its_partitions_and_its_limit(narrow):
-    topic = narrow.topic()
+def test_checking_a_topic_tells_its_partitions_and_its_limit(narrow, topic):
     client = narrow.client("writers")
     for how in ({}, {"publishable": True}, {"partition": pb.Place(broker_id=2)}):
         answer = client("CheckTopic", topic=topic, **how)
@@ -432,18 +398,14 @@ def test_what_a_draining_gateway_did_not_answer_it_did_not_take(server):
         assert fleet.latest(topic) == 28
 
 
-def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narrow):
-    topic = narrow.topic()
-    stream = Publishing(narrow.client("writers"))
-    hung = narrow.server.faults.hold(Method.SEND_MESSAGE)
-    stream.publish(topic, b"x")
-    wait_until(lambda: hung.hits)
-    (kept,) = narrow.gateway._pipelines._entries.values()
-    loop.call_soon(kept.pipeline.break_off, ZeroDivisionError())
-    (failure,) = stream.answer().failures
-    assert failure.error.condition == "TUBEMQ_MESSAGE_ABANDONED"
-    hung.release()
-    narrow.server.faults.clear()
+def test_a_stream_goes_on_with_another_producer_after_an_error_of_the_first(narrow, topic, stream):
+    with narrow.server.faults.hold(Method.SEND_MESSAGE) as hung:
+        stream.publish(topic, b"x")
+        wait_until(lambda: hung.hits)
+        (kept,) = narrow.gateway._pipelines._entries.values()
+        loop.call_soon(kept.pipeline.break_off, ZeroDivisionError())
+        (failure,) = stream.answer().failures
+        assert failure.error.condition == "TUBEMQ_MESSAGE_ABANDONED"
     stream.publish(topic, b"z")
     assert stream.stored() == 1
     assert stream.finish() == []
