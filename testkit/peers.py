@@ -145,56 +145,43 @@ def begin(work: Callable[..., object], *arguments: object) -> Callable[[], None]
 
 
 @contextlib.contextmanager
-def frozen_broker(stage: Stage) -> Iterator[None]:
-    """Freeze a broker."""
-    stage.freeze()
+def _between(begin: Callable[[], object], end: Callable[[], object]) -> Iterator[None]:
+    begin()
     try:
         yield
     finally:
-        stage.thaw()
+        end()
+
+
+def frozen_broker(stage: Stage) -> contextlib.AbstractContextManager[None]:
+    """Freeze a broker."""
+    return _between(stage.freeze, stage.thaw)
+
+
+def frozen_masters(stage: Stage) -> contextlib.AbstractContextManager[None]:
+    """Pass nothing on to masters, nor from them."""
+    return _between(stage.master_way.stall, stage.master_way.resume)
+
+
+def standby_masters(stage: EmbeddedStage) -> contextlib.AbstractContextManager[None]:
+    """Make the masters stand by."""
+    return _between(stage.server.faults.become_standby, stage.server.faults.become_active)
 
 
 @contextlib.contextmanager
 def swallowing_broker(stage: EmbeddedStage) -> Iterator[None]:
     """Stop a broker, and swallow what is sent to its address."""
-    address = stage.server.brokers[AWAY]
-    stage.server.faults.stop_broker(AWAY)
-    try:
-        with swallowing(address):
-            yield
-    finally:
-        stage.server.faults.start_broker(AWAY)
-
-
-@contextlib.contextmanager
-def frozen_masters(stage: Stage) -> Iterator[None]:
-    """Pass nothing on to masters, nor from them."""
-    stage.master_way.stall()
-    try:
+    address, faults = stage.server.brokers[AWAY], stage.server.faults
+    with _between(lambda: faults.stop_broker(AWAY), lambda: faults.start_broker(AWAY)), swallowing(address):
         yield
-    finally:
-        stage.master_way.resume()
-
-
-@contextlib.contextmanager
-def standby_masters(stage: EmbeddedStage) -> Iterator[None]:
-    """Make the masters stand by."""
-    stage.server.faults.become_standby()
-    try:
-        yield
-    finally:
-        stage.server.faults.become_active()
 
 
 @contextlib.contextmanager
 def swallowing_masters(stage: Stage) -> Iterator[None]:
     """Swallow what is sent to the address of the masters."""
-    stage.master_way.close_port()
-    try:
-        with swallowing(stage.master_way.address):
-            yield
-    finally:
-        stage.master_way.open_port()
+    way = stage.master_way
+    with _between(way.close_port, way.open_port), swallowing(way.address):
+        yield
 
 
 class _Web(http.server.BaseHTTPRequestHandler):
@@ -303,26 +290,20 @@ def slow_callbacks(stage: Stage) -> Iterator[None]:
 @contextlib.contextmanager
 def large_texts(stage: EmbeddedStage) -> Iterator[None]:
     """Answer everything that a broker is asked with an error that explains itself at length."""
-    rules = [
-        stage.server.faults.answer(method, ErrCode.INTERNAL_SERVER_ERROR, _LARGE_TEXT, broker=AWAY)
-        for method in _OF_BROKERS
-    ]
-    try:
+    error, answer = ErrCode.INTERNAL_SERVER_ERROR, stage.server.faults.answer
+    with contextlib.ExitStack() as rules:
+        for method in _OF_BROKERS:
+            rules.enter_context(answer(method, error, _LARGE_TEXT, broker=AWAY))
         yield
-    finally:
-        for rule in rules:
-            rule.cancel()
 
 
 @contextlib.contextmanager
 def nonsense(stage: EmbeddedStage) -> Iterator[None]:
     """Damage every answer of a broker."""
-    rules = [stage.server.faults.corrupt(method, broker=AWAY) for method in _OF_BROKERS]
-    try:
+    with contextlib.ExitStack() as rules:
+        for method in _OF_BROKERS:
+            rules.enter_context(stage.server.faults.corrupt(method, broker=AWAY))
         yield
-    finally:
-        for rule in rules:
-            rule.cancel()
 
 
 PEERS = {
