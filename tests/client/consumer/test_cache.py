@@ -7,7 +7,13 @@ import collections
 
 import pytest
 from hypothesis import settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from testkit.examples import examples
 from tests.cases import in_one_test
@@ -81,14 +87,6 @@ def test_partitions_are_known_everywhere_when_they_are_added():
     ]
     assert cache.positions()[partition(0)].offset == 28
     assert {cache.state(place) for place in cache.positions()} == {PartitionState.IDLE}
-
-
-def test_a_partition_that_is_held_is_not_added_again():
-    world = World(1)
-    booking = world.deliver()
-    assert not world.cache.add(info(0), Position(999, 999))
-    assert world.cache.is_current(booking)
-    assert world.cache.positions()[partition(0)].offset == 0
 
 
 def test_what_an_event_names_is_split():
@@ -677,6 +675,6 @@ class CacheMachine(RuleBasedStateMachine):
         self.idle_since = {p: self.idle_since.get(p, self.step) for p in idle}
 
 
-CacheMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
-TestCache = CacheMachine.TestCase
-"""250 times 40 steps."""
+def test_a_partition_is_in_one_place_whatever_happens_in_whatever_order():
+    steps = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
+    run_state_machine_as_test(CacheMachine, settings=steps)
