@@ -104,19 +104,6 @@ def test_idle_partitions_are_selected_in_turn():
     assert order == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_a_partition_that_is_booked_is_not_selected():
-    world = World(2)
-    world.deliver()
-    world.fetch()
-    assert world.cache.select() is None
-
-
-def test_a_new_partition_goes_to_the_end():
-    world = World(2)
-    world.cache.add(info(2), Position(0, 0))
-    assert [world.cache.select()[0].partition.partition_id for _ in range(3)] == [0, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("rest_ms", "state"), [(0, "idle"), (10, "idle"), (11, "resting"), (60_000, "resting")]
 )
@@ -248,16 +235,6 @@ def test_a_batch_that_is_not_confirmed_in_time_is_served_again_or_counts_as_cons
     again, confirms = world.cache.select()
     assert again.partition == first.partition
     assert confirms is not rollback
-
-
-def test_the_time_to_confirm_begins_with_the_delivery():
-    world = World(1)
-    booking = world.fetch()
-    world.now += 5
-    assert world.cache.expire() == []
-    world.cache.deliver(booking)
-    world.now += 0.9
-    assert world.cache.expire() == []
 
 
 @pytest.mark.parametrize("rollback", [True, False])
