@@ -38,6 +38,16 @@ def consumer_of(server, topics=TOPIC, group="etl", **changes):
         yield consumer
 
 
+@contextlib.contextmanager
+def connected(server, count=0, **changes):
+    """Yield a consumer of one partition, which has got so many more messages."""
+    if count:
+        produce(server, numbered(count), where=partition())
+    with consumer_of(server, **changes) as consumer:
+        consumer.connect(partition())
+        yield consumer
+
+
 def core_of(consumer):
     """Return what is behind a consumer of any kind and form."""
     return consumer._core

@@ -4,7 +4,7 @@ import contextlib
 import threading
 
 from tests.client.aio.running import SECONDS
-from tests.client.assigned import TOPIC
+from tests.client.assigned import TOPIC, numbered, partition, produce
 from tests.client.members import client_of as blocking_client_of
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.protocol.constants import Method
@@ -34,6 +34,15 @@ async def assigned(server, group="etl", **changes):
         client_of(server, group, **{"layout_period_ms": 0, **changes}) as client,
         client.assigned_consumer(TOPIC, **asked) as consumer,
     ):
+        yield consumer
+
+
+@contextlib.asynccontextmanager
+async def connected(server, count, **changes):
+    """Yield a consumer of one partition, which has got so many more messages."""
+    produce(server, numbered(count), where=partition())
+    async with assigned(server, **changes) as consumer:
+        await consumer.connect(partition(), 0)
         yield consumer
 
 

@@ -5,7 +5,16 @@ import asyncio
 import pytest
 
 from testkit.children import forks, in_child
-from tests.client.aio.consuming import PARTITIONS, assigned, begin_to_fetch, client_of, is_kept, take, threads
+from tests.client.aio.consuming import (
+    PARTITIONS,
+    assigned,
+    begin_to_fetch,
+    client_of,
+    connected,
+    is_kept,
+    take,
+    threads,
+)
 from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, served, through_gateways_by_night
@@ -49,9 +58,7 @@ async def test_fifty_coroutines_fetch_and_confirm_at_once(server):
 
 @coroutine
 async def test_batches_by_iteration(server):
-    produce(server, numbered(40), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
+    async with connected(server, 40) as consumer:
         values = []
         async for batch in consumer:
             values += [record.value for record in batch]
@@ -63,9 +70,7 @@ async def test_batches_by_iteration(server):
 
 @coroutine
 async def test_a_handler_confirms_by_returning_and_rolls_back_by_raising(server):
-    produce(server, numbered(20), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
+    async with connected(server, 20) as consumer:
         handled = []
 
         async def handle(batch):
@@ -104,9 +109,7 @@ async def test_a_fetch_that_is_cancelled_at_any_moment_loses_nothing(server):
 
 @coroutine
 async def test_a_confirmation_that_is_cancelled_is_carried_out(server):
-    produce(server, numbered(5), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
+    async with connected(server, 5) as consumer:
         batch = await consumer.fetch()
         held = server.faults.hold(Method.COMMIT_OFFSET, times=1)
         confirm = asyncio.ensure_future(consumer.confirm(batch))
@@ -135,9 +138,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
 
 @coroutine
 async def test_a_batch_that_no_fetch_took_is_left_to_others(server):
-    produce(server, numbered(5), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
+    async with connected(server, 5) as consumer:
         await begin_to_fetch(server, consumer)
         await until(lambda: is_kept(consumer))
         consumer.pause([partition(1)])
@@ -291,9 +292,7 @@ def test_another_event_loop_is_refused(server):
 @forks
 @coroutine
 async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
-    produce(server, numbered(10), where=partition(1))
-    async with assigned(server) as consumer:
-        await consumer.connect(partition(1), 0)
+    async with connected(server, 10) as consumer:
 
         async def use():
             for call in (consumer.fetch(), consumer.confirm("1:demo:0@1"), consumer.open()):

@@ -3,7 +3,6 @@
 The tests count what the broker is asked. Those who wait are asked to be patient by no more than a moment.
 """
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -52,32 +51,6 @@ def test_a_broker_that_hangs_is_asked_once_and_the_others_go_on(server, consumer
     assert held.hits == 1
     held.release()
     wait_until(lambda: read_others(consumer, 3) & {SILENT})
-
-
-def test_threads_that_share_a_consumer_are_all_served(server, consumer):
-    held = server.faults.hold(Method.GET_MESSAGE, broker=SILENT)
-    with ThreadPoolExecutor(4) as threads:
-        served = [threads.submit(read_others, consumer, 20) for _ in range(4)]
-        assert set().union(*(one.result(30) for one in served)) == {2, 3}
-    assert held.hits <= 4, "each thread asked at most one before the broker was known to be silent"
-    held.release()
-
-
-def test_a_fetch_without_time_comes_back_from_a_broker_that_hangs(server, consumer):
-    held = server.faults.hold(Method.GET_MESSAGE)
-    fetching = threading.Thread(target=consumer.fetch, args=[0])
-    fetching.start()
-    fetching.join(30)
-    assert not fetching.is_alive(), "the answers come in a minute"
-    held.release()
-
-
-def test_a_batch_is_confirmed_beside_a_broker_that_hangs(server, consumer):
-    held = server.faults.hold(Method.GET_MESSAGE, broker=SILENT)
-    batches = [consumer.fetch(10_000) for _ in OTHERS]
-    wait_until(lambda: consumer.fetch(0) is None and held.hits)
-    assert [consumer.confirm(batch).offset > 0 for batch in batches] == [True, True]
-    held.release()
 
 
 def test_a_batch_that_came_too_late_is_refused_at_once_while_its_partition_is_being_fetched(server):

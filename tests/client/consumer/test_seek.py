@@ -10,10 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.client.assigned import ROW, TOPIC, client_of, consumer_of, numbered, partition, produce, take
+from tests.client.assigned import (
+    ROW,
+    TOPIC,
+    client_of,
+    connected,
+    consumer_of,
+    numbered,
+    partition,
+    produce,
+    take,
+)
 from tests.client.members import member
 from tests.client.ways import WAYS, only_direct, served
-from tests.waiting import until, wait_until
+from tests.waiting import wait_until
 from tubemq_spark.client.reader.times import TimeOffsets
 from tubemq_spark.errors import ConsumeError, DataLossError, OffsetFormatError, OptionError, TubeMQError
 from tubemq_spark.net.loop import in_thread
@@ -36,9 +46,7 @@ def holding(consumer, *wanted):
 
 
 def test_messages_come_from_the_new_position_and_the_group_stands_there(server):
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30) as consumer:
         take(consumer, 10)
         assert consumer.seek(HERE, 20 * ROW).offset == 20 * ROW
         assert consumer.committed() == {HERE: 20 * ROW}
@@ -50,9 +58,7 @@ def test_messages_come_from_the_new_position_and_the_group_stands_there(server):
 
 
 def test_a_batch_that_is_out_cannot_be_confirmed_any_more(server):
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30) as consumer:
         batch = consumer.fetch()
         consumer.seek(HERE, 20 * ROW)
         for consumed in (True, False):
@@ -75,8 +81,7 @@ def test_loops_go_on_there_without_a_warning(server, what, caplog):
         if value == b"29":
             consumer.stop()
 
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server) as consumer:
         if what == "batches":
             consumer.run(lambda batch: look(first(batch)) or look(batch.records[-1].value))
             assert seen == [b"0", b"9", b"25", b"29"]
@@ -109,8 +114,7 @@ def test_a_time(server):
     times = [now - datetime.timedelta(minutes=30 - number) for number in range(30)]
     for value, at in zip(numbered(30), times, strict=True):
         produce(server, [value], where=HERE, message_time=at)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server) as consumer:
         consumer.connect(ELSEWHERE)
         moved = consumer.seek_to_time(times[20])
         assert {where: at.offset for where, at in moved.items()} == {HERE: 20 * ROW, ELSEWHERE: 0}
@@ -135,8 +139,7 @@ def test_a_message_that_comes_while_a_time_is_looked_for_is_read(server, monkeyp
         return offsets
 
     monkeypatch.setattr(TimeOffsets, "begin", slow_begin)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server) as consumer:
         later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
         assert consumer.seek_to_time(later)[HERE].offset == 3 * ROW
         assert first(consumer.fetch()) == b"new"
@@ -145,10 +148,8 @@ def test_a_message_that_comes_while_a_time_is_looked_for_is_read(server, monkeyp
 def test_messages_without_times_are_not_looked_for_by_time(server):
     with client_of(server, stamp_message_time=False) as client, client.producer() as producer:
         producer.send(TOPIC, b"untimed", partition=(1, 0))
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
-        with pytest.raises(OptionError, match="TUBEMQ_NO_MESSAGE_TIME"):
-            consumer.seek_to_time(0)
+    with connected(server) as consumer, pytest.raises(OptionError, match="TUBEMQ_NO_MESSAGE_TIME"):
+        consumer.seek_to_time(0)
 
 
 def test_what_is_not_held_is_refused(server):
@@ -175,9 +176,7 @@ def test_what_is_not_held_is_refused(server):
 
 
 def test_an_offset_that_is_not_in_the_log_is_a_loss_and_moves_nothing(server):
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30) as consumer:
         take(consumer, 10)
         batch = consumer.fetch()
         with pytest.raises(DataLossError, match="MOVED_BACK"):
@@ -191,8 +190,7 @@ def test_an_offset_that_is_not_in_the_log_is_a_loss_and_moves_nothing(server):
 def test_a_loss_may_be_tolerated(server):
     produce(server, numbered(30), where=HERE)
     losses = LossRecorder()
-    with consumer_of(server, on_loss=losses) as consumer:
-        consumer.connect(HERE)
+    with connected(server, on_loss=losses) as consumer:
         assert consumer.seek(HERE, 100 * ROW).offset == 30 * ROW
         wait_until(lambda: losses.records, 20)
 
@@ -202,18 +200,14 @@ def test_a_time_out_that_on_loss_raises_is_not_one_of_the_broker(server):
     def on_loss(_):
         raise TimeoutError("of on_loss")
 
-    with consumer_of(server, on_loss=on_loss) as consumer:
-        consumer.connect(HERE)
-        with pytest.raises(TimeoutError, match="of on_loss"):
-            consumer.seek(HERE, 100 * ROW)
+    with connected(server, on_loss=on_loss) as consumer, pytest.raises(TimeoutError, match="of on_loss"):
+        consumer.seek(HERE, 100 * ROW)
 
 
 @only_direct
 @pytest.mark.parametrize("carried_out", [False, True])
 def test_a_move_that_fails_leaves_the_partition_where_it_stood(server, carried_out):
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30) as consumer:
         take(consumer, 10)
         consumer.fetch()
         server.faults.drop_connection(Method.PARTITION_REGISTER, carried_out=carried_out, times=1)
@@ -237,9 +231,7 @@ def test_moves_that_follow_each_other_share_the_time_out_of_their_broker(server)
 
 @only_direct
 def test_a_fetch_under_way_is_not_waited_for(server):
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30) as consumer:
         with server.faults.hold(Method.GET_MESSAGE):
             assert consumer.fetch(0) is None
             assert consumer._core.state.cache.being_fetched()
@@ -250,37 +242,8 @@ def test_a_fetch_under_way_is_not_waited_for(server):
         assert take(consumer, 10) == numbered(10, 20)
 
 
-def test_what_a_gateway_has_answered_before_the_move_does_not_come_behind_it(server):
-    if not getattr(server, "gateways", ()):
-        pytest.skip("no gateway answers")
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
-        membership, answered, sought = consumer._core.membership, threading.Event(), threading.Event()
-        ask = membership.ask
-
-        async def ask_and_wait(name, *arguments, **more):
-            answer = await ask(name, *arguments, **more)
-            if name == "Fetch" and answer.batch:
-                answered.set()
-                await until(sought.is_set)
-            return answer
-
-        membership.ask = ask_and_wait
-        got = []
-        fetching = threading.Thread(target=lambda: got.append(consumer.fetch(20_000)))
-        fetching.start()
-        assert answered.wait(20)
-        consumer.seek(HERE, 20 * ROW)
-        sought.set()
-        fetching.join(30)
-        assert first(got[0]) == b"20"
-
-
 def test_paused_partitions_are_moved_and_stay_paused(server):
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30) as consumer:
         consumer.pause(HERE)
         consumer.seek(HERE, 20 * ROW)
         assert consumer.fetch(200) is None
@@ -291,9 +254,7 @@ def test_paused_partitions_are_moved_and_stay_paused(server):
 def test_a_confirmation_that_brokers_were_not_told_of_does_not_count(server):
     if getattr(server, "gateways", ()):
         pytest.skip("through gateways no confirmation is local")
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server, confirm_locally=True) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30, confirm_locally=True) as consumer:
         consumer.confirm(consumer.fetch())
         assert consumer.committed() == {HERE: 0}
         consumer.seek(HERE, 5 * ROW)
@@ -301,9 +262,7 @@ def test_a_confirmation_that_brokers_were_not_told_of_does_not_count(server):
 
 
 def test_lag_counts_what_was_not_confirmed(server):
-    produce(server, numbered(25), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 25) as consumer:
         batch = consumer.fetch()
         assert consumer.lag() == {HERE: 25}
         consumer.confirm(batch)
@@ -314,8 +273,7 @@ def test_lag_counts_what_was_not_confirmed(server):
 
 @only_direct
 def test_a_broker_that_is_away_has_no_lag(server):
-    with consumer_of(server, rpc_timeout_ms=500) as consumer:
-        consumer.connect(HERE)
+    with connected(server, rpc_timeout_ms=500) as consumer:
         consumer.connect(ELSEWHERE)
         server.faults.stop_broker(1)
         assert consumer.lag() == {HERE: None, ELSEWHERE: 0}
@@ -362,8 +320,7 @@ def test_threads_that_move_a_partition_while_others_read_it(server):
     """Each batch begins where a move, or a confirmation, has led."""
     produce(server, numbered(100), where=HERE)
     stop = time.monotonic() + 1.5
-    with consumer_of(server, not_found_wait_ms=0) as consumer:
-        consumer.connect(HERE)
+    with connected(server, not_found_wait_ms=0) as consumer:
 
         def move():
             for number in itertools.count():
@@ -387,11 +344,8 @@ def test_threads_that_move_a_partition_while_others_read_it(server):
 
 
 def test_a_part_of_a_batch_is_confirmed_by_a_move_behind_it(server):
-    produce(server, numbered(30), where=HERE)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server, 30) as consumer:
         batch = consumer.fetch()
         consumer.seek(HERE, batch.records[3].offset + ROW)
-    with consumer_of(server) as consumer:
-        consumer.connect(HERE)
+    with connected(server) as consumer:
         assert take(consumer, 26) == numbered(26, 4)

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from tests.client.assigned import TOPIC, client_of, consumer_of, partition
+from tests.client.assigned import TOPIC, client_of, connected, consumer_of, partition
 from tests.client.members import member, shares
 from tests.client.ways import served
 from tests.waiting import wait_until
@@ -57,8 +57,7 @@ def test_a_broker_is_told_over_a_new_connection_when_the_old_one_is_gone(server)
 
 def test_an_unregister_is_repeated_once(server, caplog):
     caplog.set_level(logging.INFO)
-    with consumer_of(server) as consumer:
-        consumer.connect(partition())
+    with connected(server) as consumer:
         lost = server.faults.drop_connection(Method.PARTITION_REGISTER, only=unregisters)
         consumer.disconnect(partition())
         assert lost.hits == 2

@@ -18,7 +18,7 @@ from tests.threads import refuse_threads
 from tests.waiting import until, wait_until
 from tubemq_spark.client.consumer.user_code import UserLoop, UserThread
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
-from tubemq_spark.errors import ConsumeError, DataLossError, TubeMQConnectionError
+from tubemq_spark.errors import ConsumeError, DataLossError
 from tubemq_spark.protocol.constants import Method
 
 ERRORS = [ValueError("no"), SystemExit(1), KeyboardInterrupt(), GeneratorExit()]
@@ -90,14 +90,6 @@ async def test_the_end_of_an_iterator_is_an_error_as_others(user_thread, error):
 
 
 @coroutine
-async def test_a_function_knows_that_it_is_called_and_others_know_that_they_are_not(user_thread):
-    said = []
-    await user_thread.call("on_revoked", lambda: said.append(user_thread.is_current()))
-    assert said == [True]
-    assert not user_thread.is_current()
-
-
-@coroutine
 async def test_a_caller_that_is_cancelled_lets_the_function_end(user_thread):
     goes_on, ended = threading.Event(), threading.Event()
 
@@ -113,14 +105,6 @@ async def test_a_caller_that_is_cancelled_lets_the_function_end(user_thread):
     goes_on.set()
     await user_thread.call("on_revoked", lambda: None)
     assert ended.is_set()
-
-
-@coroutine
-async def test_without_a_thread_the_caller_is_told_and_the_next_one_has_one(user_thread, monkeypatch):
-    refuse_threads(monkeypatch, "tubemq-losses", times=1)
-    with pytest.raises(TubeMQConnectionError, match="can't start new thread"):
-        await user_thread.call("on_loss", lambda: None)
-    await user_thread.call("on_loss", lambda: None)
 
 
 @coroutine

@@ -17,6 +17,7 @@ from tests.client.assigned import (
     ROW,
     TOPIC,
     client_of,
+    connected,
     consumer_of,
     in_loop,
     is_leaving,
@@ -165,8 +166,7 @@ def test_a_client_closes_its_consumers_and_opens_no_others(server, kind):
 def test_what_was_not_confirmed_comes_again_after_closing(server):
     produce(server, numbered(3), where=partition())
     for _ in range(2):
-        with consumer_of(server) as consumer:
-            consumer.connect(partition())
+        with connected(server) as consumer:
             assert [record.value for record in consumer.fetch()] == numbered(3)
 
 
@@ -423,9 +423,7 @@ def test_disconnecting_gives_a_partition_up(server):
 
 
 def test_a_batch_that_is_out_is_waited_for(server):
-    produce(server, numbered(5), where=partition())
-    with consumer_of(server, rebalance_wait_ms=10_000) as consumer:
-        consumer.connect(partition())
+    with connected(server, 5, rebalance_wait_ms=10_000) as consumer:
         batch = consumer.fetch()
         thread = threading.Thread(target=consumer.disconnect, args=[partition()])
         thread.start()
@@ -438,9 +436,7 @@ def test_a_batch_that_is_out_is_waited_for(server):
 
 @pytest.mark.parametrize(("rollback", "offset"), [(True, 0), (False, 5)])
 def test_a_batch_that_stays_out_counts_as_the_settings_say(server, rollback, offset):
-    produce(server, numbered(5), where=partition())
-    with consumer_of(server, rebalance_wait_ms=0, rollback=rollback) as consumer:
-        consumer.connect(partition())
+    with connected(server, 5, rebalance_wait_ms=0, rollback=rollback) as consumer:
         batch = consumer.fetch()
         consumer.disconnect(partition())
         assert "not connected" in refused(404, consumer.confirm, batch)
@@ -476,9 +472,7 @@ def test_connected_partitions_and_positions_are_told(server):
 
 
 def test_the_status_of_each_partition_is_told(server):
-    produce(server, numbered(4), where=partition())
-    with consumer_of(server) as consumer:
-        consumer.connect(partition())
+    with connected(server, 4) as consumer:
         consumer.fetch()
         found = consumer.status()
         assert len(found) == 6
@@ -587,9 +581,7 @@ def test_a_batch_tells_where_it_is_from(server):
 
 
 def test_records_of_a_store_with_several_partitions_have_no_offsets(shared):
-    produce(shared, numbered(4), where=partition())
-    with consumer_of(shared) as consumer:
-        consumer.connect(partition())
+    with connected(shared, 4) as consumer:
         assert {record.offset for record in consumer.fetch()} == {None}
 
 
@@ -598,8 +590,7 @@ def test_filters_are_checked_again_and_what_is_for_others_is_confirmed(shared):
     for kind in ("Aa", "BB", "other"):
         produce(shared, [kind.encode()], where=partition(), message_type=kind)
     produce(shared, [b"without"], where=partition())
-    with consumer_of(shared, message_types={TOPIC: ["BB"]}) as consumer:
-        consumer.connect(partition())
+    with connected(shared, message_types={TOPIC: ["BB"]}) as consumer:
         assert take(consumer, 1) == [b"BB"]
         produce(shared, [b"more"], where=partition(), message_type="Aa")
         assert consumer.fetch(200) is None
@@ -611,15 +602,12 @@ def test_a_filter_does_not_delay_messages_until_they_are_flushed():
     settings = EmbeddedSettings(query_priority=301)
     with EmbeddedTubeMQ(topics={TOPIC: (1, 1)}, brokers=3, settings=settings) as server:
         produce(server, [b"new"], where=partition(), message_type="a")
-        with consumer_of(server, message_types={TOPIC: ["a"]}) as consumer:
-            consumer.connect(partition())
+        with connected(server, message_types={TOPIC: ["a"]}) as consumer:
             assert [record.value for record in consumer.fetch(0)] == [b"new"]
 
 
 def test_a_batch_that_is_rolled_back_comes_again(server):
-    produce(server, numbered(3), where=partition())
-    with consumer_of(server) as consumer:
-        consumer.connect(partition())
+    with connected(server, 3) as consumer:
         first = consumer.fetch()
         assert (first.topic, first.partition, first.offset, first.latest) == (TOPIC, partition(), 0, 3 * ROW)
         assert str(first.broker) == server.brokers[1]
@@ -660,18 +648,15 @@ def test_a_fetch_waits_for_messages_that_come_later(server, timeout_ms):
 
 @in_one_test("context", [None, 7, b"1:demo:0@1", "", "1:demo:0", "demo", "1:demo:0@", "x:demo:0@1", "1::0@1"])
 def test_a_context_that_is_none_is_refused(server, context):
-    with consumer_of(server) as consumer:
-        consumer.connect(partition())
-        with pytest.raises(OptionError, match="TUBEMQ_CONFIRM_CONTEXT"):
-            consumer.confirm(context)
+    with connected(server) as consumer, pytest.raises(OptionError, match="TUBEMQ_CONFIRM_CONTEXT"):
+        consumer.confirm(context)
 
 
 @only_direct
 def test_local_confirmations_go_out_with_the_next_fetch_or_with_the_partition(server):
     produce(server, numbered(3), where=partition())
     commits = server.faults.delay(Method.COMMIT_OFFSET, 0)
-    with consumer_of(server, confirm_locally=True) as consumer:
-        consumer.connect(partition())
+    with connected(server, confirm_locally=True) as consumer:
         confirmed = consumer.confirm(consumer.fetch())
         assert confirmed.offset is None
         assert commits.hits == 0
@@ -705,18 +690,6 @@ def test_several_threads_share_a_consumer(shared):
         for thread in threads:
             thread.join(20)
     assert found == collections.Counter(numbered(600))
-
-
-def test_iterating_yields_batches_until_the_consumer_is_closed(server):
-    produce(server, numbered(5), where=partition())
-    values = []
-    with consumer_of(server) as consumer:
-        consumer.connect(partition())
-        for batch in consumer:
-            values += [record.value for record in batch]
-            consumer.confirm(batch)
-            threading.Timer(0.05, consumer.close).start()
-    assert values == numbered(5)
 
 
 def test_the_reason_for_waiting_is_told(server):
@@ -760,8 +733,7 @@ def test_flow_control_of_the_group_makes_partitions_rest(server):
 @only_direct
 def test_a_group_with_limits_of_its_own_asks_brokers_to_leave_theirs_out(server):
     limit = {"start": "00:00", "end": "23:59", "dltInM": 21, "limitInM": 12, "freqInMs": 900}
-    with consumer_of(server) as consumer:
-        consumer.connect(partition())
+    with connected(server) as consumer:
         own = server.faults.delay(Method.GET_MESSAGE, 0, only=lambda request: request.escFlowCtrl)
         assert consumer.fetch(0) is None
         assert own.hits == 0
@@ -771,8 +743,7 @@ def test_a_group_with_limits_of_its_own_asks_brokers_to_leave_theirs_out(server)
 
 @only_direct
 def test_a_broker_that_asks_to_wait_is_waited_for(server):
-    with consumer_of(server, not_found_wait_ms=0) as consumer:
-        consumer.connect(partition())
+    with connected(server, not_found_wait_ms=0) as consumer:
         refused = server.faults.answer(Method.GET_MESSAGE, ErrCode.SERVER_CONSUME_SPEED_LIMIT, times=1)
         produce(server, numbered(2), where=partition())
         assert consumer.fetch(0) is None
@@ -814,9 +785,7 @@ def test_an_administrators_reset_is_ignored_with_a_warning_by_default(server, ca
 
 
 def test_values_and_errors_can_be_pickled(server):
-    produce(server, numbered(1), where=partition())
-    with consumer_of(server) as consumer:
-        consumer.connect(partition())
+    with connected(server, 1) as consumer:
         batch = pickle.loads(pickle.dumps(consumer.fetch()))
         assert consumer.confirm(batch).offset == ROW
         with pytest.raises(ConsumeError) as error:

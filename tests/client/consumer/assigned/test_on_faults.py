@@ -15,6 +15,7 @@ from tests.client.assigned import (
     ROW,
     TOPIC,
     client_of,
+    connected,
     consumer_of,
     fill,
     in_loop,
@@ -84,51 +85,45 @@ def read_through(consumer, sent):
     return confirmed, doubtful
 
 
+def answered(*what, **when):
+    return lambda faults: faults.answer(*what, **when)
+
+
+def lost(*what, **when):
+    return lambda faults: faults.drop_connection(*what, **when)
+
+
+FETCH, COMMIT, REGISTER = Method.GET_MESSAGE, Method.COMMIT_OFFSET, Method.PARTITION_REGISTER
+LAYOUT, HEARTBEAT = Method.BALANCE_PARTITION_META, Method.BALANCE_HEARTBEAT
 FAULTS = {
-    "503 to fetches": lambda faults: faults.answer(Method.GET_MESSAGE, 503, skip=2, times=4),
-    "500 to fetches": lambda faults: faults.answer(Method.GET_MESSAGE, 500, skip=2, times=3),
-    "301 to a fetch": lambda faults: faults.answer(Method.GET_MESSAGE, ErrCode.MOVED, skip=2, times=2),
-    "404 where there are messages": lambda faults: faults.answer(Method.GET_MESSAGE, 404, skip=2, times=3),
-    "a broker that failed while it read": lambda faults: faults.answer(
-        Method.GET_MESSAGE, 0, skip=1, times=2
-    ),
-    "lost leases": lambda faults: faults.answer(Method.GET_MESSAGE, ErrCode.HB_NO_NODE, skip=3, times=3),
-    "415 to fetches": lambda faults: faults.answer(
-        Method.GET_MESSAGE, ErrCode.CERTIFICATE_FAILURE, skip=3, times=2
-    ),
-    "lost fetches": lambda faults: faults.drop_connection(Method.GET_MESSAGE, skip=3, times=3),
-    "lost answers to fetches": lambda faults: faults.drop_connection(
-        Method.GET_MESSAGE, skip=3, times=3, carried_out=True
-    ),
-    "cut answers to fetches": lambda faults: faults.truncate(Method.GET_MESSAGE, skip=3, times=2),
-    "garbled answers to fetches": lambda faults: faults.corrupt(Method.GET_MESSAGE, 12, skip=3, times=2),
-    "lost commits": lambda faults: faults.drop_connection(Method.COMMIT_OFFSET, skip=2, times=3),
-    "lost answers to commits": lambda faults: faults.drop_connection(
-        Method.COMMIT_OFFSET, skip=2, times=3, carried_out=True
-    ),
-    "401 to commits": lambda faults: faults.answer(Method.COMMIT_OFFSET, 401, skip=1, times=3),
-    "503 to commits": lambda faults: faults.answer(Method.COMMIT_OFFSET, 503, skip=1, times=3),
-    "503 to registers": lambda faults: faults.answer(Method.PARTITION_REGISTER, 503, times=1),
-    "lost registers": lambda faults: faults.drop_connection(Method.PARTITION_REGISTER, times=1),
-    "lost answers to registers": lambda faults: faults.drop_connection(
-        Method.PARTITION_REGISTER, times=1, carried_out=True
-    ),
-    "415 to a register": lambda faults: faults.answer(
-        Method.PARTITION_REGISTER, ErrCode.CERTIFICATE_FAILURE, times=1
-    ),
-    "415 to a lease's heartbeat": lambda faults: faults.answer(
-        Method.PARTITION_HEARTBEAT, ErrCode.CERTIFICATE_FAILURE, times=1
-    ),
-    "lost leases' heartbeats": lambda faults: faults.drop_connection(Method.PARTITION_HEARTBEAT, times=3),
-    "a lost layout": lambda faults: faults.drop_connection(Method.BALANCE_PARTITION_META, times=2),
-    "a refused layout": lambda faults: faults.answer(Method.BALANCE_PARTITION_META, 500, skip=1, times=1),
-    "lost heartbeats": lambda faults: faults.drop_connection(Method.BALANCE_HEARTBEAT, times=2),
-    "411 to heartbeats": lambda faults: faults.answer(Method.BALANCE_HEARTBEAT, ErrCode.HB_NO_NODE, times=2),
-    "411 to the layout": lambda faults: faults.answer(
-        Method.BALANCE_PARTITION_META, ErrCode.HB_NO_NODE, times=1
-    ),
-    "a lost register at the master": lambda faults: faults.drop_connection(Method.BALANCE_REGISTER, times=1),
-    "a lost close": lambda faults: faults.drop_connection(Method.CONSUMER_CLOSE, times=1),
+    "503 to fetches": answered(FETCH, 503, skip=2, times=4),
+    "500 to fetches": answered(FETCH, 500, skip=2, times=3),
+    "301 to a fetch": answered(FETCH, ErrCode.MOVED, skip=2, times=2),
+    "404 where there are messages": answered(FETCH, 404, skip=2, times=3),
+    "a broker that failed while it read": answered(FETCH, 0, skip=1, times=2),
+    "lost leases": answered(FETCH, ErrCode.HB_NO_NODE, skip=3, times=3),
+    "415 to fetches": answered(FETCH, ErrCode.CERTIFICATE_FAILURE, skip=3, times=2),
+    "lost fetches": lost(FETCH, skip=3, times=3),
+    "lost answers to fetches": lost(FETCH, skip=3, times=3, carried_out=True),
+    "cut answers to fetches": lambda faults: faults.truncate(FETCH, skip=3, times=2),
+    "garbled answers to fetches": lambda faults: faults.corrupt(FETCH, 12, skip=3, times=2),
+    "lost commits": lost(COMMIT, skip=2, times=3),
+    "lost answers to commits": lost(COMMIT, skip=2, times=3, carried_out=True),
+    "401 to commits": answered(COMMIT, 401, skip=1, times=3),
+    "503 to commits": answered(COMMIT, 503, skip=1, times=3),
+    "503 to registers": answered(REGISTER, 503, times=1),
+    "lost registers": lost(REGISTER, times=1),
+    "lost answers to registers": lost(REGISTER, times=1, carried_out=True),
+    "415 to a register": answered(REGISTER, ErrCode.CERTIFICATE_FAILURE, times=1),
+    "415 to a lease's heartbeat": answered(Method.PARTITION_HEARTBEAT, ErrCode.CERTIFICATE_FAILURE, times=1),
+    "lost leases' heartbeats": lost(Method.PARTITION_HEARTBEAT, times=3),
+    "a lost layout": lost(LAYOUT, times=2),
+    "a refused layout": answered(LAYOUT, 500, skip=1, times=1),
+    "lost heartbeats": lost(HEARTBEAT, times=2),
+    "411 to heartbeats": answered(HEARTBEAT, ErrCode.HB_NO_NODE, times=2),
+    "411 to the layout": answered(LAYOUT, ErrCode.HB_NO_NODE, times=1),
+    "a lost register at the master": lost(Method.BALANCE_REGISTER, times=1),
+    "a lost close": lost(Method.CONSUMER_CLOSE, times=1),
 }
 
 
@@ -437,9 +432,7 @@ def test_a_heartbeat_loses_exactly_the_partitions_that_the_broker_names(caplog):
 
 def test_a_batch_that_is_not_confirmed_in_time_comes_again(dense):
     """With Java's client it blocks its partition for ever."""
-    produce(dense, numbered(3), where=partition())
-    with consumer_of(dense, confirm_timeout_ms=1_000) as consumer:
-        consumer.connect(partition())
+    with connected(dense, 3, confirm_timeout_ms=1_000) as consumer:
         first = consumer.fetch()
         assert consumer.consume_status is ConsumeStatus.ALL_IN_USE
         wait_until(lambda: keep_leases(consumer) or consumer.consume_status is ConsumeStatus.READY)
@@ -452,9 +445,7 @@ def test_a_batch_that_is_not_confirmed_in_time_comes_again(dense):
 
 
 def test_a_batch_that_is_not_confirmed_in_time_may_count_as_consumed(dense):
-    produce(dense, numbered(3), where=partition())
-    with consumer_of(dense, confirm_timeout_ms=50, rollback=False) as consumer:
-        consumer.connect(partition())
+    with connected(dense, 3, confirm_timeout_ms=50, rollback=False) as consumer:
         assert [record.value for record in consumer.fetch()] == numbered(3)
         produce(dense, [b"next"], where=partition())
         assert [record.value for record in consumer.fetch()] == [b"next"]
@@ -619,21 +610,17 @@ def test_a_damaged_message_is_a_loss(dense):
     produce(dense, [b"good", b"bad and evil", b"fine"], where=partition())
     losses = LossRecorder()
     dense.faults.corrupt(Method.GET_MESSAGE, b"bad and evil")
-    with consumer_of(dense) as consumer:
-        consumer.connect(partition())
+    with connected(dense) as consumer:
         with pytest.raises(DataLossError, match="CORRUPT"):
             consumer.fetch()
         assert consumer.connected == ()
-    with consumer_of(dense, on_loss=losses) as consumer:
-        consumer.connect(partition())
+    with connected(dense, on_loss=losses) as consumer:
         assert take(consumer, 2) == [b"good", b"fine"]
     assert [(loss.loss, loss.rows) for loss in losses.records] == [(Loss.CORRUPT, 1)]
 
 
 def test_a_log_that_was_cut_is_a_loss(dense):
-    produce(dense, numbered(8), where=partition())
-    with consumer_of(dense) as consumer:
-        consumer.connect(partition())
+    with connected(dense, 8) as consumer:
         take(consumer, 8)
         dense.faults.lose_messages(TOPIC, 3)
         with pytest.raises(DataLossError, match="MOVED_BACK"):
@@ -653,9 +640,7 @@ def test_a_topic_that_is_removed_is_released(dense):
 
 
 def test_a_partition_rests_after_an_error_for_the_time_that_fits_the_code(dense):
-    produce(dense, numbered(3), where=partition())
-    with consumer_of(dense) as consumer:
-        consumer.connect(partition())
+    with connected(dense, 3) as consumer:
         cache = consumer._core.state.cache
         now = 0.0
         cache._clock = lambda: now
