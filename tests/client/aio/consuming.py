@@ -3,7 +3,6 @@
 import contextlib
 import threading
 
-from tests.client.aio.running import SECONDS
 from tests.client.assigned import TOPIC, numbered, partition, produce
 from tests.client.members import client_of as blocking_client_of
 from tubemq_spark.client.aio import AsyncTubeMQClient
@@ -61,7 +60,7 @@ async def take(consumer, count):
     """Fetch and confirm until there were so many messages; return them in the order they came."""
     values = []
     while len(values) < count:
-        batch = await consumer.fetch(SECONDS * 1000)
+        batch = await consumer.fetch(30_000)
         values += [record.value for record in batch]
         await consumer.confirm(batch)
     return values

@@ -5,14 +5,12 @@ import inspect
 import pytest
 
 from tests.client.aio.consuming import client_of
-from tests.client.aio.running import coroutine
 from tubemq_spark.client.aio import AsyncMasterAdmin
 from tubemq_spark.client.metadata.admin import MasterAdmin
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 from tubemq_spark.errors import OptionError, TubeMQConnectionError
 
 
-@coroutine
 async def test_calls_are_awaited():
     with EmbeddedTubeMQ(topics={"demo": (1, 1)}) as server:
         async with client_of(server) as client:

@@ -15,7 +15,6 @@ from tests.client.aio.consuming import (
     take,
     threads,
 )
-from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, served, through_gateways_by_night
 from tests.waiting import until
@@ -34,7 +33,6 @@ async def connect_all(consumer):
 
 
 @through_gateways_by_night
-@coroutine
 async def test_fifty_coroutines_fetch_and_confirm_at_once(server):
     """Fifty wait for what twelve partitions hold, and take no thread for that."""
     produce(server, numbered(1_200))
@@ -56,7 +54,6 @@ async def test_fifty_coroutines_fetch_and_confirm_at_once(server):
     assert sorted(values, key=int) == numbered(1_200)
 
 
-@coroutine
 async def test_batches_by_iteration(server):
     async with connected(server, 40) as consumer:
         values = []
@@ -68,7 +65,6 @@ async def test_batches_by_iteration(server):
     assert values == numbered(40)
 
 
-@coroutine
 async def test_a_handler_confirms_by_returning_and_rolls_back_by_raising(server):
     async with connected(server, 20) as consumer:
         handled = []
@@ -86,7 +82,6 @@ async def test_a_handler_confirms_by_returning_and_rolls_back_by_raising(server)
     assert handled == numbered(20) + numbered(10, 10)
 
 
-@coroutine
 async def test_a_fetch_that_is_cancelled_at_any_moment_loses_nothing(server):
     produce(server, numbered(200))
     async with assigned(server) as consumer:
@@ -107,7 +102,6 @@ async def test_a_fetch_that_is_cancelled_at_any_moment_loses_nothing(server):
     assert sorted(values, key=int) == numbered(200)
 
 
-@coroutine
 async def test_a_confirmation_that_is_cancelled_is_carried_out(server):
     async with connected(server, 5) as consumer:
         batch = await consumer.fetch()
@@ -123,7 +117,6 @@ async def test_a_confirmation_that_is_cancelled_is_carried_out(server):
             await consumer.confirm(batch)
 
 
-@coroutine
 async def test_without_time_only_what_has_come_is_taken(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server) as consumer:
@@ -136,7 +129,6 @@ async def test_without_time_only_what_has_come_is_taken(server):
         assert consumer.status()[partition(1)].state is PartitionState.IN_USE
 
 
-@coroutine
 async def test_a_batch_that_no_fetch_took_is_left_to_others(server):
     async with connected(server, 5) as consumer:
         await begin_to_fetch(server, consumer)
@@ -157,7 +149,6 @@ async def test_a_batch_that_no_fetch_took_is_left_to_others(server):
             assert await take(other, 5) == numbered(5)
 
 
-@coroutine
 async def test_pausing_and_resuming_wakes_a_waiting_fetch(server):
     produce(server, numbered(5), where=partition(1))
     async with assigned(server) as consumer:
@@ -171,7 +162,6 @@ async def test_pausing_and_resuming_wakes_a_waiting_fetch(server):
         assert len(await fetch) == 5
 
 
-@coroutine
 async def test_close_ends_every_wait(server):
     async with client_of(server) as client:
         consumer = await client.assigned_consumer(TOPIC).open()
@@ -189,7 +179,6 @@ async def test_close_ends_every_wait(server):
         assert consumer.closed
 
 
-@coroutine
 async def test_close_waits_for_requests_that_are_under_way(server):
     produce(server, numbered(10), where=partition(1))
     async with client_of(server) as client:
@@ -206,7 +195,6 @@ async def test_close_waits_for_requests_that_are_under_way(server):
         await close
 
 
-@coroutine
 async def test_use_before_open_and_after_close_is_refused(server):
     async with client_of(server) as client:
         consumer = client.assigned_consumer(TOPIC)
@@ -231,7 +219,6 @@ async def test_use_before_open_and_after_close_is_refused(server):
             await consumer.open()
 
 
-@coroutine
 async def test_an_opening_that_is_cancelled_leaves_nothing_and_may_be_tried_again(server):
     async with client_of(server) as client:
         held = server.faults.hold(Method.BALANCE_REGISTER, times=1)
@@ -250,7 +237,6 @@ async def test_an_opening_that_is_cancelled_leaves_nothing_and_may_be_tried_agai
             assert consumer.connected == (partition(1),)
 
 
-@coroutine
 async def test_refusals_are_raised(server):
     async with client_of(server) as client:
         with pytest.raises(RpcError, match="431"):
@@ -290,7 +276,6 @@ def test_another_event_loop_is_refused(server):
 
 
 @forks
-@coroutine
 async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
     async with connected(server, 10) as consumer:
 
@@ -308,7 +293,6 @@ async def test_a_child_is_refused_and_leaves_the_consumer_alone(server):
         assert await take(consumer, 10) == numbered(10)
 
 
-@coroutine
 async def test_a_client_closes_all_also_when_a_consumer_cannot_be_closed(server):
     """Another event loop's, for one."""
     client = client_of(server)
@@ -330,7 +314,6 @@ async def test_a_client_closes_all_also_when_a_consumer_cannot_be_closed(server)
     assert await first.close()
 
 
-@coroutine
 async def test_it_reads_on_elsewhere(server):
     produce(server, numbered(30), where=partition(1))
     async with assigned(server) as consumer:
@@ -354,7 +337,6 @@ async def test_it_reads_on_elsewhere(server):
 
 
 @only_direct
-@coroutine
 async def test_a_move_that_is_cancelled_is_carried_out(server):
     produce(server, numbered(30), where=partition(1))
     async with assigned(server) as consumer:
@@ -371,7 +353,6 @@ async def test_a_move_that_is_cancelled_is_carried_out(server):
 
 
 @only_direct
-@coroutine
 async def test_a_connect_that_is_cancelled_is_given_back_by_closing(server):
     """The broker has carried it out, and its answer comes while the consumer and its client close."""
     held = server.faults.hold(Method.PARTITION_REGISTER, carried_out=True, times=1)

@@ -6,7 +6,6 @@ import collections
 import pytest
 
 from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, member, threads
-from tests.client.aio.running import SECONDS, coroutine
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member
 from tests.client.ways import WAYS, only_direct, served, through_gateways_by_night
@@ -52,7 +51,6 @@ class Reading:
 
 
 @through_gateways_by_night
-@coroutine
 async def test_members_share_with_each_other_and_with_threads(server):
     reading = Reading()
     async with member(server) as first:
@@ -74,7 +72,6 @@ async def test_members_share_with_each_other_and_with_threads(server):
 
 
 @only_direct  # a gateway may have an answer to what was asked for before there were messages
-@coroutine
 async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
     """A batch for a cancelled coroutine is put back: its partition goes at once, and all messages come."""
     async with member(server, rebalance_wait_ms=60_000) as first:
@@ -92,7 +89,6 @@ async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
 
 
 @through_gateways_by_night
-@coroutine
 async def test_fifty_consumers_of_one_client_have_no_threads(server):
     async with client_of(server) as client:
         consumers = [client.assigned_consumer(TOPIC) for _ in range(50)]
@@ -103,7 +99,6 @@ async def test_fifty_consumers_of_one_client_have_no_threads(server):
     assert all(consumer.closed for consumer in consumers)
 
 
-@coroutine
 async def test_callbacks_are_called_in_the_event_loop(server):
     here, loops = set(), set()
 
@@ -124,7 +119,6 @@ async def test_callbacks_are_called_in_the_event_loop(server):
     assert loops == {asyncio.get_running_loop()}
 
 
-@coroutine
 async def test_an_error_of_a_coroutine_that_is_called_back_is_told_by_fetch(server):
     async def assigned(partitions):
         raise ValueError("no")
@@ -134,11 +128,10 @@ async def test_an_error_of_a_coroutine_that_is_called_back_is_told_by_fetch(serv
             await consumer.fetch(20_000)
 
 
-@coroutine
 async def test_a_call_that_is_cancelled_as_the_consumer_closes_is_cancelled():
     core = AsyncTubeMQClient.connect("127.0.0.1:1", group="etl").group_consumer(TOPIC)._core
     for by_both in (False, True):
-        call = asyncio.ensure_future(core.carry_out(asyncio.sleep(SECONDS), "what is carried out"))
+        call = asyncio.ensure_future(core.carry_out(asyncio.sleep(3_600), "what is carried out"))
         await asyncio.sleep(0.01)
         closing = asyncio.ensure_future(core.tasks.cancel())
         await core.close()

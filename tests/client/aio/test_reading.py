@@ -6,7 +6,6 @@ import contextlib
 import pytest
 
 from tests.client.aio.consuming import client_of
-from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.ways import WAYS, only_direct, served
 from tests.waiting import until
@@ -19,7 +18,6 @@ from tubemq_spark.protocol.constants import Method
 server = served(stores=2, brokers=2, ways=WAYS, max_entries=10)
 
 
-@coroutine
 async def test_everything_comes_in_order(server):
     places = [partition(1), partition(1, 10_000), partition(2)]
     for place in places:
@@ -34,7 +32,6 @@ async def test_everything_comes_in_order(server):
         assert values == numbered(10, 5)
 
 
-@coroutine
 async def test_errors_are_those_of_the_client_for_threads(server):
     produce(server, numbered(25), where=partition(1))
     async with client_of(server) as client:
@@ -81,7 +78,6 @@ async def reading():
         await reader.close()
 
 
-@coroutine
 async def test_one_batch_is_read_ahead_and_no_more():
     async with reading() as (source, _, records):
         assert source.made == 0, "nothing was asked for"
@@ -92,7 +88,6 @@ async def test_one_batch_is_read_ahead_and_no_more():
         assert [await anext(records) for _ in range(3)] == [2, 3, 4]
 
 
-@coroutine
 async def test_the_loop_goes_on_while_a_broker_is_waited_for():
     async with reading() as (source, _, records):
         source.may_go_on.clear()
@@ -104,7 +99,6 @@ async def test_the_loop_goes_on_while_a_broker_is_waited_for():
 
 
 @pytest.mark.parametrize("how", ["closed", "cancelled", "client"])
-@coroutine
 async def test_who_stops_early_gives_everything_back(how):
     async with reading() as (source, one, records):
         assert await anext(records) == 1
@@ -127,7 +121,6 @@ async def test_who_stops_early_gives_everything_back(how):
 
 
 @only_direct
-@coroutine
 async def test_a_client_that_closes_ends_its_readings(server):
     produce(server, numbered(50), where=partition(1))
     client = client_of(server)
@@ -141,7 +134,6 @@ async def test_a_client_that_closes_ends_its_readings(server):
         [record async for record in records]
 
 
-@coroutine
 async def test_a_closed_client_reads_nothing(server):
     client = client_of(server)
     await client.close()

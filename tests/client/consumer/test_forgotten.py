@@ -10,7 +10,6 @@ import weakref
 
 import pytest
 
-from tests.client.aio.running import coroutine
 from tests.client.assigned import TOPIC, partition
 from tests.client.members import client_of, member, shares
 from tests.client.ways import served
@@ -82,7 +81,6 @@ def test_another_consumer_connects_where_one_was_forgotten(server, leaving):
         other.connect(partition())
 
 
-@coroutine
 async def test_an_asynchronous_consumer_that_was_forgotten_leaves(server, leaving):
     async with AsyncTubeMQClient(client_of(server)) as client:
         consumer = await client.group_consumer(TOPIC).open()

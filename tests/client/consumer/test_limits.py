@@ -6,7 +6,6 @@ import contextlib
 import pytest
 
 from tests.client.aio.consuming import assigned as async_assigned, member as async_member
-from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, consumer_of, numbered, partition, produce
 from tests.client.members import member
 from tests.client.ways import WAYS, reached
@@ -108,7 +107,6 @@ def test_a_break_leaves_the_last_batch_unconfirmed(server):
         assert consumer.committed() == {partition(): (COUNT - STEP) * ROW}
 
 
-@coroutine
 async def test_awaited_limits_confirm_in_the_same_way(server):
     async with awaited(server) as consumer:
         assert await taken(consumer.messages(limit=2 * STEP)) == numbered(2 * STEP)
@@ -117,7 +115,6 @@ async def test_awaited_limits_confirm_in_the_same_way(server):
         assert consumer.committed() == {partition(): (2 * STEP + 2) * ROW}
 
 
-@coroutine
 async def test_awaited_rests_of_batches_come_first(server):
     async with async_member(server) as consumer:
         assert await taken(consumer.messages(2)) == numbered(2)

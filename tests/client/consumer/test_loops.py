@@ -6,7 +6,6 @@ import contextlib
 import pytest
 
 from tests.client.aio.consuming import assigned
-from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, consumer_of, numbered, partition, produce
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError
@@ -68,7 +67,6 @@ def test_messages_come_again_that_could_not_be_confirmed(server, consumer):
     assert values == AGAIN
 
 
-@coroutine
 async def test_a_coroutine_function_gets_a_batch_again_that_could_not_be_confirmed(server):
     async with assigned(server) as consumer:
         await consumer.connect(partition(), 0)
@@ -84,7 +82,6 @@ async def test_a_coroutine_function_gets_a_batch_again_that_could_not_be_confirm
     assert values == AGAIN
 
 
-@coroutine
 async def test_awaited_messages_come_again_that_could_not_be_confirmed(server):
     async with assigned(server) as consumer:
         await consumer.connect(partition(), 0)
@@ -123,7 +120,6 @@ def test_what_ended_a_loop_is_told_also_when_the_batch_cannot_be_rolled_back(ser
     assert lost.hits == 2
 
 
-@coroutine
 async def test_a_task_that_is_cancelled_is_cancelled_also_when_the_batch_cannot_be_rolled_back(server):
     async with assigned(server) as consumer:
         await consumer.connect(partition(), 0)

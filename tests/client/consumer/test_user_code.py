@@ -10,7 +10,6 @@ import threading
 import pytest
 
 from testkit.virtual_loop import in_virtual_time
-from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce, take
 from tests.client.members import client_of, member, refuse
 from tests.client.ways import WAYS, only_direct, served
@@ -44,7 +43,6 @@ def user_thread():
     wait_until(lambda: not threads_of("etl_user"))
 
 
-@coroutine
 async def test_a_thread_is_started_for_the_first_function_and_calls_one_after_the_other(user_thread):
     assert not threads_of("etl_user")
     called = []
@@ -55,7 +53,6 @@ async def test_a_thread_is_started_for_the_first_function_and_calls_one_after_th
     assert threads_of("etl_user") == ["tubemq-callbacks-etl_user"]
 
 
-@coroutine
 async def test_losses_do_not_wait_for_other_functions(user_thread):
     goes_on = threading.Event()
     waiting = asyncio.ensure_future(user_thread.call("on_assigned", lambda: goes_on.wait(20)))
@@ -66,7 +63,6 @@ async def test_losses_do_not_wait_for_other_functions(user_thread):
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=repr)
-@coroutine
 async def test_what_a_function_raises_is_passed_on(user_thread, error):
     outcomes = await asyncio.gather(passed_on(user_thread, error), user_thread.call("on_loss", lambda: None))
     assert outcomes == [error, None]
@@ -80,7 +76,6 @@ async def passed_on(user_code, error):
 
 
 @pytest.mark.parametrize("error", [StopIteration("at its end"), StopAsyncIteration()], ids=repr)
-@coroutine
 async def test_the_end_of_an_iterator_is_an_error_as_others(user_thread, error):
     """A future cannot have it as its outcome."""
     with pytest.raises(Exception) as raised:  # noqa: PT011
@@ -89,7 +84,6 @@ async def test_the_end_of_an_iterator_is_an_error_as_others(user_thread, error):
     await user_thread.call("on_loss", lambda: None)
 
 
-@coroutine
 async def test_a_caller_that_is_cancelled_lets_the_function_end(user_thread):
     goes_on, ended = threading.Event(), threading.Event()
 
@@ -107,7 +101,6 @@ async def test_a_caller_that_is_cancelled_lets_the_function_end(user_thread):
     assert ended.is_set()
 
 
-@coroutine
 async def test_coroutine_functions_are_called_in_the_loop_one_after_the_other():
     user_loop, called = UserLoop(), []
 
@@ -123,7 +116,6 @@ async def test_coroutine_functions_are_called_in_the_loop_one_after_the_other():
         await user_loop.call("on_loss", raising(ValueError("no")))
 
 
-@coroutine
 async def test_a_task_that_a_function_has_begun_counts_as_the_function():
     user_loop, said = UserLoop(), []
 
@@ -151,7 +143,6 @@ async def test_a_function_that_takes_long_is_named_once(caplog):
     ]
 
 
-@coroutine
 async def test_functions_that_wait_are_called_also_when_the_consumer_ends(user_thread):
     goes_on, called = threading.Event(), []
     calls = [

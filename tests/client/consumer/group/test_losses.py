@@ -6,7 +6,6 @@ import contextlib
 import pytest
 
 from tests.client.aio.consuming import member as aio_member, take
-from tests.client.aio.running import coroutine
 from tests.client.assigned import ROW, TOPIC, numbered, partition, produce
 from tests.client.members import member
 from tests.waiting import wait_until
@@ -234,7 +233,6 @@ def test_what_on_loss_raises_about_an_offset_that_is_gone_is_raised_by_fetch(err
     assert errors == ([] if isinstance(error, TubeMQTimeoutError) else [error])  # it may pass, and has
 
 
-@coroutine
 async def test_an_awaited_fetch_raises_what_on_loss_raises_and_goes_on(server):
     def fail(_):
         raise Outcome
