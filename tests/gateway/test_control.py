@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import http.server
-import threading
 from types import SimpleNamespace
 
 import pytest
 
 from tests.gateway.fleet import ROW, place, publish
 from tests.gateway.running import PlainClient, gateway
+from tests.gateway.web_page import WebPage
 from tests.waiting import wait_until
 from tubemq_spark.embedded.config.catalog import TopicSpec
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -128,43 +127,11 @@ def test_a_question_whose_call_has_ended_keeps_no_thread_for_a_broker_that_hangs
         server.faults.start_broker(1)
 
 
-class HeldWeb:
-    """A master's administration API that answers as many requests as a test releases, each with an error."""
-
-    def __init__(self):
-        self.answers = threading.Semaphore(0)
-        self.asked = 0
-        web = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                web.asked += 1
-                web.answers.acquire(timeout=30)
-                self.send_error(500)
-
-            do_POST = do_GET  # noqa: N815
-
-            def log_message(self, *_):
-                """Print nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = Endpoint("127.0.0.1", self._server.server_address[1])
-
-    def __enter__(self):
-        threading.Thread(target=self._server.serve_forever, args=(0.01,)).start()
-        return self
-
-    def __exit__(self, *_):
-        self.answers.release(1_000)
-        self._server.shutdown()
-        self._server.server_close()
-
-
 def test_questions_over_http_keep_no_question_to_a_master_and_no_other_client_waiting():
     """A client's questions stand in its own line, and hold no place of those to masters and brokers."""
     with (
         EmbeddedTubeMQ(topics={"demo": (1, 1)}) as server,
-        HeldWeb() as web,
+        WebPage(500, held=True) as web,
         gateway(server, reads=1, publishes=1, master_web=(web.endpoint,)) as served,
         PlainClient(served.address, "many") as many,
         PlainClient(served.address, "few") as few,
@@ -172,14 +139,11 @@ def test_questions_over_http_keep_no_question_to_a_master_and_no_other_client_wa
         many.open()
         few.open()
 
-        def listing(client):
-            return client.begin("ListTopics", timeout=20)
-
         places = served.server._admission.questions.quota.limit
-        first = [listing(many) for _ in range(places + ADMINISTRATION_THREADS)]
+        first = [many.begin("ListTopics") for _ in range(places + ADMINISTRATION_THREADS)]
         wait_until(lambda: web.asked == ADMINISTRATION_THREADS)
         assert few("QueryRoute", topics=["demo"], timeout=5).partitions
-        second = listing(few)
+        second = few.begin("ListTopics")
         wait_until(lambda: served.server._admission.waiting == places + 1)
         web.answers.release(ADMINISTRATION_THREADS + 2)
         assert second.exception().code().name == "UNAVAILABLE"

@@ -1,14 +1,13 @@
 """The gateway finds out where the masters are, and its sessions go on."""
 
 import contextlib
-import http.server
 import logging
-import threading
 
 import pytest
 
 from testkit.forwarder import Forwarder
 from tests.gateway.running import PlainClient, RefusedError, gateway, settings, tubemq
+from tests.gateway.web_page import WebPage
 from tests.waiting import wait_until
 from tubemq_spark.client.master import identity
 from tubemq_spark.errors import GatewayError
@@ -19,49 +18,10 @@ pytestmark = pytest.mark.usefixtures("nothing_left_behind_by_the_module")
 QUICKLY = {"master_discovery_ms": 50, "route_refresh_ms": 50}
 
 
-class Page:
-    """A text over HTTP, or an error."""
-
-    def __init__(self):
-        self.text = ""
-        self.status = 200
-        self.asked = 0
-        page = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                page.asked += 1
-                self.send_response(page.status)
-                self.end_headers()
-                self.wfile.write(page.text.encode())
-
-            def log_message(self, *_):
-                """Print nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/masters"
-
-    @contextlib.contextmanager
-    def served(self):
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            thread.join()
-            self._server.server_close()
-
-    def await_more(self):
-        """Wait until a whole question came that began after this."""
-        enough = self.asked + 2
-        wait_until(lambda: self.asked >= enough)
-
-
 @pytest.fixture
 def page():
-    with Page().served() as served:
-        yield served
+    with WebPage() as page:
+        yield page
 
 
 @pytest.fixture(scope="module")

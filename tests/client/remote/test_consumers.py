@@ -8,56 +8,31 @@ import pytest
 
 from tests.client.assigned import ROW, TOPIC, client_of, numbered, produce
 from tests.client.members import client_of as client_of_members
-from tests.gateway.running import settings
+from tests.cluster.gateways import Parts
 from tests.waiting import wait_until
 from tubemq_spark.client import AssignedConsumer, GroupConsumer
 from tubemq_spark.embedded.server import EmbeddedSettings, EmbeddedTubeMQ
 from tubemq_spark.errors import DataLossError, TubeMQError
-from tubemq_spark.gateway.process import BackgroundGateway
-from tubemq_spark.model import Endpoint
 from tubemq_spark.offsets.loss import fail_on_loss
 from tubemq_spark.protocol.constants import Method
 
 
-class Gateways:
-    """Two gateways before three brokers, which a test stops and starts."""
-
-    def __init__(self, server):
-        self.server = server
-        self.running = [self._started() for _ in range(2)]
-        server.gateways = list(self.running)
-
-    def _started(self, **changes):
-        made = BackgroundGateway(settings(self.server, poll_ms=20, **changes))
-        made.start()
-        return made
-
-    def used_by(self, consumer):
-        membership = consumer._core.membership
-        wait_until(lambda: membership.gateway is not None)
-        name = str(membership.gateways.addresses[membership.gateway])
-        return next(number for number, one in enumerate(self.running) if one.address == name)
-
-    def kill(self, number, drain_ms=0):
-        self.running[number].stop(drain_ms)
-
-    def restart(self, number):
-        self.running[number] = self._started(listen=Endpoint.parse(self.running[number].address))
-
-    def close(self):
-        for one in self.running:
-            one.stop(0)
-
-
 @pytest.fixture
 def gateways():
-    made = EmbeddedSettings(balance_period_ms=100)
-    with EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=made) as server:
-        running = Gateways(server)
-        try:
-            yield running
-        finally:
-            running.close()
+    """Two gateways before three brokers."""
+    balanced = EmbeddedSettings(balance_period_ms=100)
+    with (
+        EmbeddedTubeMQ(topics={TOPIC: (4, 1)}, brokers=3, settings=balanced) as server,
+        contextlib.closing(Parts(server, 2, poll_ms=20)) as parts,
+    ):
+        server.gateways = list(parts.running)
+        yield parts
+
+
+def used_by(consumer, gateways):
+    membership = consumer._core.membership
+    wait_until(lambda: membership.gateway is not None)
+    return gateways.addresses.index(membership.gateways.addresses[membership.gateway])
 
 
 @contextlib.contextmanager
@@ -75,52 +50,35 @@ def member(server):
         yield consumer
 
 
-class Reading:
-    """What a consumer has read, and what it has confirmed."""
-
-    def __init__(self):
-        self.read = collections.Counter()
-        self.confirmed = collections.Counter()
-
-    def one(self, consumer, timeout_ms=500):
-        batch = consumer.fetch(timeout_ms)
-        if batch is None:
-            return
-        values = [record.value for record in batch]
-        self.read.update(values)
-        with contextlib.suppress(TubeMQError):
-            consumer.confirm(batch)
-            self.confirmed.update(values)
-
-    def until(self, consumer, count):
-        wait_until(lambda: self.one(consumer) or len(self.confirmed) >= count, seconds=60)
-
-    def is_sound(self, count):
-        assert set(self.confirmed) == set(numbered(count))
-        assert not {value for value, times in self.confirmed.items() if times > 1}
-
-
 @pytest.mark.parametrize(
-    ("kind", "drain_ms"),
+    ("kind", "stop"),
     [
-        (assigned, 0),
-        (member, 10_000),
-        pytest.param(assigned, 10_000, marks=pytest.mark.nightly),
-        pytest.param(member, 0, marks=pytest.mark.nightly),
+        (assigned, Parts.kill),
+        (member, Parts.drain),
+        pytest.param(assigned, Parts.drain, marks=pytest.mark.nightly),
+        pytest.param(member, Parts.kill, marks=pytest.mark.nightly),
     ],
 )
-def test_two_gateways_that_are_stopped_in_turn_lose_and_repeat_nothing(gateways, kind, drain_ms):
-    reading = Reading()
+def test_two_gateways_that_are_stopped_in_turn_lose_and_repeat_nothing(gateways, kind, stop):
+    confirmed = collections.Counter()
+
+    def has_confirmed(count):
+        if (batch := consumer.fetch(500)) is not None:
+            with contextlib.suppress(TubeMQError):
+                consumer.confirm(batch)
+                confirmed.update(record.value for record in batch)
+        return len(confirmed) >= count
+
     with kind(gateways.server) as consumer:
         assert isinstance(consumer, AssignedConsumer if kind is assigned else GroupConsumer)
         for turn in range(3):
             produce(gateways.server, numbered(60, 60 * turn))
-            reading.until(consumer, 60 * turn + 30)
-            used = gateways.used_by(consumer)
-            gateways.kill(used, drain_ms)
-            reading.until(consumer, 60 * (turn + 1))
+            wait_until(lambda: has_confirmed(60 * turn + 30), seconds=60)  # noqa: B023 (called at once)
+            used = used_by(consumer, gateways)
+            stop(gateways, used)
+            wait_until(lambda: has_confirmed(60 * (turn + 1)), seconds=60)  # noqa: B023
             gateways.restart(used)
-    reading.is_sound(180)
+    assert confirmed == dict.fromkeys(numbered(180), 1)
 
 
 def test_a_loss_that_was_raised_takes_no_partition_that_is_connected_again(gateways):

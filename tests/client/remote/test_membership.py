@@ -116,16 +116,22 @@ async def test_gateways_that_know_no_session_are_not_asked_without_pause():
 # Gateways that are lost.
 
 
-@in_virtual_time
-async def test_a_fetch_whose_caller_has_left_while_its_gateway_is_lost_is_made_at_the_next_one():
-    async with connected(HERE) as (core, gateways):
-        (await left(core, gateways)).fail(killed())
-        fetching = began(core)
-        (await gateways.next("AttachPartitions")).answer(attached(0))
-        call = await gateways.next("Fetch")
-        assert call.gateway == 1
-        call.answer(batch_of(HERE, 7))
-        assert value_of(await fetching) == 7
+@pytest.mark.parametrize(
+    ("error", "gateway"), [(killed(), 1), (unknown(), 0)], ids=["a lost gateway", "a lost session"]
+)
+def test_a_fetch_whose_caller_has_left_is_made_where_the_consumer_is_next(error, gateway):
+    @in_virtual_time
+    async def run():
+        async with connected(HERE) as (core, gateways):
+            (await left(core, gateways)).fail(error)
+            fetching = began(core)
+            for name, answer in (("AttachPartitions", attached(0)), ("Fetch", batch_of(HERE, 7))):
+                call = await gateways.next(name)
+                assert call.gateway == gateway
+                call.answer(answer)
+            assert value_of(await fetching) == 7
+
+    run()
 
 
 @in_virtual_time
@@ -225,18 +231,6 @@ async def test_a_gateway_that_drains_is_asked_for_nothing_and_left_when_what_is_
         assert call.gateway == 1
         call.answer(batch_of(THERE, 3))
         assert value_of(await fetching) == 3
-
-
-@in_virtual_time
-async def test_a_gateway_that_does_not_know_the_session_gets_it_again():
-    async with connected(HERE) as (core, gateways):
-        fetching = began(core)
-        (await gateways.next("Fetch")).fail(unknown())
-        joining = await gateways.next("AttachPartitions")
-        assert joining.gateway == 0
-        joining.answer(attached(0))
-        (await gateways.next("Fetch")).answer(batch_of(HERE, 7))
-        assert value_of(await fetching) == 7
 
 
 @in_virtual_time
