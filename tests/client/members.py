@@ -2,28 +2,24 @@
 
 import contextlib
 
+from tests.client import assigned
 from tests.client.assigned import TOPIC
-from tests.client.ways import client_by_its_way
 from tests.waiting import wait_until
-from tubemq_spark.client import ConsumePosition, ConsumerConfig
 from tubemq_spark.protocol.constants import Method
 from tubemq_spark.protocol.errcodes import ErrCode
 
 PARTITIONS = 12
+QUICK = {
+    "rebalance_wait_ms": 300,
+    "pause_after_misses_ms": 200,
+    "layout_period_ms": 10_000,
+    "heartbeat_period_ms": 100,
+}
+"""Where they differ from assigned consumers: members send heartbeats by themselves."""
 
 
 def client_of(server, group="etl", **changes):
-    consumer = {
-        "ready_wait_ms": 5_000,
-        "not_found_wait_ms": 20,
-        "rebalance_wait_ms": 300,
-        "pause_after_misses_ms": 200,
-    }
-    consumer |= {name: changes.pop(name) for name in set(changes) & set(ConsumerConfig.__dataclass_fields__)}
-    consumer.setdefault("consume_position", ConsumePosition.FIRST)
-    quick = {"heartbeat_period_ms": 100, "rpc_timeout_ms": 3_000, "register_retry_ms": 10}
-    settings = {**quick, **changes, "consumer": ConsumerConfig(**consumer)}
-    return client_by_its_way(server, group, **settings)
+    return assigned.client_of(server, group, **{**QUICK, **changes})
 
 
 @contextlib.contextmanager

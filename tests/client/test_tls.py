@@ -66,6 +66,13 @@ def trusting(authority, pair=None, **changes):
     return TlsConfig(str(authority.cert), cert, key, **changes)
 
 
+@contextmanager
+def using(pair, authority):
+    """Yield a server with a certificate, and a client that trusts its authority."""
+    with server_with(pair) as server, TubeMQClient.connect(server.master, tls=trusting(authority)) as client:
+        yield server, client
+
+
 def produce_and_read(master, tls):
     values = [b"%d" % number * 50 for number in range(ROWS)]
     with TubeMQClient.connect(master, tls=tls) as client:
@@ -225,10 +232,7 @@ def swapped(authority, tmp_path):
 
 
 def test_a_broker_whose_certificate_does_not_fit_fails_a_write_at_once(swapped, authority):
-    with (
-        server_with(swapped.pair) as server,
-        TubeMQClient.connect(server.master, tls=trusting(authority)) as client,
-    ):
+    with using(swapped.pair, authority) as (_, client):
         client.layout("demo")  # connects to the master
         swapped.swap()
         producer = client.producer()
@@ -238,10 +242,7 @@ def test_a_broker_whose_certificate_does_not_fit_fails_a_write_at_once(swapped, 
 
 
 def test_a_broker_whose_certificate_does_not_fit_fails_a_read_at_once(swapped, authority):
-    with (
-        server_with(swapped.pair) as server,
-        TubeMQClient.connect(server.master, tls=trusting(authority)) as client,
-    ):
+    with using(swapped.pair, authority) as (_, client):
         client.layout("demo")
         swapped.swap()
         with pytest.raises(TlsError, match=NOT_TRUSTED):
@@ -250,7 +251,7 @@ def test_a_broker_whose_certificate_does_not_fit_fails_a_read_at_once(swapped, a
 
 def test_messages_wait_for_a_broker_that_restarts(authority, pair):
     """Over TLS, too: nothing is lost, and what was not answered is sent again."""
-    with server_with(pair) as server, TubeMQClient.connect(server.master, tls=trusting(authority)) as client:
+    with using(pair, authority) as (server, client):
         with client.producer() as producer:
             for number in range(50):
                 producer.send("demo", b"%d" % number)
@@ -263,11 +264,7 @@ def test_messages_wait_for_a_broker_that_restarts(authority, pair):
 
 
 def test_nonsense_of_one_broker_over_tls_ends_no_producer(authority, pair):
-    with (
-        server_with(pair) as server,
-        TubeMQClient.connect(server.master, tls=trusting(authority)) as client,
-        client.producer() as producer,
-    ):
+    with using(pair, authority) as (server, client), client.producer() as producer:
         rule = server.faults.corrupt(Method.SEND_MESSAGE, broker=2, times=1)
         sent = [producer.send("demo", b"%d" % number) for number in range(200)]
         for future in sent:

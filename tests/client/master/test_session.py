@@ -250,12 +250,9 @@ def test_heartbeats_are_sent_and_end_with_the_session(connections):
         assert master.of(Method.BALANCE_HEARTBEAT)[0].subRepInfo.brokerConfigId == 5
 
 
-def test_a_forgotten_session_registers_again(connections):
-    answers = [beat(411), beat()]
-    with (
-        ScriptedMaster(balance_heartbeat=answers) as master,
-        opened(balance(config_for(master, heartbeat_period_ms=5), connections)) as session,
-    ):
+def test_a_forgotten_session_registers_again(master, connections):
+    master.say(Method.BALANCE_HEARTBEAT, beat(411), beat())
+    with opened(balance(config_for(master, heartbeat_period_ms=5), connections)) as session:
         master.wait_for(Method.BALANCE_HEARTBEAT, 3)
         assert len(master.of(Method.BALANCE_REGISTER)) == 2
         assert {request.clientId for request in master.of(Method.BALANCE_REGISTER)} == {session.client_id}
@@ -302,24 +299,18 @@ def test_a_session_goes_over_to_the_master_that_took_over(connections, caplog):
     assert told.startswith(f"master {active.endpoint} answers now, after {former.endpoint} did not: ")
 
 
-def test_heartbeats_survive_a_master_that_is_away_for_a_while(connections, caplog):
-    answers = [beat(500), STANDBY, beat()]
-    with (
-        ScriptedMaster(balance_heartbeat=answers) as master,
-        opened(balance(config_for(master, heartbeat_period_ms=5), connections)),
-    ):
+def test_heartbeats_survive_a_master_that_is_away_for_a_while(master, connections, caplog):
+    master.say(Method.BALANCE_HEARTBEAT, beat(500), STANDBY, beat())
+    with opened(balance(config_for(master, heartbeat_period_ms=5), connections)):
         master.wait_for(Method.BALANCE_HEARTBEAT, 2)
         master.restart_connections()
         master.wait_for(Method.BALANCE_HEARTBEAT, 5)
     assert "missed a heartbeat" in caplog.text
 
 
-def test_masters_that_are_away_are_told_of_once_and_again_when_they_are_back(connections, caplog):
-    answers = [beat(500)] * 20 + [beat()]
-    with (
-        ScriptedMaster(balance_heartbeat=answers) as master,
-        opened(balance(config_for(master, heartbeat_period_ms=5), connections)),
-    ):
+def test_masters_that_are_away_are_told_of_once_and_again_when_they_are_back(master, connections, caplog):
+    master.say(Method.BALANCE_HEARTBEAT, *[beat(500)] * 20, beat())
+    with opened(balance(config_for(master, heartbeat_period_ms=5), connections)):
         master.wait_for(Method.BALANCE_HEARTBEAT, 22)
     missed, back = [record.getMessage() for record in caplog.records]
     assert "missed a heartbeat" in missed

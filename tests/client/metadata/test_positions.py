@@ -307,11 +307,9 @@ def broker_that_cannot_read(*numbers, count=12, first=0, partitions=1, **limits)
 
 
 def find(broker, earliest=0, latest=12 * ROW, **settings):
-    config = ClientConfig((Endpoint("127.0.0.1", 1),), "etl", **{"rpc_timeout_ms": 2_000, **settings})
-    partition = TopicPartition("demo", BROKER_ID, 0)
     with opened_connections() as connections:
         held, route = OffsetBounds(earliest, latest), Route(broker.endpoint, TOKEN)
-        return loop.run(first_readable(config, connections, partition, route, held))
+        return loop.run(first_readable(config(**settings), connections, PARTITION, route, held))
 
 
 def test_a_whole_log_begins_where_its_index_does():

@@ -42,9 +42,18 @@ class Clock:
 
 
 @pytest.fixture
-def parts():
-    master, clock = Master(), Clock()
-    return master, clock, Routes(master, REFRESH_S, EXPIRY_S, clock)
+def master():
+    return Master()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def routes(master, clock):
+    return Routes(master, REFRESH_S, EXPIRY_S, clock)
 
 
 DEMO = TopicPartition("demo", 1, 10_001)
@@ -58,8 +67,7 @@ async def call_that_asks(master, routes):
     return asking
 
 
-async def test_an_answer_of_a_master_is_used_until_it_is_too_old(parts):
-    master, clock, routes = parts
+async def test_an_answer_of_a_master_is_used_until_it_is_too_old(master, clock, routes):
     first = await routes.find([DEMO])
     clock.now += REFRESH_S
     assert await routes.find([DEMO]) == first
@@ -70,8 +78,7 @@ async def test_an_answer_of_a_master_is_used_until_it_is_too_old(parts):
     assert len(master.asked) == 2
 
 
-async def test_a_layout_is_asked_for_and_remembered(parts):
-    master, _, routes = parts
+async def test_a_layout_is_asked_for_and_remembered(master, routes):
     await routes.layout(["demo", "other"], missing_ok=False)
     await routes.layout(["demo", "other"], missing_ok=False)
     assert set((await routes.find([DEMO, TopicPartition("other", 1, 0)])).partitions) == {
@@ -81,8 +88,7 @@ async def test_a_layout_is_asked_for_and_remembered(parts):
     assert len(master.asked) == 2
 
 
-async def test_a_route_that_proved_wrong_is_asked_for_again(parts):
-    master, _, routes = parts
+async def test_a_route_that_proved_wrong_is_asked_for_again(master, routes):
     await routes.find([DEMO])
     routes.forget(["demo"])
     await routes.find([DEMO])
@@ -98,8 +104,7 @@ async def test_a_route_that_proved_wrong_is_asked_for_again(parts):
     ],
     ids=lambda error: error.condition,
 )
-async def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts, failure):
-    master, clock, routes = parts
+async def test_while_masters_are_away_the_last_answer_is_used_for_a_while(master, clock, routes, failure):
     master.failure = failure
     layout = await routes.find([DEMO])
     master.away = True
@@ -112,14 +117,12 @@ async def test_while_masters_are_away_the_last_answer_is_used_for_a_while(parts,
 
 
 @pytest.mark.parametrize("partition", [TopicPartition("demo", 1, 9), TopicPartition("nowhere", 1, 0)])
-async def test_a_partition_that_does_not_exist_is_refused(parts, partition):
-    *_, routes = parts
+async def test_a_partition_that_does_not_exist_is_refused(routes, partition):
     with pytest.raises(OptionError, match="TUBEMQ_PARTITION_NOT_LISTED"):
         await routes.find([DEMO, partition])
 
 
-async def test_calls_that_ask_at_once_share_one_answer(parts):
-    master, _, routes = parts
+async def test_calls_that_ask_at_once_share_one_answer(master, routes):
     asking = [await call_that_asks(master, routes)]
     asking += [asyncio.create_task(routes.find([DEMO])) for _ in range(4)]
     await asyncio.sleep(0)
@@ -128,9 +131,8 @@ async def test_calls_that_ask_at_once_share_one_answer(parts):
     assert len(master.asked) == 1
 
 
-async def test_a_call_for_the_latest_routes_waits_for_the_call_that_asks(parts):
+async def test_a_call_for_the_latest_routes_waits_for_the_call_that_asks(master, routes):
     """A master refuses a group other topics while one of its members asks."""
-    master, _, routes = parts
     first = await call_that_asks(master, routes)
     second = asyncio.create_task(routes.layout(["other"], missing_ok=False))
     assert not (await asyncio.wait({second}, timeout=0.05))[0]
@@ -141,8 +143,7 @@ async def test_a_call_for_the_latest_routes_waits_for_the_call_that_asks(parts):
     assert master.asked == [("demo",), ("other",)]
 
 
-async def test_a_call_that_has_ended_leaves_the_line_and_asks_nothing(parts):
-    master, _, routes = parts
+async def test_a_call_that_has_ended_leaves_the_line_and_asks_nothing(master, routes):
     first = await call_that_asks(master, routes)
     second = asyncio.create_task(routes.layout(["other"], missing_ok=False))
     await asyncio.sleep(0)
@@ -154,8 +155,7 @@ async def test_a_call_that_has_ended_leaves_the_line_and_asks_nothing(parts):
     assert master.asked == [("demo",)]
 
 
-async def test_the_end_of_the_call_that_asks_ends_its_question_and_the_next_one_asks(parts):
-    master, _, routes = parts
+async def test_the_end_of_the_call_that_asks_ends_its_question_and_the_next_one_asks(master, routes):
     first = await call_that_asks(master, routes)
     second = asyncio.create_task(routes.find([DEMO]))
     await asyncio.sleep(0)
@@ -165,8 +165,7 @@ async def test_the_end_of_the_call_that_asks_ends_its_question_and_the_next_one_
     assert await second
 
 
-async def test_calls_that_waited_in_vain_fail_together(parts):
-    master, clock, routes = parts
+async def test_calls_that_waited_in_vain_fail_together(master, clock, routes):
     master.away, master.gate = True, asyncio.Event()
     asking = [asyncio.create_task(routes.layout(["demo"], missing_ok=False)) for _ in range(3)]
     # Each reads it at the start.
@@ -178,8 +177,7 @@ async def test_calls_that_waited_in_vain_fail_together(parts):
     assert master.asked == [("demo",)]
 
 
-async def test_a_refresh_asks_for_the_routes_in_use_so_that_no_call_waits(parts):
-    master, clock, routes = parts
+async def test_a_refresh_asks_for_the_routes_in_use_so_that_no_call_waits(master, clock, routes):
     await routes.find([DEMO])
     await routes.known({"other"})
     master.asked.clear()
@@ -191,8 +189,7 @@ async def test_a_refresh_asks_for_the_routes_in_use_so_that_no_call_waits(parts)
     assert len(master.asked) == 1
 
 
-async def test_a_route_out_of_use_is_forgotten(parts):
-    master, clock, routes = parts
+async def test_a_route_out_of_use_is_forgotten(master, clock, routes):
     await routes.known({"other"})
     clock.now += EXPIRY_S
     await routes.find([DEMO])
@@ -202,9 +199,10 @@ async def test_a_route_out_of_use_is_forgotten(parts):
     assert master.asked == [("demo",)]
 
 
-async def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgotten(parts, monkeypatch):
+async def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgotten(
+    master, routes, monkeypatch
+):
     monkeypatch.setattr("tubemq_spark.client.metadata.routes._MOST_TOPICS", 2)
-    master, _, routes = parts
     for topic in ("other", "demo", "third"):
         await routes.known({topic})
     master.asked.clear()
@@ -212,8 +210,7 @@ async def test_of_too_many_topics_the_one_that_was_not_used_for_longest_is_forgo
     assert master.asked == [("demo", "third")]
 
 
-async def test_of_topics_that_do_not_exist_few_are_remembered(parts):
-    master, _, routes = parts
+async def test_of_topics_that_do_not_exist_few_are_remembered(master, routes):
     await routes.find([DEMO])
     for first in range(0, 3_000, 1_000):
         await routes.layout([f"none_{first + number}" for number in range(1_000)], missing_ok=True)
@@ -225,8 +222,7 @@ async def test_of_topics_that_do_not_exist_few_are_remembered(parts):
     assert [topic for topic, *_ in routes.shown(5_000)] == list(asked)
 
 
-async def test_a_topic_without_partitions_is_asked_for_again_soon(parts):
-    master, clock, routes = parts
+async def test_a_topic_without_partitions_is_asked_for_again_soon(master, clock, routes):
     await routes.known({"third"})
     clock.now += 4
     await routes.known({"third"})
@@ -236,8 +232,7 @@ async def test_a_topic_without_partitions_is_asked_for_again_soon(parts):
     assert len(master.asked) == 2
 
 
-async def test_changes_are_told_once(parts):
-    master, _, routes = parts
+async def test_changes_are_told_once(master, routes):
     changes = []
     routes.on_change = lambda *change: changes.append(change)
     await routes.find([DEMO])
@@ -249,8 +244,7 @@ async def test_changes_are_told_once(parts):
     assert changes == [("demo", 5)]
 
 
-async def test_routes_are_degraded_while_no_master_answers(parts):
-    master, _, routes = parts
+async def test_routes_are_degraded_while_no_master_answers(master, routes):
     await routes.find([DEMO])
     assert not routes.degraded
     master.away = True

@@ -40,18 +40,15 @@ def send_many(producer, count):
         producer.send("demo", b"x")
 
 
-@pytest.mark.parametrize("method", [Method.PRODUCER_REGISTER, Method.PRODUCER_HEARTBEAT])
-def test_a_master_that_does_not_answer(server, connections, method):
+@pytest.mark.parametrize(
+    ("method", "closed"),
+    [(Method.PRODUCER_REGISTER, False), (Method.PRODUCER_HEARTBEAT, False), (Method.BALANCE_REGISTER, True)],
+    ids=["register", "heartbeat", "whether a closed topic exists"],
+)
+def test_a_master_that_does_not_answer(server, connections, method, closed):
+    if closed:
+        server.close_topic("demo")
     held = server.faults.hold(method)
-    with producer_of(server, connections) as producer:
-        with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
-            producer.send("demo", b"x")
-        assert held.hits > 0
-
-
-def test_a_master_that_does_not_say_whether_a_closed_topic_exists(server, connections):
-    server.close_topic("demo")
-    held = server.faults.hold(Method.BALANCE_REGISTER)
     with producer_of(server, connections) as producer:
         with pytest.raises(TubeMQConnectionError, match="TUBEMQ_NO_MASTER"):
             producer.send("demo", b"x")

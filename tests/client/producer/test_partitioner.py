@@ -87,14 +87,10 @@ def test_turns_are_fair(ids, first):
     assert all(taken.count(target) == 3 for target in partitioner.targets)
 
 
-def test_turns_pass_over_avoided_brokers():
+@pytest.mark.parametrize("avoided", [({1},), ({1, 2}, {1})], ids=["those avoided", "fewer when none is left"])
+def test_turns_pass_over_avoided_brokers(avoided):
     partitioner = Partitioner(PARTITIONS, 0)
-    assert [partitioner.round_robin(1, 1, {1})[0].partition.broker_id for _ in range(3)] == [2, 2, 2]
-
-
-def test_turns_pass_over_fewer_brokers_when_none_would_be_left():
-    partitioner = Partitioner(PARTITIONS, 0)
-    assert [partitioner.round_robin(1, 1, {1, 2}, {1})[0].partition.broker_id for _ in range(3)] == [2, 2, 2]
+    assert [partitioner.round_robin(1, 1, *avoided)[0].partition.broker_id for _ in range(3)] == [2, 2, 2]
 
 
 def test_turns_go_on_when_all_brokers_are_avoided():

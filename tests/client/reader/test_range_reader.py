@@ -47,12 +47,14 @@ from tubemq_spark.protocol.pb import broker_pb2
 pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
-def test_an_empty_range_asks_no_broker():
-    request = RangeRequest(OffsetRange(partition(), 280, 280), Route(Endpoint("127.0.0.1", 1), TOKEN))
+def read_of_no_broker(start, end):
+    request = RangeRequest(OffsetRange(partition(), start, end), Route(Endpoint("127.0.0.1", 1), TOKEN))
     settings = ClientConfig((request.route.endpoint,), "etl")
-    assert (
-        list(read_in_thread(read_range(settings, Connections(), request), request.range, fail_on_loss)) == []
-    )
+    return read_in_thread(read_range(settings, Connections(), request), request.range, fail_on_loss)
+
+
+def test_an_empty_range_asks_no_broker():
+    assert list(read_of_no_broker(280, 280)) == []
 
 
 @pytest.mark.parametrize(
@@ -65,10 +67,8 @@ def test_an_empty_range_asks_no_broker():
     ],
 )
 def test_a_range_that_is_none_is_refused_at_once(start, end, error):
-    request = RangeRequest(OffsetRange(partition(), start, end), Route(Endpoint("127.0.0.1", 1), TOKEN))
-    settings = ClientConfig((request.route.endpoint,), "etl")
     with pytest.raises(error):
-        read_in_thread(read_range(settings, Connections(), request), request.range, fail_on_loss)
+        read_of_no_broker(start, end)
 
 
 def test_a_request_travels_to_a_task():
