@@ -127,7 +127,7 @@ class _Target(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def partitioner(partitions: frozenset[TopicPartition]) -> Partitioner[_Target]:
+def partitioner(partitions: frozenset[TopicPartition]) -> Partitioner:
     """Return what says where keys belong."""
     return Partitioner([_Target(partition) for partition in partitions], 0)
 
