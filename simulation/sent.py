@@ -85,9 +85,9 @@ class Told:
         self._world = world
         self.messages = messages
 
-    def is_open(self, row: int) -> bool:
-        """Whether a message is open."""
-        return self.messages[row].ended_at is None
+    def has_ended(self, row: int) -> bool:
+        """Whether a message has ended."""
+        return self.messages[row].ended_at is not None
 
     def stored(
         self,
