@@ -120,18 +120,12 @@ SERVER_ERRORS: Final = 6
 """A broker that fails inside may have stored the message: so many copies at most."""
 
 
-@dataclasses.dataclass(order=True, slots=True)
-class _Retry:
-    due: float
-    ticket: int
-    message: Run = dataclasses.field(compare=False)
-
-
 class RetryQueue:
     """Runs of one message, by when they are due; those due at one time are in the order of waiting."""
 
     def __init__(self) -> None:
-        self._waiting: list[_Retry] = []
+        self._waiting: list[tuple[float, int, Run]] = []
+        """A heap of messages, each with when it is due, and with a number of its own."""
         self._tickets = itertools.count()
         # Spreads many tasks that failed together; one number, so that pauses keep messages in order.
         self._spread = 1 - random.random() / 2  # noqa: S311 (keeps no secret)
@@ -139,28 +133,28 @@ class RetryQueue:
     @property
     def next_due(self) -> float | None:
         """When the first of them is due; None when nothing waits."""
-        return self._waiting[0].due if self._waiting else None
+        return self._waiting[0][0] if self._waiting else None
 
     def add(self, message: Run, due: float) -> None:
         """Add a message, to be taken when it is due."""
-        heapq.heappush(self._waiting, _Retry(due, next(self._tickets), message))
+        heapq.heappush(self._waiting, (due, next(self._tickets), message))
 
     def take_due(self, now: float) -> Iterator[Run]:
         """Take the messages whose pause is over; they may be added again at once, for later."""
-        while self._waiting and self._waiting[0].due <= now:
-            yield heapq.heappop(self._waiting).message
+        while self._waiting and self._waiting[0][0] <= now:
+            yield heapq.heappop(self._waiting)[2]
 
     def take_late(self, now: float) -> list[Run]:
         """Take the messages whose time is over, in the order of their next attempts."""
-        late = sorted(retry for retry in self._waiting if retry.message.give_up_at <= now)
+        late = sorted(retry for retry in self._waiting if retry[2].give_up_at <= now)
         if late:
-            self._waiting = [retry for retry in self._waiting if retry.message.give_up_at > now]
+            self._waiting = [retry for retry in self._waiting if retry[2].give_up_at > now]
             heapq.heapify(self._waiting)
-        return [retry.message for retry in late]
+        return [message for _, _, message in late]
 
     def messages(self) -> list[Run]:
         """Return all messages that wait for their next attempt."""
-        return [retry.message for retry in self._waiting]
+        return [message for _, _, message in self._waiting]
 
     def clear(self) -> None:
         """Forget everything."""
