@@ -178,7 +178,7 @@ class AsyncProducer(ProducerBase):
                 await queue.changes.until(functools.partial(queue.is_flushed, target))
         except TimeoutError:
             raise queue.flush_timeout(timeout) from None
-        self._futures.unasked.raise_first()
+        self._futures.raise_first_failure()
 
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask the master to which partitions a topic can be published now; none while it cannot be.

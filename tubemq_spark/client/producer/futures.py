@@ -231,36 +231,8 @@ Tell = Callable[[SendResult | None, TubeMQError | None], object]
 """Takes the result of a message, or the error that it met; the other one is None."""
 
 
-class UnaskedFailures:
-    """Failed messages whose senders have not asked what became of them; threads may share it.
-
-    Only the first thousand are held, so that a sender that never asks does not fill the memory.
-    """
-
-    def __init__(self) -> None:
-        self._errors: dict[object, TubeMQError] = {}
-
-    def __len__(self) -> int:
-        return len(self._errors)
-
-    def add(self, future: object, error: TubeMQError) -> None:
-        """Note the failure of a message."""
-        if len(self._errors) < _MOST_FAILURES:
-            self._errors[future] = error
-
-    def discard(self, future: object) -> None:
-        """Forget a message whose outcome was asked for."""
-        self._errors.pop(future, None)
-
-    def raise_first(self) -> None:
-        """Raise the error of the first message, if there is one, and forget all."""
-        errors, self._errors = self._errors, {}
-        for error in errors.values():
-            raise error
-
-
 class SharedByFutures:
-    """What all futures of a producer have in common."""
+    """What all futures of a producer have in common; threads may share it."""
 
     def __init__(
         self,
@@ -272,10 +244,24 @@ class SharedByFutures:
         ``start_callbacks`` starts what calls functions of the user, or raises that this is not possible.
         """
         self.process = os.getpid()
-        self.unasked = UnaskedFailures()
-        """The failed messages that ``flush`` raises."""
+        self.unasked: dict[object, TubeMQError] = {}
+        """The errors of messages whose futures were not asked, which ``flush`` raises.
+
+        Only the first thousand are held, so that a sender that never asks does not fill the memory.
+        """
         self.waits_for_itself = waits_for_itself
         self.start_callbacks = start_callbacks
+
+    def add_failure(self, future: object, error: TubeMQError) -> None:
+        """Note the failure of a message."""
+        if len(self.unasked) < _MOST_FAILURES:
+            self.unasked[future] = error
+
+    def raise_first_failure(self) -> None:
+        """Raise the error of the first message, if there is one, and forget all."""
+        errors, self.unasked = self.unasked, {}
+        for error in errors.values():
+            raise error
 
 
 class SendFuture(concurrent.futures.Future[SendResult]):
@@ -369,7 +355,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         if (process := os.getpid()) != shared.process and not self.done():
             raise ProduceError("TUBEMQ_PRODUCER_FORKED", owner=shared.process, process=process)
         self._asked = True
-        shared.unasked.discard(self)
+        shared.unasked.pop(self, None)
 
     def _error(self) -> TubeMQError | None:
         return None if self._batch is None else self._batch.errors.get(self._row)
@@ -392,9 +378,9 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         """Tell threads that wait; return whether functions of the user are to be called."""
         error = self._error()
         if error is not None:
-            self._shared.unasked.add(self, error)
+            self._shared.add_failure(self, error)
             if self._asked or self._callback is not None:  # looked at afterwards, as ``_ask`` forgets it last
-                self._shared.unasked.discard(self)
+                self._shared.unasked.pop(self, None)
         if self._for_waits:
             with self._condition:
                 for waiter in self._waiters:
@@ -457,7 +443,7 @@ class AsyncSendFuture(asyncio.Future[SendResult]):
 
     def _ask(self) -> None:
         self._asked = True
-        self._shared.unasked.discard(self)
+        self._shared.unasked.pop(self, None)
 
     def _begin(self, batch: BatchOutcome, row: int) -> None:
         self._batch, self._row = batch, row
@@ -471,7 +457,7 @@ class AsyncSendFuture(asyncio.Future[SendResult]):
             self.set_result(SendResult(*self._batch.where(self._row)))
             return False
         if not self._asked:
-            self._shared.unasked.add(self, error)
+            self._shared.add_failure(self, error)
         self.set_exception(error)
         return False
 

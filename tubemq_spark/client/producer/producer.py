@@ -213,7 +213,7 @@ class Producer(ProducerBase):
                 with messages not acknowledged; or a callback calls this.
         """
         self._flush(timeout)
-        self._futures.unasked.raise_first()
+        self._futures.raise_first_failure()
 
     def _flush(self, timeout: float | None) -> None:
         if self._callbacks.is_current():
