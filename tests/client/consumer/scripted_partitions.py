@@ -95,7 +95,7 @@ class ScriptedConsumer:
         clock = asyncio.get_running_loop().time
         self.state = ConsumerState(config, Subscription.of("demo"), FlowControl())
         self.state.cache = PartitionCache(self.state.control, clock=clock)
-        self.state.cache._brokers = BrokerHealth(clock, random=lambda: 0.0)
+        self.state.cache.brokers = BrokerHealth(clock, random=lambda: 0.0)
         self.state.life = Life.OPEN
         self.fetching = Fetching(self.state)
         self.tasks = OwnedTasks()

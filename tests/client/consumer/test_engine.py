@@ -185,14 +185,14 @@ async def test_another_broker_is_asked_when_one_is_silent_and_the_silent_one_onl
 async def test_a_second_partition_is_not_asked_in_the_moment_in_which_its_broker_becomes_silent():
     """On a machine so busy that booking a partition takes time."""
     async with consumer_of(HERE, place(1, 1), place(1, 2)) as consumer:
-        ask = consumer.state.cache._brokers.ask
+        ask = consumer.state.cache.brokers.ask
 
         def take_time(*about):
             asyncio.get_running_loop().stand_still(0.005)
             ask(*about)
             asyncio.get_running_loop().stand_still(0.005)
 
-        consumer.state.cache._brokers.ask = take_time
+        consumer.state.cache.brokers.ask = take_time
         fetching = consumer.fetch()
         await asyncio.sleep(10 * PATIENCE_S)
         await until_asked(consumer, HERE)
@@ -380,7 +380,7 @@ class LineAgrees(RuleBasedStateMachine):
             assert self.consumer.line.waiting > self._fresh(), "more is asked than is needed"
             plan = select_now()
             if plan is not None:
-                is_trial = self.state.cache.is_trial(plan.booking)
+                is_trial = self.state.cache.brokers.is_away(plan.booking.partition.broker_id)
                 self.begun[plan.booking] = None if is_trial else self.loop.time()
             return plan
 

@@ -82,7 +82,7 @@ def test_a_broker_that_is_away_costs_one_attempt_at_a_time_and_its_partitions_re
             consumer.connect(one, 0)
         methods = (Method.GET_MESSAGE, Method.PARTITION_REGISTER)
         held = [server.faults.hold(method, broker=SILENT) for method in methods]
-        brokers = consumer._core.state.cache._brokers
+        brokers = consumer._core.state.cache.brokers
         wait_until(
             lambda: read_others(consumer, 5) == {2, 3} and brokers._brokers[SILENT].failures >= 3, seconds=60
         )

@@ -120,7 +120,7 @@ class BrokerHealth:
         return all(began + PATIENCE_S > now for began in broker.under_way.values())
 
     def is_away(self, broker_id: int) -> bool:
-        """Whether a broker failed last."""
+        """Whether a broker failed last, so that none should wait for its answer."""
         broker = self._brokers.get(broker_id)
         return broker is not None and broker.failures > 0
 
@@ -133,13 +133,15 @@ class BrokerHealth:
         if (broker := self._brokers.get(broker_id)) is not None:
             broker.under_way.pop(number, None)
 
-    def answer(self, broker_id: int) -> None:
-        """Note that a broker answers."""
-        if (broker := self._brokers.get(broker_id)) is not None:
-            broker.failures = 0
+    def answer(self, broker_id: int) -> bool:
+        """Note that a broker answers; return whether that ends a pause."""
+        was_away = self.is_away(broker_id)
+        if was_away:
+            self._brokers[broker_id].failures = 0
+        return was_away
 
     def fail(self, broker_id: int, number: int) -> None:
-        """Note that a request has failed."""
+        """Note that a request had no answer: the broker's partitions rest together."""
         broker = self._brokers.setdefault(broker_id, _Broker())
         now = self._clock()
         if broker.under_way.pop(number, now) < broker.failed_at:
@@ -199,7 +201,7 @@ class PartitionCache:
         self._sets: dict[PartitionState, dict[TopicPartition, None]] = {state: {} for state in PartitionState}
         self._rests: list[tuple[float, int, TopicPartition]] = []
         """A heap of when rests end; entries of partitions that do other things now are void."""
-        self._brokers = BrokerHealth(clock)
+        self.brokers = BrokerHealth(clock)
         # Of one consumer to the next they differ, so that no batch of the last one confirms one of this.
         self._numbers = itertools.count(first_number or secrets.randbits(_NUMBER_BITS))
         self._paused: set[TopicPartition] = set()
@@ -243,7 +245,7 @@ class PartitionCache:
         if entry is None:
             return False
         self._sets[entry.state].pop(partition, None)
-        self._brokers.end(partition.broker_id, entry.number)
+        self.brokers.end(partition.broker_id, entry.number)
         self._leaving.discard(partition)
         return entry.consumed
 
@@ -261,27 +263,13 @@ class PartitionCache:
         entry.number = next(self._numbers)
         confirms, entry.consumed = entry.consumed, False
         self._move(entry, PartitionState.FETCHING)
-        self._brokers.ask(partition.broker_id, entry.number)
+        self.brokers.ask(partition.broker_id, entry.number)
         return Booking(partition, entry.number), confirms
-
-    def is_trial(self, booking: Booking) -> bool:
-        """Whether the broker of a booking failed last, so that none should wait for its answer."""
-        return self._brokers.is_away(booking.partition.broker_id)
-
-    def note_answer(self, broker_id: int) -> bool:
-        """Note that a broker answers; return whether that ends a pause."""
-        was_away = self._brokers.is_away(broker_id)
-        self._brokers.answer(broker_id)
-        return was_away
-
-    def note_failure(self, booking: Booking) -> None:
-        """Note that the broker of a booking did not answer: its partitions rest together."""
-        self._brokers.fail(booking.partition.broker_id, booking.number)
 
     def record(self, booking: Booking, outcome: FetchOutcome, position: Position | None = None) -> None:
         """Keep what a fetch brought, for a booking that is current; no ``position``: the broker refused."""
         entry = self._held[booking.partition]
-        self._brokers.end(booking.partition.broker_id, booking.number)
+        self.brokers.end(booking.partition.broker_id, booking.number)
         entry.flow.record(outcome)
         if position is not None:
             entry.position = self._consumed_position(position)
@@ -346,7 +334,7 @@ class PartitionCache:
     def wait_s(self) -> float | None:
         """Return in how many seconds ``wake``, ``expire`` or ``select`` will find something; None: never."""
         moments = []
-        if self._sets[PartitionState.IDLE] and (attempt := self._brokers.next_attempt()) is not None:
+        if self._sets[PartitionState.IDLE] and (attempt := self.brokers.next_attempt()) is not None:
             moments.append(attempt)
         while self._rests and not self._is_resting(*self._rests[0]):
             heapq.heappop(self._rests)
@@ -461,7 +449,7 @@ class PartitionCache:
         for partition in self._sets[PartitionState.IDLE]:
             broker_id = partition.broker_id
             if broker_id not in asked:
-                asked[broker_id] = self._brokers.may_be_asked(broker_id)
+                asked[broker_id] = self.brokers.may_be_asked(broker_id)
             if asked[broker_id]:
                 return self._held[partition]
         return None
@@ -471,7 +459,7 @@ class PartitionCache:
     def _move(self, entry: _Entry, state: PartitionState) -> None:
         partition = entry.info.partition
         if entry.state is PartitionState.FETCHING:
-            self._brokers.end(partition.broker_id, entry.number)
+            self.brokers.end(partition.broker_id, entry.number)
         self._sets[entry.state].pop(partition, None)
         entry.state = state
         self._sets[state][partition] = None

@@ -109,7 +109,7 @@ class FetchLine(WaitingLine):
         missing = len(self._waiting) - self._outcomes - len(self._fresh(now))
         while missing > 0 and (plan := self._fetching.select_now()) is not None:
             task = self._tasks.start(self._fetching.fetch(plan), f"fetch of {plan.booking.partition}")
-            is_trial = self._state.cache.is_trial(plan.booking)
+            is_trial = self._state.cache.brokers.is_away(plan.booking.partition.broker_id)
             # Behind what ``BrokerHealth`` notes: a fetch that is not fresh is at a broker that is silent.
             self._fetches[task] = plan, _A_TRIAL if is_trial else asyncio.get_running_loop().time()
             task.add_done_callback(self._end_fetch)
@@ -146,7 +146,7 @@ class FetchLine(WaitingLine):
         fresh = self._fresh(now)
         waits = [until - now for until in fresh if until < _NEVER]
         # A rest may be over that only a waiter without a fetch of its own ends.
-        if len(self._waiting) > len(fresh) and (rest := self._fetching.wait_s()) is not None:
+        if len(self._waiting) > len(fresh) and (rest := self._state.cache.wait_s()) is not None:
             waits.append(rest)
         if waits:
             self._timer = loop.call_later(min(waits), self._changes.note)
@@ -177,7 +177,8 @@ class EngineCore(ConsumerCore):
 
     def put_back(self, batch: Batch) -> None:
         """Take a batch back that did not reach its user; it comes again."""
-        self.fetching.take_back(batch)
+        if self.is_out(batch):
+            self.fetching.put_back(parse_context(batch.context))
 
     async def _confirm(self, context: str, *, consumed: bool) -> Confirmed:
         return await self.fetching.end_batch(context, consumed=consumed)

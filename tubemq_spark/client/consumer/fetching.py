@@ -112,10 +112,6 @@ class Fetching:
         booking, confirms = selection
         return FetchPlan(booking, confirms, state.connected[booking.partition])
 
-    def wait_s(self) -> float | None:
-        """Return after how many seconds ``select_now`` may find something; None: not by itself."""
-        return self.state.cache.wait_s()
-
     async def fetch(self, plan: FetchPlan) -> ReadyBatch | None:
         """Fetch from a partition that was booked; None when that brought nothing for the user.
 
@@ -239,7 +235,7 @@ class Fetching:
     ) -> ReadyBatch | None:
         """Keep what a fetch brought; return the batch if there is one to hand out."""
         state, fetched = self.state, answer if isinstance(answer, Fetched) else answer.fetched
-        state.cache.note_answer(booking.partition.broker_id)
+        state.cache.brokers.answer(booking.partition.broker_id)
         if not state.cache.is_current(booking):
             return None
         latest = fetched.header.max_offset
@@ -252,12 +248,6 @@ class Fetching:
             return ReadyBatch(booking, batch)
         self._put_back(booking, position)
         return None
-
-    def take_back(self, batch: Batch) -> None:
-        """End the booking of a batch that was handed out and has not reached its user."""
-        booking = parse_context(batch.context)
-        if self.state.cache.is_current(booking):
-            self.put_back(booking)
 
     def put_back(self, booking: Booking) -> None:
         """End a booking of which the user gets nothing."""
@@ -297,9 +287,9 @@ class Fetching:
         code = error.code if isinstance(error, RpcError) else 0
         is_away = code == ErrCode.SERVICE_UNAVAILABLE or isinstance(error, _NO_ANSWER)
         if is_away:
-            self.state.cache.note_failure(booking)
+            self.state.cache.brokers.fail(booking.partition.broker_id, booking.number)
         else:
-            self.state.cache.note_answer(booking.partition.broker_id)
+            self.state.cache.brokers.answer(booking.partition.broker_id)
         # The pause of its broker counts.
         rest_ms = 0 if is_away else _RESTS_MS.get(code, ERROR_REST_MS)
         self._let_rest(booking, partition, FetchOutcome(code, 0, rest_ms))

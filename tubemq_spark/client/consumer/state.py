@@ -218,7 +218,7 @@ class ConsumerState(ConsumerLife):
     def note_answer(self, broker: Endpoint) -> None:
         """Count missed heartbeats of a broker from 0, and ask for its partitions again."""
         here = {name.broker_id for name in self.connected if self.endpoint_of(name) == broker}
-        if True in {self.cache.note_answer(broker_id) for broker_id in here}:
+        if True in {self.cache.brokers.answer(broker_id) for broker_id in here}:
             self.changes.note()
         super().note_answer(broker)
 
