@@ -83,12 +83,6 @@ class _Cancel(NamedTuple):
     call: int
 
 
-class _Started(NamedTuple):
-    """The gateway has taken a call, and has answers for it."""
-
-    call: int
-
-
 class _Status(NamedTuple):
     """The gateway has ended a call."""
 
@@ -101,7 +95,6 @@ class _Status(NamedTuple):
 class _Ping(NamedTuple):
     """A peer is to show that it is there."""
 
-    number: int
     is_answer: bool
 
 
@@ -113,8 +106,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._watch: asyncio.TimerHandle | None = None
-        self._unanswered: set[int] = set()
-        self._pings = 0
+        self._awaits_answer = False
 
     # What the two ends do.
 
@@ -150,9 +142,9 @@ class _Connection(asyncio.Protocol):
             del self._received[:stop]
             if isinstance(frame, _Ping):
                 if frame.is_answer:
-                    self._unanswered.discard(frame.number)
+                    self._awaits_answer = False
                 else:
-                    self.send(_Ping(frame.number, is_answer=True))
+                    self.send(_Ping(is_answer=True))
             elif not self.is_lost:
                 self.take(frame)
 
@@ -174,18 +166,16 @@ class _Connection(asyncio.Protocol):
         self.lose()
 
     def _ping(self) -> None:
-        period_s = _PING_EACH_S
+        loop = asyncio.get_running_loop()
         if self.is_busy():
-            self._pings += 1
-            number = self._pings
-            self._unanswered.add(number)
-            self.send(_Ping(number, is_answer=False))
-            self._watch = asyncio.get_running_loop().call_later(_PING_S, self._look, number)
+            self._awaits_answer = True
+            self.send(_Ping(is_answer=False))
+            self._watch = loop.call_later(_PING_S, self._look)
         else:
-            self._watch = asyncio.get_running_loop().call_later(period_s, self._ping)
+            self._watch = loop.call_later(_PING_EACH_S, self._ping)
 
-    def _look(self, number: int) -> None:
-        if number in self._unanswered:
+    def _look(self) -> None:
+        if self._awaits_answer:
             self.close()
         else:
             self._watch = asyncio.get_running_loop().call_later(_PING_EACH_S - _PING_S, self._ping)
@@ -634,7 +624,6 @@ class _ServerContext:
     async def start_answering(self) -> None:
         """See ``CallContext``."""
         self._check()
-        self._connection.send(_Started(self._begin.call))
 
     async def write(self, answer: Message | bytes) -> None:
         """See ``CallContext``."""
