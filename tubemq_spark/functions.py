@@ -101,7 +101,7 @@ def _parse(bodies: pa.Array, mode: ParseMode) -> pa.Array:
         bodies = bodies.cast(pa.binary())
     parts: list[Unpacked] = []
     size = 0
-    for part in unpack_bodies(bodies, mode, _leave):
+    for part in unpack_bodies(bodies, mode, _ignore_malformed):
         size += part.nbytes
         if size > _LARGEST_ARRAY:
             raise InLongMsgError("TUBEMQ_INLONG_TOO_MUCH", count=len(bodies))
@@ -121,5 +121,5 @@ def _parse(bodies: pa.Array, mode: ParseMode) -> pa.Array:
     )
 
 
-def _leave(number: int, error: InLongMsgError) -> None:
-    """Leave malformed bodies to the mode."""
+def _ignore_malformed(number: int, error: InLongMsgError) -> None:
+    """Do nothing about a malformed body: the mode says what becomes of it."""

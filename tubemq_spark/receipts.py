@@ -50,7 +50,7 @@ def merged(receipts: Iterable[Receipt]) -> list[Receipt]:
     by_partition: dict[TopicPartition, Receipt] = {}
     for receipt in receipts:
         total = by_partition.get(receipt.partition)
-        by_partition[receipt.partition] = receipt if total is None else _merged(total, receipt)
+        by_partition[receipt.partition] = receipt if total is None else _add(total, receipt)
     return [by_partition[partition] for partition in sorted(by_partition)]
 
 
@@ -80,7 +80,7 @@ def describe_message(number: int, sender: str, value: bytes) -> str:
     return f"message {number} of {sender} ({excerpt(value)})"
 
 
-def _merged(total: Receipt, receipt: Receipt) -> Receipt:
+def _add(total: Receipt, receipt: Receipt) -> Receipt:
     have_checksums = total.checksum is not None and receipt.checksum is not None
     return Receipt(
         total.partition,

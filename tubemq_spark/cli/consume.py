@@ -72,11 +72,11 @@ def decoder(name: str | None, schema: Path | None, *, has_head: bool) -> Decoder
     if name == "avro":
         if schema is None:
             raise OptionError("TUBEMQ_OPTION_NEEDED", option="--schema", other="--decode avro")
-        return _of_one(_avro(schema, _HEAD if has_head else 0))
-    return {"inlong": _inlong, "json": _of_one(_json), "text": _as_text}[name]
+        return _single_value_decoder(_avro(schema, _HEAD if has_head else 0))
+    return {"inlong": _inlong, "json": _single_value_decoder(_json), "text": _as_text}[name]
 
 
-def _of_one(decode: Callable[[bytes], Any]) -> Decoder:
+def _single_value_decoder(decode: Callable[[bytes], Any]) -> Decoder:
     """Return the decoder that makes a value of JSON of each value."""
 
     def decoded(record: "Record") -> list[Decoded]:

@@ -194,7 +194,7 @@ def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int
                 continue
             raise _refused(number, "it is blank (--skip-blank-lines leaves such lines out)")
         if arguments.json_lines:
-            yield number, _of_json(number, body, zone)
+            yield number, _line_of_json(number, body, zone)
         elif delimiter is not None:
             key, separator, value = body.partition(delimiter)
             if not separator:
@@ -204,7 +204,7 @@ def _read(lines: IO[bytes], arguments: argparse.Namespace) -> Iterator[tuple[int
             yield number, {"value": body}
 
 
-def _of_json(number: int, text: bytes, zone: zoneinfo.ZoneInfo) -> "_Line":
+def _line_of_json(number: int, text: bytes, zone: zoneinfo.ZoneInfo) -> "_Line":
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -273,7 +273,7 @@ def _in_group(right: str, topics: Callable[[Request], Iterable[str]]) -> Rule:
     return lambda request, session: [*_all(right, topics(request)), ("group", session.group)]
 
 
-def _of_attached(_: Request, session: SessionFacts) -> Iterable[Need]:
+def _needs_of_attached(_: Request, session: SessionFacts) -> Iterable[Need]:
     return [*_all("read", session.attached), ("group", session.group)]
 
 
@@ -304,10 +304,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "Subscribe": _in_group("read", lambda request: request.topics),
     "AttachPartitions": _in_group("read", _attached),
     "DetachPartitions": _nothing,
-    "Fetch": _of_attached,
-    "Commit": _of_attached,
+    "Fetch": _needs_of_attached,
+    "Commit": _needs_of_attached,
     "Consume": lambda command, session: [
-        *_of_attached(command, session),
+        *_needs_of_attached(command, session),
         *_all("read", filter(None, [command.seek.partition.topic])),
     ],
     "ListMembers": lambda request, session: [("group", request.group or session.group)],

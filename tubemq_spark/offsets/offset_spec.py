@@ -83,7 +83,7 @@ def parse_offset_spec(text: str, option: str) -> OffsetSpec:
     if text.strip().lower() == Stored.GROUP.value:
         return Stored.GROUP
     word = _WORDS.get(text.strip().lower())
-    return word if word is not None else _of_object(reader.load(), reader)
+    return word if word is not None else _spec_of_object(reader.load(), reader)
 
 
 def parse_timestamp(text: str, what: str) -> Timestamp | None:
@@ -209,7 +209,7 @@ def read_offset_spec(data: object, reader: OffsetReader) -> OffsetSpec:
         return Stored.GROUP
     if isinstance(data, str):
         return _read_word(data, "the position", reader)
-    return _of_object(reader.mapping(data, "the position"), reader)
+    return _spec_of_object(reader.mapping(data, "the position"), reader)
 
 
 def offset_spec_to_json(spec: OffsetSpec) -> str | dict[str, Any]:
@@ -296,7 +296,7 @@ def stores_started_at_earliest(
     """Return the stores whose earliest offset is where a spec begins, or resumes after a loss."""
     stores = set()
     for partition in partitions:
-        span, value = bounds.get(partition.store_id), _wanted(spec, partition)
+        span, value = bounds.get(partition.store_id), _spec_of_partition(spec, partition)
         if span is not None and (
             value is Edge.EARLIEST or (isinstance(value, int) and value < span.earliest)
         ):
@@ -304,7 +304,8 @@ def stores_started_at_earliest(
     return stores
 
 
-def _wanted(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Stored | Timestamp | None:
+def _spec_of_partition(spec: OffsetSpec, partition: TopicPartition) -> int | Edge | Stored | Timestamp | None:
+    """Return what a spec says of a partition; None: nothing."""
     if not isinstance(spec, Specific):
         return spec
     of_topic = spec.topics.get(partition.topic)
@@ -380,23 +381,25 @@ def _how_to_add(spec: OffsetSpec, option: str) -> str:
     return "with -2 for earliest or -1 for latest" if option == "startingOffsets" else "with -1 for latest"
 
 
-def _of_object(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
+def _spec_of_object(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
+    """Read a JSON object: a checkpoint's offset, one time for all, or a value for each topic."""
     if VERSION_KEY in data:
-        return _of_checkpoint(data, reader)
+        return _spec_of_checkpoint(data, reader)
     if data.keys() == {_TIME} and type(data[_TIME]) is int:
         return _timestamp(data[_TIME], "the time", reader)
-    return Specific({topic: _of_topic(topic, value, reader) for topic, value in data.items()})
+    return Specific({topic: _spec_of_topic(topic, value, reader) for topic, value in data.items()})
 
 
-def _of_topic(
+def _spec_of_topic(
     topic: str, value: object, reader: OffsetReader
 ) -> Edge | Mapping[TopicPartition, int | Edge | Timestamp]:
+    """Read the value of a topic: a word for all its partitions, or a value for each."""
     if isinstance(value, str):
         return _read_word(value, f"the value of topic {topic!r}", reader)
     return reader.partitions(topic, value, lambda offset, whose: _offset_or_edge(offset, whose, reader))
 
 
-def _of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
+def _spec_of_checkpoint(data: Mapping[str, Any], reader: OffsetReader) -> OffsetSpec:
     """Read what ``source_offset`` writes: resume where that query stopped."""
     reader.check_version(data)
     if "start" in data:

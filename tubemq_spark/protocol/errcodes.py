@@ -346,13 +346,13 @@ def rpc_error(code: int, text: str, *, peer: str, during: str) -> RpcError:
     words = text.strip().rstrip(".;!") or entry.meaning  # free text; errCode decides
     condition, hint = _advice(entry, words)
     if entry.code == ErrCode.TOPIC_NOT_DEPLOYED:
-        words = _of_missing_topics(words, during)
+        words = _missing_topics_text(words, during)
     error = RpcError(condition, peer=peer, code=code, name=entry.name, during=during, text=words, hint=hint)
     error.retriable = entry.retriable
     return error
 
 
-def _of_missing_topics(words: str, during: str) -> str:
+def _missing_topics_text(words: str, during: str) -> str:
     """Return a sentence about missing topics, by a master's text."""
     match = _NOT_DEPLOYED.search(words)
     if match is None:

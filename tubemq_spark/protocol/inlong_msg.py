@@ -155,7 +155,7 @@ def _read_binary(reader: "_Reader", unpacking: "_Unpacking") -> int:
     if length != rest:
         raise _malformed(f"it says that it has {length} bytes, but its parts have {rest}")
     numbers = "" if extension & _NAMED else f"groupId={group}&streamId={stream}&"
-    common = _joined(_utf8(text), f"dt={seconds * 1000}&{numbers}cnt={count}")
+    common = _join(_utf8(text), f"dt={seconds * 1000}&{numbers}cnt={count}")
     data = unpacking.opened(packed, kind >> _COMPRESSION_SHIFT)
     if extension & _OWN_ATTRIBUTES:
         unpacking.add_pairs(data, behind=common)
@@ -298,7 +298,7 @@ class _Unpacking:
         """Begin the section of messages that have these attributes of their own."""
         if len(own) > _LONGEST_ATTRIBUTES:
             raise _malformed(f"a message has more than {_LONGEST_ATTRIBUTES} bytes of attributes")
-        text = _joined(before, _joined(_utf8(own), behind))
+        text = _join(before, _join(_utf8(own), behind))
         self.sections.append(Section(text, data, array("q"), array("q")))
         return self.sections[-1]
 
@@ -325,7 +325,7 @@ def _snappy_size(compressed: Buffer) -> int:
     raise _malformed("its compressed data does not begin with a length")
 
 
-def _joined(first: str, second: str) -> str:
+def _join(first: str, second: str) -> str:
     return f"{first}&{second}" if first and second else first or second
 
 

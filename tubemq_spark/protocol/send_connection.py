@@ -111,7 +111,7 @@ class SendAnswerReader:
         if not self._is_unusual(self._rest):
             return usual
         data, self._rest = self._rest, b""
-        return _joined(usual, self._unusual(data))
+        return _join(usual, self._unusual(data))
 
     def _unusual(self, data: bytes) -> Answers:
         return _answers(self._decoder.receive_data(data), detailed=self._detailed)
@@ -154,7 +154,7 @@ def _details(messages: Iterable[broker_pb2.SendMessageResponseB2P]) -> Details:
     return Details(ids, times)
 
 
-def _joined(first: Answers, second: Answers) -> Answers:
+def _join(first: Answers, second: Answers) -> Answers:
     details = None
     if first.details is not None and second.details is not None:
         details = Details(*map(np.concatenate, zip(first.details, second.details, strict=True)))

@@ -388,11 +388,11 @@ class _FetchedRows:
     def column(self, name: str) -> pa.Array:
         """Return a column of its usual type."""
         if name in _OF_PARTITIONS:
-            return self._of_partitions(name)
+            return self._column_of_partitions(name)
         if name == MESSAGE_UID_KEY and self._split is not None:
             return _texts_of(self._split.uids)
         if name in _OF_ATTRIBUTES:
-            return self._of_attributes(name)
+            return self._column_of_attributes(name)
         match name:
             case "offset":
                 return self._offsets()
@@ -425,7 +425,7 @@ class _FetchedRows:
         texts = (self._split.texts if self._split else self._texts).dictionary_encode()
         return self._parsed(texts.dictionary.to_pylist()), texts.indices
 
-    def _of_attributes(self, name: str) -> pa.Array:
+    def _column_of_attributes(self, name: str) -> pa.Array:
         distinct, indices = self._attributes
         value, kind = _OF_ATTRIBUTES[name], _OF_MESSAGES[name]
         values = [None if attributes is None else value(attributes) for attributes in distinct]
@@ -433,7 +433,7 @@ class _FetchedRows:
             return self._constants.repeat(name, values[0], kind, self._count)
         return pa.array(values, kind).take(indices)
 
-    def _of_partitions(self, name: str) -> pa.Array:
+    def _column_of_partitions(self, name: str) -> pa.Array:
         value, kind = _OF_PARTITIONS[name], _OF_MESSAGES[name]
         if len({fetch.partition for fetch in self._fetches}) == 1:
             return self._constants.repeat(name, value(self._fetches[0].partition), kind, self._count)

@@ -104,7 +104,7 @@ class LossesOfDriver:
         self._losses: list[LossRecord] = []
 
     def __call__(self, record: LossRecord) -> None:
-        """Raise, or take a loss."""
+        """Apply the policy to a loss; keep it for the ledger unless a task will meet it."""
         self._policy(record)
         if self._ledger.is_configured and not (record.loss in _REMOVALS and record.start < record.end):
             self._losses.append(record)
@@ -139,7 +139,7 @@ class LossesOfTask:
         self._losses: list[LossRecord] = []
 
     def __call__(self, record: LossRecord) -> None:
-        """Raise, or take a loss."""
+        """Apply the policy to a loss; keep the part of it in the range for the ledger."""
         self._policy(record)
         if not self._ledger.is_configured:
             return

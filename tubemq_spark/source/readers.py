@@ -74,19 +74,21 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next micro-batch ends; ``start`` again when there is nothing new."""
-        return self._asked().latest_offset(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        return self._driver_once().latest_offset(
+            start, limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        )
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return where the topics ended when they were last looked at, for the query's progress."""
-        return self._asked().report()
+        return self._driver_once().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where this run ends: at what is there now."""
-        self._asked().fix_target()
+        self._driver_once().fix_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Plan a micro-batch: a function of its two offsets."""
-        return partitions_of(self._asked().partitions(start, end))
+        return partitions_of(self._driver_once().partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges (executor)."""
@@ -99,12 +101,13 @@ class TubeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Move the user's group, if that is wanted; the checkpoint has the offset already."""
         if self._options.commit_to_group:
-            self._asked().move_group(end)
+            self._driver_once().move_group(end)
 
     def stop(self) -> None:
         """Do nothing: no session, lease or thread outlives the question it was made for."""
 
-    def _asked(self) -> "StreamDriver":
+    def _driver_once(self) -> "StreamDriver":
+        """Return the driver, which the first question creates."""
         if self._driver is None:
             from tubemq_spark.source.stream_driver import StreamDriver
 

@@ -223,7 +223,7 @@ class StreamDriver:
         ranges = ranges_between(begin, stop, on_loss)
         planned = stop.next_offsets.keys()
         if ranges:
-            ranges = self._of_logs_that_were_planned(ranges, begin, stop, on_loss)
+            ranges = self._ranges_of_planned_logs(ranges, begin, stop, on_loss)
         tasks = self._planner.partitions(ranges, planned, on_loss, partial=stop.partial) if ranges else []
         on_loss.write()
         return tasks
@@ -306,7 +306,7 @@ class StreamDriver:
         marks = self._marks.newest_for(end, before, wait=first or last)
         return dataclasses.replace(end, marks=marks)
 
-    def _of_logs_that_were_planned(
+    def _ranges_of_planned_logs(
         self,
         ranges: list[OffsetRange],
         start: StreamOffset,

@@ -53,7 +53,7 @@ class TopicClient:
             ProduceError: a message could not be stored.
             TubeMQConnectionError: the master does not answer.
         """
-        with self._told(), self._client.producer() as producer:
+        with self._faults_noted(), self._client.producer() as producer:
             for value in values:
                 producer.send(topic, value.encode() if isinstance(value, str) else value, **fields)
 
@@ -64,7 +64,7 @@ class TopicClient:
             RpcError: there is no such topic.
             DataLossError: messages are missing or damaged.
         """
-        with self._told():
+        with self._faults_noted():
             return list(self._client.read(topic))
 
     def values(self, topic: str) -> list[bytes]:
@@ -72,7 +72,7 @@ class TopicClient:
         return [message.value for message in self.messages(topic)]
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _faults_noted(self) -> Iterator[None]:
         """Add to an error which faults a test has asked for."""
         try:
             yield

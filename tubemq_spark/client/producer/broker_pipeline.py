@@ -175,7 +175,7 @@ class BrokerPipeline(Pipeline):
 
     def _submit(self, batch: OutgoingBatch, first: int, after: int) -> tuple[int, Obstacle | None]:
         """Send messages up to the first that cannot be routed; return its row, and why."""
-        topic = self._known(batch, first)
+        topic = self._publishable_topic(batch, first)
         if (
             topic is not None
             and batch.is_round_robin
@@ -217,7 +217,7 @@ class BrokerPipeline(Pipeline):
         """Return where a message goes, or why it cannot be routed now."""
         if row in batch.refused:
             return batch.refused[row]
-        topic = self._known(batch, row)
+        topic = self._publishable_topic(batch, row)
         if topic is None:
             return Question(batch.topic(row), None)
         named = batch.partition(row)
@@ -239,7 +239,7 @@ class BrokerPipeline(Pipeline):
             return Question(topic.name, named)
         return destination.link if destination.link.full else destination
 
-    def _known(self, batch: OutgoingBatch, row: int) -> PublishedTopic | None:
+    def _publishable_topic(self, batch: OutgoingBatch, row: int) -> PublishedTopic | None:
         topic = self._destinations.topics.get(batch.topic(row))
         return topic if topic is not None and (topic.routes.partitions or batch.is_placed) else None
 

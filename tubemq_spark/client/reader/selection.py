@@ -111,7 +111,7 @@ def _place(
     if isinstance(value, Mapping):
         return {
             partition: _offset(argument, partition, offset)
-            for partition, offset in _of_partitions(argument, value, topics, chosen).items()
+            for partition, offset in _offsets_of_partitions(argument, value, topics, chosen).items()
         }
     ms = milliseconds(value, argument, rule)
     if 0 < ms < FIRST_MS:
@@ -123,7 +123,7 @@ def _place(
     return ms
 
 
-def _of_partitions(
+def _offsets_of_partitions(
     argument: str,
     offsets: Mapping[object, object],
     topics: tuple[str, ...],

@@ -45,8 +45,8 @@ class RestOfRange:
         """Return whether nothing is left."""
         return self.start >= self.end
 
-    def read(self, batch: FetchedBatch) -> None:
-        """Note records that were read."""
+    def note_read(self, batch: FetchedBatch) -> None:
+        """Note records that were read; raise if they are not of this range."""
         if not self.start <= batch.start <= batch.next <= self.end:
             raise MalformedMessageError(
                 f"records [{batch.start}, {batch.next}) of {self._partition}, where "
@@ -145,7 +145,7 @@ def _take(data: bytes, rest: RestOfRange, request: RangeRequest) -> FetchedBatch
         which = event.WhichOneof("event")
         if which == "batch":
             batch = batches.from_proto(event.batch, bodies, partition)
-            rest.read(batch)
+            rest.note_read(batch)
             return batch
         if which == "loss":
             loss = wire.loss_from_proto(event.loss, partition)

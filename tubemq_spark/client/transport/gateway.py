@@ -69,7 +69,7 @@ class GatewayTransport(Transport):
         return self._of_config[config]
 
     def with_connections(self, connections: Connections) -> Self:  # noqa: ARG002 (it uses none)
-        """Return this one, which coroutines of any loop may use."""
+        """Return this transport, which coroutines of any loop may use."""
         return self
 
     def close(self) -> None:
@@ -256,7 +256,7 @@ class GatewayTransport(Transport):
         from tubemq_spark.client.remote.consumers import RemoteGroupCore
 
         gateways = self._own_gateways(setup.config, "Balance")
-        return RemoteGroupCore(setup, gateways, self._of_other_group(setup.config))
+        return RemoteGroupCore(setup, gateways, self._for_other_group(setup.config))
 
     def assigned_consumer(self, setup: "ConsumerSetup") -> "AssignedCoreBase":
         """See ``Transport``; gateways do not tell of resets."""
@@ -266,10 +266,10 @@ class GatewayTransport(Transport):
             raise bad_setting("follow_resets", True, "False through gateways, which do not tell of resets")
         gateways = self._own_gateways(setup.config, "Balance")
         # A question without a number would not fit the group's members.
-        questions = type(self)(gateways) if setup.node is None else self._of_other_group(setup.config)
+        questions = type(self)(gateways) if setup.node is None else self._for_other_group(setup.config)
         return RemoteAssignedCore(setup, gateways, questions)
 
-    def _of_other_group(self, config: ClientConfig) -> Self:
+    def _for_other_group(self, config: ClientConfig) -> Self:
         """Return a transport of another group than a consumer's: its questions need not fit the members."""
         probing = dataclasses.replace(config, group=config.probe_groups[0], reader_groups=())
         return self.with_config(probing)

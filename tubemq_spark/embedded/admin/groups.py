@@ -84,13 +84,13 @@ class GroupCalls:
             "consumeGroup": name,
             "re-rebalance": {},
             "isBandConsume": group.terms.kind.value,
-            **self._of_kind(group),
+            **self._fields_of_kind(group),
             "rebInfo": _resources(group),
             "filterConds": {topic: sorted(types) for topic, types in sorted(group.terms.filters.items())},
             "data": members,
         }
 
-    def _of_kind(self, group: Group) -> dict[str, Any]:
+    def _fields_of_kind(self, group: Group) -> dict[str, Any]:
         """Return the fields that only groups of this kind have."""
         terms = group.terms
         if terms.kind is ConsumeType.BOUND:

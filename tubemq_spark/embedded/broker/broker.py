@@ -13,7 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from tubemq_spark.embedded.broker.consume import ConsumerHandlers
-from tubemq_spark.embedded.broker.state import BrokerState, StoreKey, told
+from tubemq_spark.embedded.broker.state import BrokerState, StoreKey, error_text
 from tubemq_spark.embedded.dispatch import (
     MAX_NAME_CHARACTERS,
     Dispatcher,
@@ -160,7 +160,7 @@ class SendHandler:
         except (OSError, KeyError, TubeMQError) as error:
             logger.info("%d messages for store %s-%d could not be stored: %r", len(records), *key, error)
             self._state.writes.count_error(error)
-            text = f"Put message failed from {self._state.host} {told(error)}"
+            text = f"Put message failed from {self._state.host} {error_text(error)}"
             return [_failure(ErrCode.INTERNAL_SERVER_ERROR, text)] * len(records)
         self._state.writes.count_success()
         return _successes(appended, len(records))

@@ -16,7 +16,7 @@ import numpy as np
 
 from tubemq_spark.embedded.broker.flow_control import RuleError, parse_rules
 from tubemq_spark.embedded.broker.groups import GrantedLease, GroupPosition, OffsetKey
-from tubemq_spark.embedded.broker.state import BrokerState, told
+from tubemq_spark.embedded.broker.state import BrokerState, error_text
 from tubemq_spark.embedded.dispatch import RefusedError
 from tubemq_spark.embedded.log.reading import LogBatch, ReadLimits, Records
 from tubemq_spark.embedded.log.records import INDEX_ENTRY, RECORD_HEADER, LogBounds
@@ -237,7 +237,7 @@ def _read_batch(
     except OSError as error:
         logger.info("%s cannot be read: %s", partition, error)
         state.reads.count_error(error)
-        text = f"Get message failure, errMsg={told(error)}"
+        text = f"Get message failure, errMsg={error_text(error)}"
         raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, text) from error
     state.reads.count_success()
     return batch

@@ -217,7 +217,7 @@ _NO_DISK_ERRORS: Final = frozenset({errno.ESHUTDOWN, errno.EMFILE, errno.ENFILE}
 """The topic was removed, or this process or the machine has too many open files."""
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the text of an error, with what to do about too many open files."""
     too_many = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
     return f"{error}; let it open more files (ulimit -n)" if too_many else str(error)
@@ -395,7 +395,7 @@ class BrokerState:
             return self.stores.open(partition.topic, partition.partition_id // PARTITIONS_PER_STORE)
         except (OSError, KeyError, TubeMQError) as error:
             logger.exception("the store of %s:%d cannot be opened", partition.topic, partition.partition_id)
-            raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{told(error)}") from error
+            raise RefusedError(ErrCode.INTERNAL_SERVER_ERROR, f"{failure}{error_text(error)}") from error
 
     def _check(self, name: str, service: Service) -> None:
         if not service.admit():
