@@ -160,11 +160,11 @@ def test_the_rest_of_a_range_only_shrinks_and_is_never_read_twice(steps):
         begin, end = sorted((one, other))
         if kind is None:
             if before[0] <= begin <= end <= before[1]:
-                left.read(batch(begin, end))
+                left.note_read(batch(begin, end))
                 read.append((begin, end))
             else:
                 with pytest.raises(MalformedMessageError):
-                    left.read(batch(begin, end))
+                    left.note_read(batch(begin, end))
         else:
             left.lost(LossRecord(kind, HERE, begin, end))
         assert before[0] <= left.start
