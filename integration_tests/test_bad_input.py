@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from integration_tests.rig.messages import produce_numbers
-from integration_tests.rig.queries import Collected, read, read_stream, refusal, run, write
+from integration_tests.rig.queries import Collected, read, read_stream, refusal, run, to_topic, write
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
 
 pytestmark = pytest.mark.sampled
@@ -236,14 +236,10 @@ def test_a_stream_that_cannot_be_written(spark, server, topic, tmp_path):
     """A stream fails with our sentence too, from its task and from its start."""
     source = server.fresh_topic()
     produce_numbers(server.master, source, range(3))
-    frame = spark.readStream.format("tubemq").options(
-        **server.options(subscribe=source, startingOffsets="earliest")
-    )
+    frame = read_stream(spark, server, source)
 
     def write_stream(column, name):
-        writer = frame.load().selectExpr(column).writeStream.format("tubemq")
-        writer = writer.options(**server.options(topic=topic)).trigger(availableNow=True)
-        writer.option("checkpointLocation", str(tmp_path / name)).start().awaitTermination()
+        to_topic(frame.selectExpr(column), tmp_path / name, server.options(topic=topic))
 
     assert (
         refusal(lambda: write_stream("cast(null as string) as value", "null"))[0] == "TUBEMQ_SINK_NULL_VALUE"

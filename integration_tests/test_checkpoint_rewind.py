@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from integration_tests.rig.messages import assert_same_rows, client_config
-from integration_tests.rig.queries import Collected, read_stream, run, start
+from integration_tests.rig.queries import Collected, read_stream, run, start, to_files
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 
@@ -216,15 +216,7 @@ def test_a_file_sink_takes_what_comes_again(spark, server, tmp_path, rewind):
     stream, old, files = read_stream(spark, server, topic), tmp_path / "old", tmp_path / "files"
 
     def write(checkpoint):
-        query = (
-            stream.select(stream.value.cast("string"))
-            .writeStream.format("parquet")
-            .option("path", str(files))
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        to_files(stream.select(stream.value.cast("string")), files, checkpoint)
 
     write(old)
     rewind(old, tmp_path / "new", "--to", "280")

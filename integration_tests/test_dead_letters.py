@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.rig.queries import read, read_stream, write
+from integration_tests.rig.queries import read, read_stream, to_topic, write
 
 pytestmark = pytest.mark.any_server
 
@@ -50,15 +50,8 @@ def test_a_topic_is_mirrored_with_its_odd_messages_apart(spark, server, tmp_path
     )
     frame = read_stream(spark, server, origin, includeAttributes="true")
     odd = "if(value = '7', map('bad', 'a,b'), if(value = '8', map('blank', ''), attributes))"
-    query = (
-        frame.selectExpr("cast(value as string) as value", f"{odd} as attributes")
-        .writeStream.format("tubemq")
-        .options(**server.options(topic=target, onError="deadLetter", deadLetterTopic=dead))
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    rows = frame.selectExpr("cast(value as string) as value", f"{odd} as attributes")
+    to_topic(rows, tmp_path, server.options(topic=target, onError="deadLetter", deadLetterTopic=dead))
 
     found = read(spark, server, target, includeAttributes="true").select("value", "attributes").collect()
     stored = {int(row.value): row.attributes for row in found}

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from integration_tests.rig.queries import to_topic
 from testkit.cells import Lasting, assert_hit, assert_once, ends_as, parametrized, repeats_of
 from testkit.guarantees import GOES_ON, LOSES, SKIPS
 from testkit.troubles import AWAY, CHANGING, TOPIC, Scene, partition_of
@@ -254,20 +255,12 @@ def test_batch_write(spark, scene, trouble, outcome, variant):
 def test_stream_write(spark, scene, tmp_path, trouble, outcome, variant):
     rows, folder = rows_of(variant), tmp_path / "rows"
     folder.mkdir()
-    lines = [json.dumps(dict(zip(("value", "brokerId", "partition"), row, strict=True))) for row in rows]
-    (folder / "some.json").write_text("\n".join(lines))
+    texts = [json.dumps(dict(zip(("value", "brokerId", "partition"), row, strict=True))) for row in rows]
+    (folder / "some.json").write_text("\n".join(texts))
     trouble.begin(scene)
     with Lasting(scene, trouble, outcome) as lasting, ends_as(outcome):
-        query = (
-            spark.readStream.schema(COLUMNS)
-            .json(str(folder))
-            .writeStream.format("tubemq")
-            .options(**write_options(scene, trouble, outcome))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        lines = spark.readStream.schema(COLUMNS).json(str(folder))
+        to_topic(lines, tmp_path / "checkpoint", write_options(scene, trouble, outcome))
         assert not outcome.waits or lasting.is_over
     if not outcome.is_error:
         repeats_of(scene, outcome, sent_by(rows))

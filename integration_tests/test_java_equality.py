@@ -13,7 +13,7 @@ import pytest
 
 from integration_tests.real.java_client import OutgoingMessage
 from integration_tests.rig.messages import assert_same_rows, samples
-from integration_tests.rig.queries import read, read_stream, to_files, write
+from integration_tests.rig.queries import read, read_stream, to_files, to_topic, write
 from integration_tests.rig.runs import form
 from integration_tests.rig.servers import SHAPES
 
@@ -126,16 +126,9 @@ def test_messages_of_both_sinks_are_equal_in_java(
     write(spark.read.schema(FRAME_COLUMNS).parquet(sample_files), server, topic=by_batch, **as_given)
     assert_same_rows(received(java_client, server, by_batch, count), sent)
 
-    query = (
-        spark.readStream.schema(FRAME_COLUMNS)
-        .option("maxFilesPerTrigger", "1")
-        .parquet(sample_files)
-        .writeStream.format("tubemq")
-        .options(**server.options(topic=by_stream, **as_given))
-        .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
+    one_by_one = spark.readStream.schema(FRAME_COLUMNS).option("maxFilesPerTrigger", "1")
+    query = to_topic(
+        one_by_one.parquet(sample_files), tmp_path / "checkpoint", server.options(topic=by_stream, **as_given)
     )
-    query.awaitTermination()
     assert len([p for p in query.recentProgress if p["numInputRows"]]) == FILES
     assert_same_rows(received(java_client, server, by_stream, count), sent)

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from integration_tests.real.artifacts import require_real_tubemq
-from integration_tests.rig.queries import refusal
+from integration_tests.rig.queries import refusal, to_topic
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
@@ -48,10 +48,7 @@ class Writing:
     def stream(self, **options):
         """Write each file in a micro-batch; return the query, which has ended."""
         rows = self._spark.readStream.option("maxFilesPerTrigger", "1").text(str(self._input))
-        writer = rows.repartition(2).writeStream.format("tubemq").options(**self.options | options)
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return query
+        return to_topic(rows.repartition(2), self.checkpoint, self.options | options)
 
     def for_each_batch(self):
         rows = self._spark.readStream.text(str(self._input))

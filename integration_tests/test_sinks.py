@@ -7,7 +7,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from integration_tests.rig.messages import assert_same_rows, produce_numbers
-from integration_tests.rig.queries import read, read_stream, write
+from integration_tests.rig.queries import read, read_stream, to_topic, write
 
 
 def rows_of(spark, server, topic):
@@ -92,17 +92,8 @@ def test_a_stream_from_topic_to_topic(spark, server, tmp_path):
     source, target = server.fresh_topic("3x1"), server.fresh_topic("3x1")
 
     def run():
-        query = (
-            read_stream(spark, server, source, maxOffsetsPerTrigger="300")
-            .select("value")
-            .writeStream.format("tubemq")
-            .options(**server.options(topic=target))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return query
+        rows = read_stream(spark, server, source, maxOffsetsPerTrigger="300").select("value")
+        return to_topic(rows, tmp_path / "checkpoint", server.options(topic=target))
 
     produce_numbers(server.master, source, range(1000))
     assert len(run().recentProgress) >= 4

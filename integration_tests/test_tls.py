@@ -2,7 +2,7 @@
 
 import pytest
 
-from integration_tests.rig.queries import refusal
+from integration_tests.rig.queries import refusal, to_topic
 from testkit.certificates import Authority
 
 ROWS = 1_000
@@ -45,16 +45,7 @@ def test_batches_and_streams_write_and_read(spark, tls_server, pair, tmp_path):
     stream = spark.readStream.format("tubemq").options(
         subscribe="written", startingOffsets="earliest", maxOffsetsPerTrigger="400", **options
     )
-    query = (
-        stream.load()
-        .select("value")
-        .writeStream.format("tubemq")
-        .options(topic="copied", **options)
-        .option("checkpointLocation", str(tmp_path))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    query = to_topic(stream.load().select("value"), tmp_path, {"topic": "copied", **options})
 
     assert len(query.recentProgress) >= 3
     assert read(spark, "written", options) == list(range(ROWS))

@@ -85,6 +85,14 @@ def losses(spark: Spark, ledger: Path | str) -> list[tuple[str, int, int, int | 
     return sorted(gaps, key=str)
 
 
+def to_topic(frame: Frame, checkpoint: Path | str, options: Mapping[str, str]) -> Query:
+    """Run a query to the end of what is there now, into TubeMQ."""
+    writer = frame.writeStream.format("tubemq").options(**options)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
 def to_files(frame: Frame, folder: Path, checkpoint: Path, options: Mapping[str, str] | None = None) -> Query:
     """Run a query to the end of what is there now, into Parquet files."""
     query = (
