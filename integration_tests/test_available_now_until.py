@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from integration_tests.rig.messages import Sample, produce
-from integration_tests.rig.queries import Collected, read_stream, run, start
+from integration_tests.rig.queries import Collected, collected, read_stream, run, start
 from integration_tests.rig.servers import partitions
 from testkit.arrow_reads import NOON, ms
 
@@ -70,9 +70,7 @@ def test_a_stretch_of_history_is_read_once_however_often_it_is_interrupted(spark
     assert beyond == [] or (end == "a time" and beyond[-1] < PER_MINUTE * 14)
 
     if end == "a time":
-        again = Collected()
-        run(stream(availableNowUntil=until), again, tmp_path)
-        assert again.rows == []
+        assert collected(stream(availableNowUntil=until), tmp_path).rows == []
     run(stream(), later, tmp_path)
     last = 25 if end == "a time" else 20
     assert sorted(sink.rows + later.rows) == of_minutes(0, last)

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from integration_tests.rig.messages import assert_same_rows, client_config
-from integration_tests.rig.queries import Collected, read_stream, run, start, to_files
+from integration_tests.rig.queries import Collected, collected, read_stream, run, start, to_files
 from tubemq_spark.cli import main as cli
 from tubemq_spark.client import TubeMQClient
 
@@ -80,8 +80,7 @@ def stopped(spark, server, tmp_path):
 
 def goes_on(stream, checkpoint, told):
     """Start the stream with a new checkpoint; return what it reads."""
-    again = Collected()
-    run(stream, again, checkpoint)
+    again = collected(stream, checkpoint)
     assert again.batches[0] == (told["nextBatch"], [])
     assert again.batches[0][0] > 3
     return again.rows
@@ -103,9 +102,7 @@ def test_a_stream_goes_on_where_it_was_rewound_to(stopped, tmp_path, rewind):
         assert_same_rows(goes_on(stream, tmp_path / name, told), numbers(first))
 
     assert content(old) == before
-    rest = Collected()
-    run(stream, rest, old)
-    assert_same_rows(rest.rows, numbers(AT_FIRST))
+    assert_same_rows(collected(stream, old).rows, numbers(AT_FIRST))
 
 
 @pytest.mark.nightly
@@ -137,8 +134,7 @@ def test_a_query_with_state_begins_without_it(spark, server, tmp_path, rewind):
     assert not (tmp_path / "new").exists()
     assert rewind(old, tmp_path / "new", "--to", "280", "--drop-state")["nextBatch"] == 0
 
-    again = Collected()
-    run(stream, again, tmp_path / "new")
+    again = collected(stream, tmp_path / "new")
     assert again.batches[0] == (0, [])
     assert_same_rows(again.rows, numbers(0))
 
@@ -160,8 +156,7 @@ def test_the_other_source_of_a_query_stays_where_it_is(spark, server, tmp_path, 
 
     told = rewind(old, tmp_path / "new", "--to", "280", "--source", "1")
     assert told["source"] == "1"
-    again = Collected()
-    run(stream, again, tmp_path / "new")
+    again = collected(stream, tmp_path / "new")
 
     assert_same_rows(again.rows, [*numbers(AT_FIRST), *(int(f"9{one}") for one in numbers(10))])
 
@@ -200,8 +195,7 @@ def test_sources_with_names_go_on_in_any_order(evolving, server, tmp_path, rewin
 
     told = rewind(old, tmp_path / "new", "--to", "280", "--source", "orders")
     assert told["source"] == "orders"
-    again = Collected()
-    run(orders.union(sources["lines"]).union(sources["clicks"]), again, tmp_path / "new")
+    again = collected(orders.union(sources["lines"]).union(sources["clicks"]), tmp_path / "new")
 
     ordered = [int(f"9{one}") for one in numbers(10)]
     assert again.batches[0] == (told["nextBatch"], [])
@@ -247,6 +241,4 @@ def test_what_was_planned_and_not_finished_comes_again(spark, server, tmp_path, 
     assert "must be a finished micro-batch of source 0 that the checkpoint still has: 0 to 2" in rewind(
         old, tmp_path / "other", "--batch", "3", code=2
     )
-    again = Collected()
-    run(stream, again, tmp_path / "new")
-    assert_same_rows(done.rows + again.rows, numbers(0, AT_FIRST))
+    assert_same_rows(done.rows + collected(stream, tmp_path / "new").rows, numbers(0, AT_FIRST))

@@ -5,7 +5,16 @@ import json
 import pytest
 
 from integration_tests.rig.messages import produce_numbers
-from integration_tests.rig.queries import Collected, losses, numbers, read, read_stream, refusal, run
+from integration_tests.rig.queries import (
+    Collected,
+    collected,
+    losses,
+    numbers,
+    read,
+    read_stream,
+    refusal,
+    run,
+)
 from integration_tests.rig.servers import VOLATILE_TOPIC
 
 TOLERANT = {"failOnDataLoss": "false"}
@@ -39,9 +48,7 @@ def test_records_that_expired_before_they_were_read(spark, server, tmp_path):
     condition, sentence = refusal(lambda: run(read_stream(spark, server, topic), Collected(), tmp_path))
     assert condition == "TUBEMQ_DATA_LOSS.EXPIRED"
     assert "offset 560," in sentence
-    sink = Collected()
-    run(read_stream(spark, server, topic, **TOLERANT), sink, tmp_path)
-    assert sink.rows == list(range(50, 60))
+    assert collected(read_stream(spark, server, topic, **TOLERANT), tmp_path).rows == list(range(50, 60))
 
 
 @pytest.mark.nightly
@@ -53,9 +60,7 @@ def test_records_that_a_crashed_broker_forgot(spark, server, tmp_path):
     planned, checkpoint = tmp_path / "planned", tmp_path / "checkpoint"
     of_planned, of_read = ({**TOLERANT, "lossLedger": str(tmp_path / name)} for name in ("one", "other"))
     produce_numbers(server.master, VOLATILE_TOPIC, range(300))
-    sink = Collected()
-    run(read_stream(spark, server, VOLATILE_TOPIC), sink, checkpoint)
-    assert sink.rows == list(range(300))
+    assert collected(read_stream(spark, server, VOLATILE_TOPIC), checkpoint).rows == list(range(300))
     with pytest.raises(Exception, match="on purpose"):
         run(read_stream(spark, server, VOLATILE_TOPIC), fail, planned)
 
@@ -70,8 +75,7 @@ def test_records_that_a_crashed_broker_forgot(spark, server, tmp_path):
     assert f"{VOLATILE_TOPIC}/1:0" in sentence
     with pytest.raises(Exception, match="on purpose"):
         run(read_stream(spark, server, VOLATILE_TOPIC, **of_planned), fail, planned)
-    sink = Collected()
-    run(read_stream(spark, server, VOLATILE_TOPIC, **of_planned), sink, planned)
+    sink = collected(read_stream(spark, server, VOLATILE_TOPIC, **of_planned), planned)
     assert sink.batches[0] == (0, list(range(1000, 1010)))
     place = f"{VOLATILE_TOPIC}/1:0"
     assert losses(spark, of_planned["lossLedger"]) == [
@@ -80,8 +84,7 @@ def test_records_that_a_crashed_broker_forgot(spark, server, tmp_path):
     ]
 
     produce_numbers(server.master, VOLATILE_TOPIC, range(1010, 1020))
-    sink = Collected()
-    run(read_stream(spark, server, VOLATILE_TOPIC, **of_read), sink, checkpoint)
+    sink = collected(read_stream(spark, server, VOLATILE_TOPIC, **of_read), checkpoint)
     produce_numbers(server.master, VOLATILE_TOPIC, range(1020, 1030))
     run(read_stream(spark, server, VOLATILE_TOPIC, **of_read), sink, checkpoint)
     assert sink.rows == list(range(1020, 1030))

@@ -3,7 +3,7 @@
 import pytest
 
 from integration_tests.rig.messages import assert_same_rows, produce_numbers
-from integration_tests.rig.queries import Collected, numbers, read, read_stream, run
+from integration_tests.rig.queries import Collected, collected, numbers, read, read_stream, run
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)
@@ -23,6 +23,4 @@ def test_a_query_begins_where_the_group_stands(spark, server, tmp_path):
     rest = numbers(read(spark, server, topic, **of_group))
     assert 0 < len(rest) < 110
     assert_same_rows(rest, range(110 - len(rest), 110))
-    again = Collected()
-    run(read_stream(spark, server, topic, **of_group), again, tmp_path / "second")
-    assert_same_rows(again.rows, rest)
+    assert_same_rows(collected(read_stream(spark, server, topic, **of_group), tmp_path / "second").rows, rest)

@@ -3,7 +3,7 @@
 import pytest
 
 from integration_tests.rig.messages import Sample, assert_same_rows, produce
-from integration_tests.rig.queries import Collected, numbers, read, read_stream, run
+from integration_tests.rig.queries import Collected, collected, numbers, read, read_stream, run
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)
@@ -52,8 +52,7 @@ def test_rows_are_those_of_the_types(spark, server, typed, shape, tmp_path):
 def test_a_stream_of_a_type_that_no_producer_sends_goes_on(spark, server, typed, tmp_path):
     """Its offsets move past everything it does not read, so that it starts there the next time."""
     topic = typed("1x1")
-    sink = Collected()
-    run(read_stream(spark, server, topic, messageTypes="nobody"), sink, tmp_path)
+    sink = collected(read_stream(spark, server, topic, messageTypes="nobody"), tmp_path)
     assert sink.rows == []
     produce(server.master, topic, [Sample(b"7", message_type="nobody"), Sample(b"8", message_type="Aa")])
     run(read_stream(spark, server, topic, messageTypes="nobody"), sink, tmp_path)

@@ -9,7 +9,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
 from integration_tests.rig.messages import client_config, produce_numbers
-from integration_tests.rig.queries import Collected, read_stream, refusal, run
+from integration_tests.rig.queries import Collected, collected, read_stream, refusal, run
 from integration_tests.rig.servers import await_files
 from testkit.readers import Stream, read_task
 from tubemq_spark.client import TubeMQClient
@@ -141,9 +141,7 @@ class Queries:
 def test_spark_is_told_of_a_topic_that_was_created_again(spark, server, tmp_path):
     topic = server.fresh_topic()
     produce_numbers(server.master, topic, range(10))
-    sink = Collected()
-    run(read_stream(spark, server, topic), sink, tmp_path)
-    assert sink.rows == list(range(10))
+    assert collected(read_stream(spark, server, topic), tmp_path).rows == list(range(10))
     server.admin.delete_topic(topic, [1])
     server.admin.remove_topic(topic, [1])
     server.add_topic(topic, 1, 1)
@@ -153,8 +151,7 @@ def test_spark_is_told_of_a_topic_that_was_created_again(spark, server, tmp_path
 
     assert condition == "TUBEMQ_DATA_LOSS.REPLACED"
     assert f"{topic}/1 store 0 had message" in sentence
-    again = Collected()
-    run(read_stream(spark, server, topic, failOnDataLoss="false"), again, tmp_path)
+    again = collected(read_stream(spark, server, topic, failOnDataLoss="false"), tmp_path)
     produce_numbers(server.master, topic, range(115, 120))
     run(read_stream(spark, server, topic), again, tmp_path)
     assert again.rows == list(range(100, 120))

@@ -7,7 +7,7 @@ import pytest
 
 from integration_tests.real.processes import wait_until
 from integration_tests.rig.messages import assert_same_rows, produce_numbers
-from integration_tests.rig.queries import Collected, progress, read_stream, run, start
+from integration_tests.rig.queries import Collected, collected, progress, read_stream, run, start
 from integration_tests.rig.servers import partitions
 
 PATIENCE_SECONDS = 90
@@ -25,8 +25,7 @@ def test_latest_sees_only_what_comes_later(spark, server, tmp_path):
     produce_numbers(server.master, topic, range(10))
     stream = read_stream(spark, server, topic, startingOffsets="latest")
 
-    sink = Collected()
-    run(stream, sink, tmp_path)
+    sink = collected(stream, tmp_path)
     assert sink.rows == []
     forget_commit(tmp_path, 0)
     produce_numbers(server.master, topic, range(10, 15))
@@ -104,14 +103,12 @@ def test_a_repeated_micro_batch_has_the_same_rows(spark, server, tmp_path):
     topic = server.fresh_topic("2x3")
     produce_numbers(server.master, topic, range(500))
     stream = read_stream(spark, server, topic, maxOffsetsPerTrigger="170")
-    sink = Collected()
-    run(stream, sink, tmp_path)
+    sink = collected(stream, tmp_path)
     number, rows = sink.batches[-1]
     forget_commit(tmp_path, number)
     produce_numbers(server.master, topic, range(500, 600))
 
-    again = Collected()
-    run(stream, again, tmp_path)
+    again = collected(stream, tmp_path)
 
     assert again.batches[0][0] == number
     assert_same_rows(again.batches[0][1], rows)

@@ -7,7 +7,7 @@ import pytest
 
 from integration_tests.real.processes import wait_until
 from integration_tests.rig.messages import assert_same_rows, produce_numbers
-from integration_tests.rig.queries import Collected, numbers, read_stream, refusal, run, start
+from integration_tests.rig.queries import Collected, collected, numbers, read_stream, refusal, run, start
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)
@@ -41,8 +41,7 @@ def test_all_topics_that_match_are_read(spark, server, tmp_path):
     pattern = f"({first}|{second})"
 
     assert_same_rows(numbers(read(spark, server, subscribePattern=pattern)), [*range(50), *range(100, 150)])
-    sink = Collected()
-    run(stream(spark, server, subscribePattern=pattern), sink, tmp_path)
+    sink = collected(stream(spark, server, subscribePattern=pattern), tmp_path)
     assert_same_rows(sink.rows, [*range(50), *range(100, 150)])
 
 
@@ -62,8 +61,7 @@ def test_only_assigned_partitions_are_read(spark, server, shape, tmp_path):
     assign = json.dumps({topic: [f"1:{partition}" for partition in chosen]})
 
     assert_same_rows(numbers(read(spark, server, assign=assign)), of_chosen)
-    sink = Collected()
-    run(stream(spark, server, assign=assign, maxOffsetsPerTrigger="300"), sink, tmp_path)
+    sink = collected(stream(spark, server, assign=assign, maxOffsetsPerTrigger="300"), tmp_path)
     assert_same_rows(sink.rows, of_chosen)
 
 
@@ -76,8 +74,7 @@ def test_a_partition_added_to_a_stream_s_assignment_is_read_wholly(spark, server
     def of(*partitions):
         return [int(row.value) for row in rows if row.partition in partitions]
 
-    sink = Collected()
-    run(stream(spark, server, assign=json.dumps({topic: ["1:0"]})), sink, tmp_path)
+    sink = collected(stream(spark, server, assign=json.dumps({topic: ["1:0"]})), tmp_path)
     assert_same_rows(sink.rows, of(0))
     run(stream(spark, server, assign=json.dumps({topic: ["1:0", "1:1"]})), sink, tmp_path)
     assert_same_rows(sink.rows, of(0, 1))

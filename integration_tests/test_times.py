@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from integration_tests.rig.messages import Sample, assert_same_rows, produce, produce_numbers
-from integration_tests.rig.queries import Collected, numbers, read, read_stream, refusal, run, write
+from integration_tests.rig.queries import collected, numbers, read, read_stream, refusal, write
 
 # The first test of a process also starts its servers and its Spark, beside those of others.
 pytestmark = pytest.mark.timeout(300)
@@ -64,8 +64,7 @@ def test_a_batch_read_has_the_messages_between_two_times(spark, server, timed, s
 
 def test_a_stream_begins_at_a_time(spark, server, timed, tmp_path):
     topic = timed("1x1")
-    sink = Collected()
-    run(read_stream(spark, server, topic, startingTimestamp=at(40)), sink, tmp_path)
+    sink = collected(read_stream(spark, server, topic, startingTimestamp=at(40)), tmp_path)
     assert_same_rows(sink.rows, between(40, 60))
 
 

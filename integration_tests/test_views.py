@@ -7,7 +7,7 @@ import pytest
 
 from integration_tests.real.processes import wait_until
 from integration_tests.rig.messages import Sample, produce, produce_numbers
-from integration_tests.rig.queries import Collected, read_stream, refusal, run
+from integration_tests.rig.queries import Collected, collected, read_stream, refusal, run
 
 MADE = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 STORED_SECONDS = 30
@@ -65,9 +65,7 @@ def test_the_lag_of_a_query_with_two_sources(spark, server, tmp_path):
     for topic in (alone, shared):
         produce_numbers(server.master, topic, range(60))
     one, other = (read_stream(spark, server, topic, **{"tubemq.group": topic}) for topic in (alone, shared))
-    sink = Collected()
-    run(one.select("value").union(other.select("value")), sink, tmp_path)
-    assert len(sink.rows) == 120
+    assert len(collected(one.select("value").union(other.select("value")), tmp_path).rows) == 120
 
     at_end = view(spark, server, "lag", checkpointLocation=str(tmp_path))
     assert at_end.selectExpr("sum(rows)", "max(ageSeconds)", "sum(bytes)").first() == (0, None, None)

@@ -71,6 +71,13 @@ def run(frame: Frame, sink: Any, checkpoint: Path) -> Query:
     return query
 
 
+def collected(frame: Frame, checkpoint: Path) -> Collected:
+    """Run a query to the end of what is there now, into a sink of its own."""
+    sink = Collected()
+    run(frame, sink, checkpoint)
+    return sink
+
+
 def progress(query: Query, topic: str, which: str) -> dict[str, int]:
     """Return one of the three offsets of a topic in the query's last progress."""
     (source,) = query.lastProgress["sources"]
