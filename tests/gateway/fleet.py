@@ -6,7 +6,7 @@ import threading
 
 import psutil
 
-from tests.gateway.running import PlainClient, gateway
+from tests.gateway.running import Answers, PlainClient, Stream, gateway
 from tests.waiting import wait_until
 from tubemq_spark.protocol.gateway import batches, gateway_pb2 as pb, sends
 from tubemq_spark.protocol.gateway.values import partition_from_proto
@@ -112,6 +112,33 @@ def batch_to(topic, *values, broker_id=1, header=None):
 
 def publish(client, topic, *values, **how):
     client("PublishStream", batch=batch_to(topic, *values, **how))
+
+
+BEGIN = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
+
+
+def publishing(client, topic):
+    """Begin to publish, and return the stream when a batch is stored."""
+    stream = Stream(client, "PublishStream")
+    stream.ask(BEGIN)
+    stream.ask(pb.PublishStreamRequest(batch=batch_to(topic, b"before"), number=1))
+    return stream
+
+
+def consuming(client, topic):
+    """Attach a partition, and return the stream when a batch has come."""
+    assert attach(client, topic, 1)[0].WhichOneof("result") == "offset"
+    begin = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
+    stream = Stream(client, "Consume", begin, pb.ConsumeRequest(credit=1))
+    next(stream.call)
+    return stream
+
+
+def hearing(client, *_):
+    """Return the events of a session from now on."""
+    call = client.begin("SessionEvents")
+    call.initial_metadata()
+    return Answers(call)
 
 
 def columns_of(answer):

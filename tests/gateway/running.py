@@ -213,4 +213,14 @@ class Stream:
         self.send_no_more()
 
 
+class Answers:
+    """A call whose answers a test takes one by one."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def end(self):
+        return end_of(self.call)
+
+
 __all__ = ["SERVICE", "PlainClient", "RefusedError", "gateway", "settings", "tubemq"]

@@ -1,60 +1,29 @@
 """A session that has ended: its calls end at once, and nothing of it is stored or committed any more."""
 
-import contextlib
-
 import pytest
 
-from tests.gateway.fleet import attach, batch_to, fleet_of, fresh, place, values_of
-from tests.gateway.running import DRAINING, FENCED, NO_SESSION, PlainClient, Stream, end_of, refused
+from tests.gateway.fleet import (
+    BEGIN,
+    batch_to,
+    consuming,
+    fleet_of,
+    fresh,
+    hearing,
+    place,
+    publishing,
+    values_of,
+)
+from tests.gateway.running import DRAINING, FENCED, NO_SESSION, Answers, PlainClient, Stream, refused
 from tests.waiting import wait_until
 from tubemq_spark.protocol.gateway import gateway_pb2 as pb
 
-Publish = pb.PublishStreamRequest
 
-
-@pytest.fixture
-def begin():
-    """Begins streams, which are ended with the test."""
-    with contextlib.ExitStack() as stack:
-
-        def begin(client, name, *requests):
-            stream = Stream(client, name, *requests)
-            stack.callback(stream.send_no_more)
-            return stream
-
-        yield begin
-
-
-BEGIN = Publish(begin=Publish.Begin())
-
-
-def reading(client, topic, _):
+def reading(client, topic):
     """A range that comes to no end, since its client does not read on."""
     stored = client("QueryBounds", stores=[pb.Store(topic=topic, broker_id=1)]).answers[0].bounds.latest
     call = client.begin("ReadRange", partition=place(topic), end=stored)
     next(call)
-    return call
-
-
-def publishing(client, topic, begin):
-    stream = begin(client, "PublishStream")
-    stream.ask(BEGIN)
-    stream.ask(Publish(batch=batch_to(topic, b"before"), number=1))
-    return stream.call
-
-
-def consuming(client, topic, begin):
-    attach(client, topic, 1)
-    first = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
-    stream = begin(client, "Consume", first, pb.ConsumeRequest(credit=1))
-    next(stream.call)
-    return stream.call
-
-
-def hearing(client, *_):
-    call = client.begin("SessionEvents")
-    call.initial_metadata()
-    return call
+    return Answers(call)
 
 
 def fence(client, again):
@@ -75,29 +44,27 @@ def close(_, again):
         *((call, close, ("OK", None)) for call in (consuming, hearing)),
     ],
 )
-def test_a_call_under_way_ends_with_its_session(fleet, begin, call, end, how):
+def test_a_call_under_way_ends_with_its_session(fleet, call, end, how):
     topic = fleet.topic()
     for _ in range(10):
         fleet.publish(topic, *[bytes(1 << 19)] * 2)
     # A group of its own: consumers of ended sessions close in the background.
     client = fleet.client(f"readers_of_{topic}")
-    under_way = call(client, topic, begin)
+    under_way = call(client, topic)
     with PlainClient(fleet.served.address, client.session.client_id) as again:
         end(client, again)
-        assert end_of(under_way) == how
+        assert under_way.end() == how
 
 
-def test_nothing_of_a_fenced_session_is_stored_after_the_fence_was_answered(fleet, begin):
+def test_nothing_of_a_fenced_session_is_stored_after_the_fence_was_answered(fleet):
     topic = fleet.topic()
     older = fleet.client("twins")
-    stream = begin(older, "PublishStream")
-    stream.ask(BEGIN)
-    stream.ask(Publish(batch=batch_to(topic, b"before"), number=1))
+    stream = publishing(older, topic)
     with PlainClient(fleet.served.address, older.session.client_id, epoch=2) as newer:
         newer.open(group="twins")
         at_the_fence = fleet.latest(topic)
-        stream.send(Publish(batch=batch_to(topic, b"after"), number=2))
-        assert end_of(stream.call) == FENCED
+        stream.send(pb.PublishStreamRequest(batch=batch_to(topic, b"after"), number=2))
+        assert stream.end() == FENCED
         newer("PublishStream", batch=batch_to(topic, b"newer"))
         assert fleet.latest(topic) == at_the_fence + 28
 
@@ -147,7 +114,7 @@ def test_what_every_client_meets_is_no_failure(server, caplog):
         client.open()
         events = hearing(client)
         client("CloseSession")
-        assert end_of(events) == ("OK", None)
+        assert events.end() == ("OK", None)
         fleet.gateway._calls.draining = True
         refused(client, "QueryRoute", topics=["demo"])
         wait_until(lambda: len(counted(fleet, "calls_redirected")) == 2)
@@ -184,13 +151,9 @@ def test_a_session_that_has_detached_everything_is_not_lost(server):
         assert counted(fleet, "sessions_ended") == {'tubemq_gateway_sessions_ended_total{end="idle"}'}
 
 
-@pytest.mark.parametrize("rests", ["begun", "stored"])
-def test_a_gateway_that_drains_ends_a_publish_stream_at_rest(server, begin, rests):
+def test_a_gateway_that_drains_ends_publish_streams_at_rest(server):
     with fleet_of(server, drain_ms=3_600_000) as fleet:
-        topic = fleet.topic()
-        stream = begin(fleet.client(), "PublishStream")
-        stream.ask(BEGIN)
-        if rests == "stored":
-            stream.ask(Publish(batch=batch_to(topic, b"value"), number=1))
+        begun, stored = Stream(fleet.client(), "PublishStream"), publishing(fleet.client(), fleet.topic())
+        begun.ask(BEGIN)
         with fleet.draining():
-            assert end_of(stream.call) == DRAINING
+            assert [begun.end(), stored.end()] == [DRAINING] * 2

@@ -10,7 +10,7 @@ import pytest
 
 from testkit.certificates import Authority
 from tests.embedded.web import change as change_at_master
-from tests.gateway.fleet import attach, batch_to, place, publish
+from tests.gateway.fleet import BEGIN, batch_to, consuming, hearing, place, publish, publishing
 from tests.gateway.running import FENCED, NO_SESSION, Stream, end_of, gateway, refused
 from tests.gateway.secured import TOKENS, SecuredClient, digest, policy_text
 from tests.waiting import wait_until
@@ -88,9 +88,6 @@ def refusal(call, *arguments, **fields):
 
 FORBIDDEN = ("PERMISSION_DENIED", "TUBEMQ_GATEWAY_FORBIDDEN")
 UNKNOWN = ("UNAUTHENTICATED", "TUBEMQ_GATEWAY_LOGIN")
-
-
-BEGIN = pb.PublishStreamRequest(begin=pb.PublishStreamRequest.Begin())
 
 
 def batch(topic, number=1):
@@ -292,29 +289,6 @@ def test_a_policy_that_has_changed_counts_as_soon_as_it_was_looked_at(served, co
     assert refusal(publish, writer, "clicks", b"x") == FORBIDDEN
 
 
-def publishing(writer):
-    stream = Stream(writer, "PublishStream", BEGIN, batch("clicks"))
-    next(stream.call), next(stream.call)
-    return stream
-
-
-def consuming(reader):
-    assert attach(reader, "clicks", 1)[0].WhichOneof("result") == "offset"
-    begin = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
-    stream = Stream(reader, "Consume", begin, pb.ConsumeRequest(credit=1))
-    next(stream.call)
-    return stream
-
-
-class Hearing:
-    def __init__(self, reader):
-        self.call = reader.begin("SessionEvents")
-        self.call.initial_metadata()
-
-    def end(self):
-        return end_of(self.call)
-
-
 NO_READS = policy_text().replace('read = ["clicks"]', "")
 NO_WRITES = policy_text().replace('write = ["clicks"]', "")
 WITHOUT = {name: policy_text(name) for name in TOKENS}
@@ -328,10 +302,10 @@ RENEWED = {name: policy_text().replace(digest(TOKENS[name]), digest("new token")
         ("writer", publishing, WITHOUT["writer"], UNKNOWN),
         ("reader", consuming, NO_READS, FORBIDDEN),
         ("reader", consuming, WITHOUT["reader"], UNKNOWN),
-        ("reader", Hearing, WITHOUT["reader"], UNKNOWN),
+        ("reader", hearing, WITHOUT["reader"], UNKNOWN),
         ("writer", publishing, RENEWED["writer"], UNKNOWN),
         ("reader", consuming, RENEWED["reader"], UNKNOWN),
-        ("reader", Hearing, RENEWED["reader"], UNKNOWN),
+        ("reader", hearing, RENEWED["reader"], UNKNOWN),
     ],
     ids=[
         *("publish-right", "publish-client", "consume-right", "consume-client", "events-client"),
@@ -339,7 +313,7 @@ RENEWED = {name: policy_text().replace(digest(TOKENS[name]), digest("new token")
     ],
 )
 def test_a_stream_ends_when_its_client_loses_the_right_to_it(connect, change, who, begin, text, end):
-    stream = begin(connect(who, group="reader" if who == "reader" else ""))
+    stream = begin(connect(who, group="reader" if who == "reader" else ""), "clicks")
     change(text)
     assert stream.end() == end
 
@@ -349,7 +323,7 @@ def test_a_session_goes_on_with_a_new_token_and_streams_that_showed_the_old_one_
     both = policy_text().replace(f'"{old}"', f'["{old}", "{new}"]')
     reader = connect("reader")
     change(both)
-    stream = Hearing(reader)
+    stream = hearing(reader)
     reader.shown = (("authorization", "Bearer new token"),)
     assert reader("Heartbeat").gateway
     change(RENEWED["reader"])
@@ -375,7 +349,7 @@ def test_a_range_ends_when_its_client_loses_the_right_to_it(connect, change, tex
 
 def test_consuming_by_a_stream_needs_what_fetching_needs(connect, change):
     reader = connect("reader")
-    consuming(reader).break_off()
+    consuming(reader, "clicks").break_off()
     change(NO_READS)
     assert refusal(reader, "Fetch") == FORBIDDEN
     begin = pb.ConsumeRequest(begin=pb.ConsumeRequest.Begin())
@@ -406,7 +380,7 @@ def test_a_certificate_is_as_good_as_a_token(upstream, files, mutual_tls):
         shown.open(group="")
         assert set(shown("ListTopics").topics) == {"clicks", "hidden"}
         assert refusal(stranger.open) == UNKNOWN
-        stream = Hearing(shown)
+        stream = hearing(shown)
         renamed = policy_text(certificates=True).replace("shown.example.com", "b.example.com")
         policy.with_name("new.toml").write_text(renamed)
         policy.with_name("new.toml").replace(policy)
