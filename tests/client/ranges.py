@@ -2,6 +2,8 @@
 
 import contextlib
 
+from hypothesis import strategies as st
+
 from testkit.connections import opened_connections
 from tests.client.model_broker import BROKER_ID, TOKEN, Limits, ModelBroker, Store
 from tubemq_spark.client.config import ClientConfig
@@ -76,6 +78,15 @@ async def broker_and_connections(count=5, partitions=1, limits=None, **settings)
         await connections.close()
 
 
+limits = st.builds(
+    Limits,
+    file_entries=st.integers(1, 9),
+    memory_entries=st.integers(1, 9),
+    first_bytes=st.integers(1, 500),
+    later_bytes=st.integers(1, 500),
+    segment_entries=st.integers(1, 12),
+    halving=st.booleans(),
+)
 SMALL = Limits(file_entries=4, memory_entries=3, segment_entries=5)
 
 

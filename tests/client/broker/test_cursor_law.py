@@ -6,7 +6,8 @@ from hypothesis import given, settings, strategies as st
 
 from testkit.examples import examples
 from tests.client import model_broker as model
-from tests.client.model_broker import BROKER_ID, TOKEN, Entry, Limits, ModelBroker, Store
+from tests.client.model_broker import BROKER_ID, TOKEN, Entry, ModelBroker, Store
+from tests.client.ranges import limits
 from tubemq_spark.client.broker.cursor import Cursor
 from tubemq_spark.client.broker.lease import Lease
 from tubemq_spark.client.broker.session import BrokerSession, Claim
@@ -28,15 +29,6 @@ def expire(broker, exchange):
 
 
 entries = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([True] * 9 + [False])), max_size=40)
-limits = st.builds(
-    Limits,
-    file_entries=st.integers(1, 9),
-    memory_entries=st.integers(1, 9),
-    first_bytes=st.integers(1, 500),
-    later_bytes=st.integers(1, 500),
-    segment_entries=st.integers(1, 12),
-    halving=st.booleans(),
-)
 faults = st.dictionaries(
     st.integers(0, 60), st.sampled_from([*model.QUICK_FAULTS.values(), *[expire] * 5]), max_size=6
 )

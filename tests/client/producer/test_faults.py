@@ -24,12 +24,6 @@ ROUTING = {ErrCode.FORBIDDEN, ErrCode.TOPIC_NOT_DEPLOYED}
 REFUSED: set[int] = set(ErrCode) - RETRIED - ROUTING - {ErrCode.SUCCESS, ErrCode.CERTIFICATE_FAILURE}
 
 
-@pytest.fixture
-def cluster():
-    with scripted_cluster() as made:
-        yield made
-
-
 def send_one(producer, **how):
     producer.send("demo", b"x", **how)
     producer.flush()

@@ -21,12 +21,6 @@ from tubemq_spark.receipts import Receipt
 MIB = 1 << 20
 
 
-@pytest.fixture
-def cluster():
-    with scripted_cluster() as made:
-        yield made
-
-
 def send_for(seconds, producer):
     end = time.monotonic() + seconds
     while time.monotonic() < end:

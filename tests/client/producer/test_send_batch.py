@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from testkit.interrupts import hear_interrupts
-from tests.client.scripted_cluster import OVERFLOW, SILENT, STORE, refuse, scripted_cluster
+from tests.client.scripted_cluster import OVERFLOW, SILENT, STORE, refuse
 from tubemq_spark.client.producer.outgoing import outgoing_batch
 from tubemq_spark.errors import OptionError, ProduceError
 from tubemq_spark.protocol.payload import decode_payload, encode_payload
@@ -47,12 +47,6 @@ def batch_of(values, topics=None, headers=None, keys=None, partitions=None, firs
         first_row,
         None if uids is None else bytes_column(uids),
     )
-
-
-@pytest.fixture
-def cluster():
-    with scripted_cluster() as made:
-        yield made
 
 
 def test_a_batch_is_stored_in_the_order_of_each_partition(cluster):

@@ -7,8 +7,8 @@ from hypothesis import given, settings, strategies as st
 
 from testkit.examples import examples
 from tests.client import model_broker as model
-from tests.client.model_broker import Entry, Limits, ModelBroker, Store
-from tests.client.ranges import ROW, SMALL, STORE, batches, broker_of, partition, read, values_of
+from tests.client.model_broker import Entry, ModelBroker, Store
+from tests.client.ranges import ROW, SMALL, STORE, batches, broker_of, limits, partition, read, values_of
 from tubemq_spark.offsets.loss import LossRecorder
 from tubemq_spark.protocol.constants import Method
 
@@ -16,15 +16,6 @@ pytestmark = [pytest.mark.sampled, pytest.mark.usefixtures("quick_retries")]
 
 entries = st.lists(
     st.tuples(st.integers(0, 2), st.binary(max_size=40), st.sampled_from([True] * 9 + [False])), max_size=40
-)
-limits = st.builds(
-    Limits,
-    file_entries=st.integers(1, 9),
-    memory_entries=st.integers(1, 9),
-    first_bytes=st.integers(1, 500),
-    later_bytes=st.integers(1, 500),
-    segment_entries=st.integers(1, 12),
-    halving=st.booleans(),
 )
 faults = st.dictionaries(st.integers(0, 60), st.sampled_from(list(model.QUICK_FAULTS.values())), max_size=6)
 slow_faults = st.dictionaries(
