@@ -461,6 +461,7 @@ async def test_a_child_may_make_a_producer_of_its_own(cluster):
 
 
 async def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
+    before = asyncio.all_tasks()
     async with client_of(cluster) as client:
         forgotten = [client.producer()]
         assert await stored(forgotten[0], "demo", b"x")
@@ -468,3 +469,4 @@ async def test_a_producer_that_is_forgotten_ends_by_itself(cluster):
         with pytest.warns(ResourceWarning, match="was not closed"):
             forgotten.clear()
         assert "asynchronous producer" not in {one.kind for one in open_clients()}
+        await until(lambda: asyncio.all_tasks() <= before)

@@ -1,5 +1,6 @@
 """Consumers that their users drop while they are open: they are collected, and leave."""
 
+import asyncio
 import contextlib
 import gc
 import re
@@ -82,13 +83,14 @@ def test_another_consumer_connects_where_one_was_forgotten(server, leaving):
 
 
 async def test_an_asynchronous_consumer_that_was_forgotten_leaves(server, leaving):
+    before = asyncio.all_tasks()
     async with AsyncTubeMQClient(client_of(server)) as client:
         consumer = await client.group_consumer(TOPIC).open()
         assert await consumer.wait_until_ready(10_000)
         await consumer.fetch(0)
         with pytest.warns(ResourceWarning, match="group consumer .* was not closed"):
             del consumer
-        await until(lambda: leaving.hits == 1)
+        await until(lambda: leaving.hits == 1 and asyncio.all_tasks() <= before)
 
 
 def test_a_consumer_that_was_closed_is_dropped_without_a_word(server, recwarn):
