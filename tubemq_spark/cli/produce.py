@@ -143,7 +143,7 @@ def produce(arguments: argparse.Namespace) -> int:
             producer.close()
         if not producer.receipts():
             client.publishable(arguments.topic)  # nothing was sent that would show a wrong topic or master
-        _tell(producer.receipts(), as_json=arguments.json)
+        _print_summary(producer.receipts(), as_json=arguments.json)
     return 0
 
 
@@ -265,7 +265,8 @@ def _own(attributes: dict[str, str] | None) -> dict[str, str] | None:
     return {name: value for name, value in attributes.items() if name not in (MSG_TYPE_KEY, MSG_TIME_KEY)}
 
 
-def _tell(receipts: list[Receipt], *, as_json: bool) -> None:
+def _print_summary(receipts: list[Receipt], *, as_json: bool) -> None:
+    """Print a summary of what is stored."""
     if not as_json:
         sys.stderr.write(f"{summarise(receipts)}\n")
         return

@@ -199,7 +199,8 @@ def _broker_ids(text: str) -> tuple[int, ...]:
     return tuple(sorted({int(part) for part in ids}))
 
 
-def _wait(until: str) -> Argument:
+def _wait_argument(until: str) -> Argument:
+    """Return the argument --wait of a command that waits until something is so."""
     return argument(
         "--wait SECONDS",
         f"how long to wait until {until} (default: %(default)g)",
@@ -311,7 +312,7 @@ def _in_words(row: Mapping[str, Any]) -> dict[str, Any]:
         *_shape(default=1),
         _brokers("all that are online"),
         argument("--if-not-exists", "leave topics as they are that exist"),
-        _wait("clients are told of the topics"),
+        _wait_argument("clients are told of the topics"),
         *_CHANGING,
     ),
 )
@@ -380,7 +381,7 @@ def _existing_brokers(admin: "MasterAdmin", named: tuple[int, ...] | None) -> "C
             )
         ),
         _brokers("all that have the topic"),
-        _wait("clients are told of the change"),
+        _wait_argument("clients are told of the change"),
         *_CHANGING,
     ),
 )
@@ -456,7 +457,7 @@ def _modify(admin: "MasterAdmin", place: Deployed, changes: "Mapping[str, Parame
     arguments=(
         _topics("delete"),
         argument("--yes", "do not ask"),
-        _wait("the brokers have removed the data"),
+        _wait_argument("the brokers have removed the data"),
         *_CHANGING,
     ),
 )

@@ -188,7 +188,7 @@ def checks_of(manifests: Iterable[tuple[str, Manifest]]) -> list[Check]:
     """Return the checks of some manifests, by partition and offset."""
     receipts = [(receipt, name, manifest) for name, manifest in manifests for receipt in manifest.receipts]
     receipts.sort(key=lambda entry: (entry[0].partition, entry[0].first_offset))
-    return [_check(together) for together in _overlapping(receipts)]
+    return [_check_of(together) for together in _overlapping(receipts)]
 
 
 def neighbours_of(checks: Iterable[Check]) -> list[list[Check]]:
@@ -245,7 +245,8 @@ def _overlapping(entries: Iterable[_Entry]) -> Iterator[list[_Entry]]:
         yield together
 
 
-def _check(entries: Sequence[_Entry]) -> Check:
+def _check_of(entries: Sequence[_Entry]) -> Check:
+    """Return the check of receipts whose ranges overlap."""
     start = entries[0][0].first_offset
     end = max(receipt.last_offset for receipt, _, _ in entries) + INDEX_ENTRY_BYTES
     prefixes, counted = _by_uids(entries)

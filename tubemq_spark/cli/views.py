@@ -101,8 +101,8 @@ def lag(arguments: argparse.Namespace) -> int | Output:
         raise OptionError("TUBEMQ_OPTIONS_EXCLUSIVE", option="--watch", other="--max-rows")
     options = _options(arguments)
     if arguments.watch is not None:
-        return _watch(lambda: _look(options), arguments.watch, as_json=arguments.json)
-    now = _look(options)
+        return _watch(lambda: _lag_now(options), arguments.watch, as_json=arguments.json)
+    now = _lag_now(options)
     remarks = list(now.problems)
     if arguments.max_rows is not None and now.total("lag") > arguments.max_rows:
         remarks.append(f"{now.total('lag'):,} messages are unread, more than {arguments.max_rows:,}")
@@ -195,7 +195,8 @@ def _options(arguments: argparse.Namespace) -> "ViewOptions":
     )
 
 
-def _look(options: "ViewOptions") -> Lag:
+def _lag_now(options: "ViewOptions") -> Lag:
+    """Return the lag now; an unknown group is not an error of the arguments."""
     from tubemq_spark.source.views import lag as view
 
     now = datetime.datetime.now(datetime.UTC)

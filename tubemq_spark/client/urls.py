@@ -220,7 +220,7 @@ def _tls(values: Values) -> TlsConfig | None:
 
 def _subscription(values: Values) -> Subscription | None:
     own = {key.removeprefix(_TYPES_OF): types for key, types in values.items() if key.startswith(_TYPES_OF)}
-    start = _start(values)
+    start = _bound_start(values)
     if "topics" not in values:
         for key in values:
             if key == "session_key" or key.startswith(_TYPES_OF):
@@ -231,7 +231,8 @@ def _subscription(values: Values) -> Subscription | None:
     return Subscription.of(topics, types, start)
 
 
-def _start(values: Values) -> BoundStart | None:
+def _bound_start(values: Values) -> BoundStart | None:
+    """Return the bound start in the values of a URL, if there is one."""
     if "session_key" not in values:
         if "select_big" in values:
             raise bad_setting("session_key", "missing", "given with select_big")

@@ -133,6 +133,7 @@ class WorkLimit:
         return late
 
     async def _begin(self, owner: Owner, patience_s: float | None) -> None:
+        """Take a place for an owner, or wait in line for one; raise a busy error after that."""
         if self._closed:
             raise self._busy("it stops")
         if self.quota.take(owner):

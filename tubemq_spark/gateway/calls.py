@@ -372,6 +372,7 @@ class Calls:
         self._tell(lambda hook: hook.after(call, status, seconds))
 
     def _tell(self, tell: Callable[[Hook], object]) -> None:
+        """Call each hook; an error of a hook is logged and counted."""
         for hook in self.hooks:
             try:
                 tell(hook)

@@ -557,6 +557,7 @@ class ConsumeService:
         return tell
 
     def _end(self, session: Session) -> None:
+        """Close the consumer of a session that has ended, in the background."""
         consumer = self._consumers.pop(session, None)
         if consumer is not None:
             name = session.client_id

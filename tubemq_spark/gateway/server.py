@@ -165,6 +165,7 @@ class GatewayServer:
             raise
 
     async def _begin(self) -> None:
+        """Find masters, bind the ports, serve, and start all that is periodic."""
         await self._discovery.refresh()
         if (failure := await self._upstream.contact()) is not None:
             if self._settings.require_master:

@@ -192,6 +192,7 @@ class Acceptor:
                     self._closing.wait(_ACCEPT_PAUSE_S)
 
     def _start(self, connected: socket.socket) -> None:
+        """Serve a connection in a thread of its own."""
         thread = threading.Thread(
             target=self._run,
             args=(connected,),

@@ -98,6 +98,7 @@ class _LoopThread:
         self._ending = self.loop.create_task(self._end())
 
     async def _end(self) -> None:
+        """Cancel all tasks, wait for them, and stop the loop."""
         left = asyncio.all_tasks() - {self._ending}
         for task in left:
             task.cancel()

@@ -145,12 +145,13 @@ class LedgerLosses:
                 return None
             self._tried_at = now
             self._reading = threading.Thread(
-                target=self._take, args=(now,), name="tubemq-loss-ledger", daemon=True
+                target=self._take_losses, args=(now,), name="tubemq-loss-ledger", daemon=True
             )
             self._reading.start()
             return self._reading
 
-    def _take(self, now: float) -> None:
+    def _take_losses(self, now: float) -> None:
+        """Read the ledger, and add the losses that are new to the counters."""
         try:
             seen = self._read()
         except TubeMQError as error:

@@ -93,7 +93,7 @@ class BinaryColumn:
         starts = np.ascontiguousarray(pieces.starts, np.int64)
         ends = np.ascontiguousarray(pieces.ends, np.int64)
         if speedups.compiled is None:
-            self._arrays.append(_take(data, starts, ends))
+            self._arrays.append(_take_pieces(data, starts, ends))
             self.nbytes += int((ends - starts).sum())
             return
         rows = self._rows + len(starts)
@@ -184,7 +184,8 @@ def _longer(array: NDArray[Number], used: int, least: int) -> NDArray[Number]:
     return longer
 
 
-def _take(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> pa.Array:
+def _take_pieces(data: bytes | memoryview, starts: Int64s, ends: Int64s) -> pa.Array:
+    """Return pieces of a buffer as a binary array."""
     # One binary array over the whole buffer whose odd elements are the gaps between the pieces, then a
     # take of the even ones: a copy in C instead of a Python slice per row. Its borders must ascend.
     places = np.arange(0, 2 * len(starts), 2)

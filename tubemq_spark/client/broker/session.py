@@ -291,6 +291,7 @@ class BrokerSession:
         during: str,
         timeout_ms: int | None = None,
     ) -> Call:
+        """Start a request to the broker; return its pending answer."""
         rpc_timeout_ms = self._config.rpc_timeout_ms
         return self.connection.start(
             ServiceType.BROKER_READ,

@@ -262,7 +262,7 @@ class PartitionCache:
         partition = entry.info.partition
         entry.number = next(self._numbers)
         confirms, entry.consumed = entry.consumed, False
-        self._move(entry, PartitionState.FETCHING)
+        self._change_state(entry, PartitionState.FETCHING)
         self.brokers.ask(partition.broker_id, entry.number)
         return Booking(partition, entry.number), confirms
 
@@ -281,7 +281,7 @@ class PartitionCache:
             return False
         entry.until = self._clock() + self._confirm_timeout_s
         entry.consumed = not self._rollback
-        self._move(entry, PartitionState.IN_USE)
+        self._change_state(entry, PartitionState.IN_USE)
         return True
 
     def is_current(self, booking: Booking) -> bool:
@@ -456,7 +456,8 @@ class PartitionCache:
 
     # The only places that change states.
 
-    def _move(self, entry: _Entry, state: PartitionState) -> None:
+    def _change_state(self, entry: _Entry, state: PartitionState) -> None:
+        """Change the state of a partition."""
         partition = entry.info.partition
         if entry.state is PartitionState.FETCHING:
             self.brokers.end(partition.broker_id, entry.number)
@@ -466,7 +467,7 @@ class PartitionCache:
 
     def _make_idle(self, entry: _Entry) -> None:
         back = self._is_held_back(entry.info.partition)
-        self._move(entry, PartitionState.PAUSED if back else PartitionState.IDLE)
+        self._change_state(entry, PartitionState.PAUSED if back else PartitionState.IDLE)
 
     def _let_rest(self, entry: _Entry, rest_ms: int) -> None:
         if rest_ms <= _SHORTEST_REST_MS:
@@ -474,7 +475,7 @@ class PartitionCache:
             return
         entry.until = self._clock() + rest_ms / 1000
         heapq.heappush(self._rests, (entry.until, entry.number, entry.info.partition))
-        self._move(entry, PartitionState.RESTING)
+        self._change_state(entry, PartitionState.RESTING)
 
     def _is_resting(self, until: float, number: int, partition: TopicPartition) -> bool:
         """Whether an entry of the heap still counts."""

@@ -83,6 +83,7 @@ class FetchLine(WaitingLine):
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
+        """Begin the fetches that are due; when that is refused, put back the batches that wait."""
         self._looks_soon = False
         try:
             self._check_fetch()

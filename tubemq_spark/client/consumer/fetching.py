@@ -317,6 +317,7 @@ class Fetching:
     async def _end(
         self, booking: Booking, partition: ConsumerPartition, latest: int | None, *, consumed: bool
     ) -> Confirmed:
+        """Confirm a batch, or roll it back; return the position behind it."""
         locally = consumed and self.state.config.consumer.confirm_locally
         loss: DataLossError | None = None
         try:

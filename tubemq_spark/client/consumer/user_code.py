@@ -207,6 +207,7 @@ class Callbacks:
         return _done() if self._on_revoked is None else self._tell(going, comes=False)
 
     def _tell(self, partitions: Collection[TopicPartition], *, comes: bool) -> "asyncio.Future[None]":
+        """Queue news of partitions for the user's functions; return when these are done."""
         if not partitions:
             return _done()
         self._last = asyncio.get_running_loop().create_future()
@@ -215,6 +216,7 @@ class Callbacks:
         return self.settled
 
     def _begin(self) -> None:
+        """Begin to call the user's functions, unless they are being called."""
         if self._news and not self._is_telling:
             self._is_telling = True
             telling = self._tasks.start(

@@ -129,6 +129,7 @@ class ProducerSession(MasterSession):
         )
 
     def _keep(self, answer: master_pb2.RegisterResponseM2P | master_pb2.HeartResponseM2P) -> None:
+        """Take over brokers, tokens, limits and routes in a master's answer."""
         if answer.brokerInfos:
             self._brokers = broker_endpoints(answer.brokerInfos, tls=self._config.tls is not None)
             self._broker_checksum = answer.brokerCheckSum

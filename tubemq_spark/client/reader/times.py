@@ -78,6 +78,7 @@ async def search_in_loop(
 def _look(
     partition: TopicPartition, zone: zoneinfo.ZoneInfo, begin: int, end: int, until: int, most_fetches: int
 ) -> Search[Look]:
+    """Fetch from an offset on until records have times; yield the ranges to fetch."""
     at, has_records, fetches = begin, False, 0
     while True:
         fetches += 1

@@ -370,6 +370,7 @@ class RemoteFetching(WaitingLine):
             self._state.asking -= 1
 
     def _take(self, answer: pb.FetchResponse, number: int, generation: int) -> None:
+        """Take over a gateway's answer with a batch; roll back one that a move has overtaken."""
         partition = values.partition_from_proto(answer.partition)
         if number < self._moved.get(partition, 0):
             rolling_back = self._commit(answer.batch, generation, consumed=False)

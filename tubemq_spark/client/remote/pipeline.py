@@ -115,7 +115,7 @@ class GatewayPipeline(Pipeline):
     async def place_once(self, topic: str, partition: tuple[int, int] | None) -> Place:
         """Return where they go as ``place`` does, but ask only once: a refusal may be over soon."""
         self.refuse_if_ended()
-        answer = await self._check(topic, partition)
+        answer = await self._check_topic(topic, partition)
         if not answer.partitions:
             waited_ms = self.config.delivery_timeout_ms
             raise ProduceError("TUBEMQ_TOPIC_UNPUBLISHABLE", topic=topic, waited_ms=waited_ms)
@@ -128,7 +128,7 @@ class GatewayPipeline(Pipeline):
     async def publishable(self, topic: str) -> tuple[TopicPartition, ...]:
         """Ask a gateway to which partitions a topic can be published now."""
         self.refuse_if_ended()
-        answer = await self._check(topic, None)
+        answer = await self._check_topic(topic, None)
         return tuple(map(values.partition_from_proto, answer.partitions))
 
     async def accept_routed(self, batch: OutgoingBatch, first: int, stop: int) -> tuple[int, Obstacle | None]:
@@ -332,6 +332,7 @@ class GatewayPipeline(Pipeline):
         self.on_change()
 
     def _end(self, error: BaseException, cause: object) -> None:
+        """Fail for good: all open messages have an unknown outcome."""
         if self.error is not None:
             return
         if not isinstance(error, TubeMQError):
@@ -358,7 +359,8 @@ class GatewayPipeline(Pipeline):
                     raise
             await asyncio.sleep(pause_s)
 
-    async def _check(self, topic: str, partition: tuple[int, int] | None) -> pb.CheckTopicResponse:
+    async def _check_topic(self, topic: str, partition: tuple[int, int] | None) -> pb.CheckTopicResponse:
+        """Ask a gateway for a topic, or for one of its partitions."""
         refuse_impossible_name(topic)
         request = pb.CheckTopicRequest(topic=topic)
         if partition is not None:

@@ -274,6 +274,7 @@ class PublishWindow:
         self._send()
 
     def _take(self, stream: _GatewayStream, answer: pb.PublishStreamResponse) -> None:
+        """Take a gateway's answer about one piece."""
         if not stream.is_open:
             stream.is_open = True
             self._attempts = None
@@ -346,6 +347,7 @@ class PublishWindow:
         self._send()
 
     def _fail(self, pieces: list[Piece], cause: str) -> None:
+        """Fail pieces; those that a gateway has may be stored."""
         for piece in pieces:
             if piece.number and self._stream is not None:
                 del self._stream.pieces[piece.number]

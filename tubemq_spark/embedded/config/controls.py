@@ -276,6 +276,7 @@ class Controls:
         by: str,
         date: str | None,
     ) -> None:
+        """Write one record of a table to the file, with a new stamp."""
         with self._file.lock:
             controls: Mapping[_Key, _Control] = getattr(self._records, table)
             old = controls.get(key)

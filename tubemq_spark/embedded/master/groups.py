@@ -26,7 +26,7 @@ def parse_starts(text: str, topics: AbstractSet[str]) -> dict[TopicPartition, in
     Another form, or a topic that is not subscribed, is refused (400).
     """
     text = trimmed("requiredPartition", text)
-    return dict(_start(item, topics) for item in text.split(",")) if text else {}
+    return dict(_parse_start(item, topics) for item in text.split(",")) if text else {}
 
 
 def winners(starts: Mapping[str, Starts], *, select_big: bool) -> dict[TopicPartition, str]:
@@ -52,7 +52,8 @@ def check_start(session_key: str, source_count: int) -> None:
         raise _refused("totalSourceCount must over zero!")
 
 
-def _start(item: str, topics: AbstractSet[str]) -> tuple[TopicPartition, int]:
+def _parse_start(item: str, topics: AbstractSet[str]) -> tuple[TopicPartition, int]:
+    """Parse one item of a bound start: a partition, and its offset."""
     key, equals, value = item.partition("=")
     parts = [trimmed("requiredPartition", part) for part in key.split(":")]
     if not equals or len(parts) != 3:

@@ -71,7 +71,7 @@ class Connecting:
             if partition not in self._state.cache.registered:
                 status = self._state.config.consumer.consume_position.read_status
             try:
-                position = await self._state.register(self._make(partition), offset, status)
+                position = await self._state.register(self._new_partition(partition), offset, status)
             except RpcError as error:
                 if error.code in _LASTING:
                     self._refused[partition] = asyncio.get_running_loop().time(), error
@@ -167,7 +167,8 @@ class Connecting:
             )
         del self._refused[partition]
 
-    def _make(self, partition: TopicPartition) -> ConsumerPartition:
+    def _new_partition(self, partition: TopicPartition) -> ConsumerPartition:
+        """Return a new partition, if the master lists it as subscribable."""
         layout = self._session.known_layout
         if partition not in layout.partitions:
             raise ConsumeError("TUBEMQ_CONNECT.UNKNOWN", code=int(ErrCode.NOT_FOUND), partition=partition)
@@ -313,6 +314,7 @@ class AssignedCore(EngineCore, AssignedCoreBase):
         return self._session.visit_token
 
     async def _start(self) -> None:
+        """Open the session with the masters, and get the layout."""
         try:
             await self._session.open()
             await self._session.refresh_layout()

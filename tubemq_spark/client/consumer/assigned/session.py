@@ -158,6 +158,7 @@ class AssignedSession(BalanceSession):
                 setattr(request.opsTaskInfo, name, number)
 
     def _keep(self, answer: master_pb2.RegisterResponseM2CV2 | master_pb2.HeartResponseM2CV2) -> None:
+        """Take over the layout, the rules of flow control and resets in a master's answer."""
         super()._keep(answer)
         if isinstance(answer, master_pb2.HeartResponseM2CV2):
             self._keep_metas(answer)

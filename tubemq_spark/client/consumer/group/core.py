@@ -120,6 +120,7 @@ class Rebalancing:
         await self._state.release_all(partitions)
 
     async def _take(self, partitions: Collection[PartitionInfo]) -> None:
+        """Connect assigned partitions, at all their brokers side by side."""
         by_broker: dict[Endpoint, list[PartitionInfo]] = {}
         for info in self._state.cache.new_ones(partitions):
             by_broker.setdefault(info.endpoint, []).append(info)

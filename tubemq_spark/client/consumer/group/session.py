@@ -169,6 +169,7 @@ class GroupSession(MasterSession):
         self._on_event(event)
 
     def _keep(self, answer: master_pb2.RegisterResponseM2C | master_pb2.HeartResponseM2C) -> None:
+        """Take over flow control, priority and tokens in a master's answer."""
         if answer.HasField("notAllocated") and not answer.notAllocated:
             self.not_allocated = False
         if answer.HasField("defFlowCheckId"):
