@@ -4,7 +4,7 @@ import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Self
 
-from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
+from tubemq_spark.client.consumer.assigned.consumer import AssignedConsumerBase
 from tubemq_spark.client.consumer.consumer import ConsumerBase
 from tubemq_spark.client.consumer.core import ConsumerCore
 from tubemq_spark.client.consumer.values import (
@@ -12,10 +12,8 @@ from tubemq_spark.client.consumer.values import (
     Confirmed,
     ConsumedPosition,
     Part,
-    PartitionStatus,
     checked_limit,
 )
-from tubemq_spark.client.consumer_config import Node
 from tubemq_spark.client.names.guesses import answers_guesses
 from tubemq_spark.client.reader.records import Record
 from tubemq_spark.client.registry import process_registry
@@ -289,7 +287,7 @@ class AsyncGroupConsumer(AsyncConsumer):
 
 
 @answers_guesses
-class AsyncAssignedConsumer(AsyncConsumer):
+class AsyncAssignedConsumer(AssignedConsumerBase, AsyncConsumer):
     """Reads the partitions that its user connects it to; coroutines of one event loop may share it.
 
     It differs from ``AssignedConsumer`` only in what is awaited. As a context manager it opens and closes
@@ -299,20 +297,6 @@ class AsyncAssignedConsumer(AsyncConsumer):
             for partition in await consumer.share():
                 await consumer.connect(partition)
     """
-
-    _kind = "assigned consumer"
-
-    _core: AssignedCoreBase
-
-    @property
-    def node(self) -> Node | None:
-        """Which of how many consumers of the group this one is, if that was given."""
-        return self._core.node
-
-    @property
-    def registered_at(self) -> float | None:
-        """When a master last accepted this consumer, in seconds since 1970; None: never."""
-        return self._core.registered_at
 
     async def partitions(self) -> dict[TopicPartition, bool]:
         """Return all partitions of the topics, each with whether it can be read now.
@@ -353,7 +337,3 @@ class AsyncAssignedConsumer(AsyncConsumer):
         """
         self._enter()
         return await self._core.disconnect(partition)
-
-    def status(self) -> dict[TopicPartition, PartitionStatus]:
-        """Return what is known about each partition; asks no server."""
-        return self._call(self._core.status)

@@ -1,7 +1,7 @@
 """A consumer that reads the partitions its user names, from the offsets its user names."""
 
 from tubemq_spark.client.consumer.assigned.core import AssignedCoreBase
-from tubemq_spark.client.consumer.consumer import Consumer
+from tubemq_spark.client.consumer.consumer import Consumer, ConsumerBase
 from tubemq_spark.client.consumer.values import ConsumedPosition, PartitionStatus
 from tubemq_spark.client.consumer_config import Node
 from tubemq_spark.client.names.guesses import answers_guesses
@@ -10,7 +10,30 @@ from tubemq_spark.net import loop
 
 
 @answers_guesses
-class AssignedConsumer(Consumer):
+class AssignedConsumerBase(ConsumerBase):
+    """What assigned consumers of both forms show at once, from anywhere."""
+
+    _kind = "assigned consumer"
+
+    _core: AssignedCoreBase
+
+    @property
+    def node(self) -> Node | None:
+        """Which of how many consumers of the group this one is, if that was given."""
+        return self._core.node
+
+    @property
+    def registered_at(self) -> float | None:
+        """When a master last accepted this consumer, in seconds since 1970; None: never."""
+        return self._core.registered_at
+
+    def status(self) -> dict[TopicPartition, PartitionStatus]:
+        """Return what is known about each partition; asks no server."""
+        return self._call(self._core.status)
+
+
+@answers_guesses
+class AssignedConsumer(AssignedConsumerBase, Consumer):
     """Reads the partitions that its user connects it to; threads may share it.
 
     The master gives no partition to this consumer and takes none away: it says which there are
@@ -37,20 +60,6 @@ class AssignedConsumer(Consumer):
 
     The other calls are as ``GroupConsumer`` shows them.
     """
-
-    _kind = "assigned consumer"
-
-    _core: AssignedCoreBase
-
-    @property
-    def node(self) -> Node | None:
-        """Which of how many consumers of the group this one is, if that was given."""
-        return self._core.node
-
-    @property
-    def registered_at(self) -> float | None:
-        """When a master last accepted this consumer, in seconds since 1970; None: never."""
-        return self._core.registered_at
 
     # Partitions.
 
@@ -110,7 +119,3 @@ class AssignedConsumer(Consumer):
         """
         self._core.check_process()
         return loop.run(self._core.disconnect(partition))
-
-    def status(self) -> dict[TopicPartition, PartitionStatus]:
-        """Return what is known about each partition; asks no server."""
-        return self._call(self._core.status)
