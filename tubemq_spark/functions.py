@@ -80,7 +80,7 @@ def _function(mode: ParseMode) -> Callable[["ColumnOrName"], Column]:
 
 
 def _arrow_udf(function: Callable[..., pa.Array]) -> Callable[["ColumnOrName"], Column]:
-    """Return a UDF for the kind of session there is, classic or Connect."""
+    """Return a UDF for the present kind of session, classic or Connect."""
     # PySpark's types do not let it return arrays, but it does.
     return cast("Callable[..., Callable[[ColumnOrName], Column]]", arrow_udf)(function, _RETURNS)
 

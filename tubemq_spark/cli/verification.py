@@ -321,7 +321,7 @@ class _RangeReading:
         self._on_progress = on_progress
         self._lock = threading.Lock()
         self._away: dict[int, str] = {}
-        """Errors of brokers that were waited for in vain."""
+        """The errors of brokers that did not answer in time, by their ids."""
         self.stopped = threading.Event()
         """Set when the readers are to end soon."""
 

@@ -187,6 +187,7 @@ class Observer:
             await asyncio.wait({self._marks})
 
     async def _mark(self) -> None:
+        """Note how late the event loop is at each look, and the totals for rates, until this is cancelled."""
         for look in itertools.cycle(range(round(MARK_S / _LOOK_S))):
             began = time.monotonic()
             await asyncio.sleep(_LOOK_S)

@@ -124,6 +124,7 @@ class GatewayServer:
         self._watch()
 
     def _watch(self) -> None:
+        """Tell the metrics which numbers to ask for at each look."""
         watch, admission = self.metrics.watch, self._admission
         watch("sessions", "Open sessions", lambda: len(self._sessions))
         watch("open_reads", "Ranges that are read now", lambda: admission.reads.quota.used)
