@@ -490,7 +490,7 @@ async def test_a_server_that_hangs_in_the_handshake_is_given_up(client_tls, monk
         socket.create_server((HERE, 0)) as hanging,
         pytest.raises(TubeMQConnectionError, match=r"handshake was broken off \(no answer in time") as caught,
     ):
-        await connect(Endpoint(*hanging.getsockname()), 50, client_tls)
+        await connect(Endpoint(*hanging.getsockname()), 1_000, client_tls)
     assert caught.value.retriable
     assert not isinstance(caught.value, TlsError)
 
