@@ -33,17 +33,16 @@ def settings(**flags):
     return load_settings(None, {}, {"master_servers": "m", **flags})
 
 
-def record(message, *, failed=False):
-    try:
-        if failed:
-            raise ValueError("a cause")
-    except ValueError:
-        failure = sys.exc_info()
-    else:
-        failure = None
-    found = logging.LogRecord("tubemq_spark.gateway", logging.INFO, __file__, 1, message, (), failure)
-    found.created, found.msecs = 1_767_225_600.25, 250.0
-    return found
+def record(message, *arguments, cause=None, level=logging.INFO):
+    failure = None
+    if cause is not None:
+        try:
+            raise ValueError(cause)
+        except ValueError:
+            failure = sys.exc_info()
+    entry = logging.LogRecord("tubemq_spark.gateway", level, __file__, 1, message, arguments, failure)
+    entry.created, entry.msecs = 1_767_225_600.25, 250.0
+    return entry
 
 
 def written(path, *records, **flags):
@@ -66,7 +65,7 @@ def test_an_entry_is_a_line_with_its_time_in_utc(tmp_path, monkeypatch):
 
 
 def test_in_json_an_entry_with_a_traceback_is_one_line_too(tmp_path):
-    text = written(tmp_path / "log", record('a "b"\nc'), record("d", failed=True), log_json="true")
+    text = written(tmp_path / "log", record('a "b"\nc'), record("d", cause="a cause"), log_json="true")
     first, second = map(json.loads, text.splitlines())
     assert first == {
         "time": "2026-01-01T00:00:00.250Z",
@@ -111,19 +110,13 @@ NO_LINE_OF_ITS_OWN = {
 @pytest.mark.parametrize("text", NO_LINE_OF_ITS_OWN.values(), ids=NO_LINE_OF_ITS_OWN.keys())
 @pytest.mark.parametrize("json_log", ["false", "true"])
 def test_no_text_of_a_client_makes_a_line_or_moves_a_cursor(tmp_path, text, json_log):
-    entry = record("session %s")
-    entry.args = (text,)
-    content = written(tmp_path / "log", entry, log_json=json_log)
+    content = written(tmp_path / "log", record("session %s", text), log_json=json_log)
     assert len(content.splitlines()) == 1
     assert content.removesuffix("\n").isprintable()
 
 
 def test_the_lines_of_a_traceback_do_not_look_like_entries(tmp_path):
-    try:
-        raise ValueError("a\n2026-01-01T00:00:00Z INFO tubemq_spark.gateway: forged\x1b[2J")
-    except ValueError:
-        entry = record("failed")
-        entry.exc_info = sys.exc_info()
+    entry = record("failed", cause="a\n2026-01-01T00:00:00Z INFO tubemq_spark.gateway: forged\x1b[2J")
     first, *others = written(tmp_path / "log", entry).split("\n")[:-1]
     assert first.endswith("failed")
     assert len(others) > 2
@@ -132,23 +125,26 @@ def test_the_lines_of_a_traceback_do_not_look_like_entries(tmp_path):
 
 @pytest.mark.parametrize("json_log", ["false", "true"])
 def test_a_long_value_is_cut_and_those_beside_it_are_not(tmp_path, json_log):
-    entry = record("topic %s of %s after %.1f ms")
-    entry.args = ("t" * 300_000, "client-1", 2.25)
+    entry = record("topic %s of %s after %.1f ms", "t" * 300_000, "client-1", 2.25)
     content = written(tmp_path / "log", entry, log_json=json_log)
     assert len(content) < 1_300
     assert "300,000 characters) of client-1 after 2.2 ms" in content
 
 
-def test_failures_of_a_kind_are_written_a_few_times_and_then_counted():
-    now, lines = [0.0], []
+def limited(lines, clock):
+    """Return a handler that limits what is added to the lines."""
     target = logging.Handler()
     target.emit = lambda entry: lines.append(entry.getMessage())
-    handler = LimitedHandler(target, clock=lambda: now[0])
+    return LimitedHandler(target, clock=clock)
+
+
+def test_failures_of_a_kind_are_written_a_few_times_and_then_counted():
+    now, lines = [0.0], []
+    handler = limited(lines, lambda: now[0])
 
     def log(number, kind, level=logging.INFO):
         for _ in range(number):
-            entry = record(f"call refused: {kind}")
-            entry.levelno = level
+            entry = record(f"call refused: {kind}", level=level)
             if kind is not None and level == logging.INFO:
                 entry.kind = kind
             handler.handle(entry)
@@ -173,13 +169,9 @@ def test_failures_of_a_kind_are_written_a_few_times_and_then_counted():
 
 def test_kinds_that_are_all_different_are_limited_together():
     lines = []
-    target = logging.Handler()
-    target.emit = lambda entry: lines.append(entry.getMessage())
-    handler = LimitedHandler(target, clock=lambda: 0.0)
+    handler = limited(lines, lambda: 0.0)
     for number in range(1_000):
-        entry = record(f"warning {number}")
-        entry.levelno = logging.WARNING
-        handler.handle(entry)
+        handler.handle(record(f"warning {number}", level=logging.WARNING))
     handler.close()
     assert len(lines) < 600
 
