@@ -35,6 +35,12 @@ def client(fleet, topic):
     return fleet.reader(topic)
 
 
+@pytest.fixture
+def of_topic(topic):
+    """Limits a fault to requests about the topic: consumers of other tests may close at any time."""
+    return {"only": lambda request: request.topicName == topic}
+
+
 def kind_of(answer):
     return answer.WhichOneof("result")
 
@@ -85,8 +91,9 @@ def test_a_fetch_waits_for_messages_of_any_attached_partition(fleet, topic):
     assert answer.partition == place(topic, 3)
 
 
-def test_a_fetch_without_messages_is_answered_after_its_wait(client):
-    answer = client.begin("Fetch", wait_ms=50, timeout=60).result(10)
+def test_a_fetch_without_messages_is_answered_after_its_wait(server):
+    with fleet_of(server) as fleet:  # which seldom asks
+        answer = fleet.reader(fleet.topic()).begin("Fetch", wait_ms=50, timeout=60).result(10)
     assert (answer.records.count, answer.batch) == (0, "")
     assert answer.reason == pb.FetchResponse.REASON_AT_ENDS
 
@@ -115,10 +122,10 @@ def test_a_commit_rides_on_the_next_fetch(fleet, topic, client):
     assert client("Commit", batch=first.batch).offset == ROW, "a repeat"
 
 
-def test_a_commit_may_be_repeated_and_two_at_once_are_one(server, fleet, topic, client):
+def test_a_commit_may_be_repeated_and_two_at_once_are_one(server, fleet, topic, client, of_topic):
     fleet.publish(topic, b"one")
     first = fetch(client)
-    with server.faults.hold(Method.COMMIT_OFFSET) as held:
+    with server.faults.hold(Method.COMMIT_OFFSET, **of_topic) as held:
         calls = [client.begin("Commit", batch=first.batch, timeout=10) for _ in range(2)]
         assert held.wait_for_hits()
     assert [call.result(10).offset for call in calls] == [ROW, ROW]
@@ -127,10 +134,10 @@ def test_a_commit_may_be_repeated_and_two_at_once_are_one(server, fleet, topic, 
     assert refused(client, "Commit", batch=first.batch, roll_back=True).condition == "TUBEMQ_CONFIRM_LATE"
 
 
-def test_a_commit_whose_broker_did_not_answer_may_be_tried_again(server, fleet, topic, client):
+def test_a_commit_whose_broker_did_not_answer_may_be_tried_again(server, fleet, topic, client, of_topic):
     fleet.publish(topic, b"one")
     first = fetch(client)
-    server.faults.answer(Method.COMMIT_OFFSET, ErrCode.INTERNAL_SERVER_ERROR, times=1)
+    server.faults.answer(Method.COMMIT_OFFSET, ErrCode.INTERNAL_SERVER_ERROR, times=1, **of_topic)
     assert refused(client, "Commit", batch=first.batch).condition != "TUBEMQ_CONFIRM_LATE"
     assert refused(client, "Commit", batch=first.batch).condition == "TUBEMQ_CONFIRM_LATE", "it comes again"
     wait_until(lambda: values_of(fetch(client)) == [b"one"])
@@ -155,11 +162,11 @@ def test_a_parked_fetch_holds_no_thread(server):
         assert [values_of(call.result(20)) for call in parked] == [[b"for all"]] * 30
 
 
-def test_messages_fetched_after_the_client_had_gone_come_again(server, fleet, topic, client):
+def test_messages_fetched_after_the_client_had_gone_come_again(server, fleet, topic, client, of_topic):
     """The broker answers only when the client has gone, and the gateway knows it."""
     fleet.publish(topic, b"one")
     (session,) = (each for each in fleet.gateway._sessions if each.client_id == client.session.client_id)
-    with server.faults.hold(Method.GET_MESSAGE) as held:
+    with server.faults.hold(Method.GET_MESSAGE, **of_topic) as held:
         call = client.begin("Fetch", wait_ms=5_000)
         assert held.wait_for_hits()
         call.cancel()
@@ -180,9 +187,9 @@ def test_the_same_client_takes_its_partitions_over_at_another_gateway(server, fl
 
 
 @pytest.fixture
-def slow_to_close(server):
+def slow_to_close(server, of_topic):
     """Partitions are given up only after a while, as with brokers that are busy. Counts those that were."""
-    with server.faults.delay(Method.PARTITION_REGISTER, 300) as delay:
+    with server.faults.delay(Method.PARTITION_REGISTER, 300, **of_topic) as delay:
         yield delay
 
 
@@ -205,9 +212,9 @@ def test_a_member_that_hears_that_another_has_gone_can_take_its_partitions(fleet
     closing.result(10)
 
 
-def test_closing_a_session_does_not_wait_for_a_broker_that_is_silent(server, client, monkeypatch):
+def test_closing_a_session_does_not_wait_for_a_broker_that_is_silent(server, client, of_topic, monkeypatch):
     monkeypatch.setattr("tubemq_spark.gateway.consuming._LONGEST_CLOSE_S", 0.1)
-    with server.faults.hold(Method.PARTITION_REGISTER) as held:
+    with server.faults.hold(Method.PARTITION_REGISTER, **of_topic) as held:
         client("CloseSession")
         assert held.wait_for_hits()
 
