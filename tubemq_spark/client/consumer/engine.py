@@ -61,14 +61,9 @@ class FetchLine(WaitingLine):
         self._timer: asyncio.TimerHandle | None = None
         self._looks_soon = False
         self.has_nothing: Callable[[], bool] = lambda: False
-        """Returns whether there is nothing to wait for: then waits end as soon as the line is at rest."""
+        """Returns whether there is nothing to wait for: then waits end as soon as no fetch is under way."""
         self._state.abandon = self.abandon
         self._state.changes.listener = self.look_soon
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether no partition is being fetched, and no outcome waits to be taken."""
-        return not self._fetches and not self._outcomes
 
     def abandon(self, partition: TopicPartition) -> None:
         """Cancel a fetch of a partition that is under way; its messages come again, to others."""
@@ -115,7 +110,7 @@ class FetchLine(WaitingLine):
             self._fetches[task] = plan, _A_TRIAL if is_trial else asyncio.get_running_loop().time()
             task.add_done_callback(self._end_fetch)
             missing -= not is_trial
-        if self._waiting and self.at_rest and self.has_nothing():
+        if len(self._waiting) > self._outcomes and not self._fetches and self.has_nothing():
             self.release()
         self._set_timer()
 
