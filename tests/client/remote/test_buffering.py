@@ -206,6 +206,8 @@ async def test_a_patient_fetch_waits_a_moment_for_what_the_gateway_looks_for_and
         assert loop.time() - before == pytest.approx(0.5, abs=0.01)
         assert await core.fetch(0, patient=True) is None
         assert loop.time() - before == pytest.approx(0.7, abs=0.01)
+        assert await core.fetch(150, patient=True) is None
+        assert loop.time() - before == pytest.approx(0.9, abs=0.01), "a moment from its beginning"
         fetching = began(core, 0, patient=True)
         await settle()
         (await gateways.next("Fetch")).answer(batch_of(HERE, 7))

@@ -96,7 +96,7 @@ class FetchLine(WaitingLine):
     def _hand_out(self) -> Batch | None:
         return self._fetching.hand_out(self._batches.popleft())
 
-    def _comes_soon(self, began: float, ended: int) -> bool:  # noqa: ARG002 (each fetch has its own time)
+    def _comes_soon(self, ended: int) -> bool:
         has_seen_all = self._ended - ended >= len(self._state.connected)
         return not has_seen_all and bool(self._fresh(asyncio.get_running_loop().time()))
 

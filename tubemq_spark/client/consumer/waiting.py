@@ -49,9 +49,9 @@ class WaitingLine(abc.ABC):
                 await self._until(lambda: self._is_over(number), began, timeout_s)
                 if patient and timeout_s is not None:
                     await self._until(
-                        lambda: self._is_over(number) or not self._comes_soon(began, ended),
+                        lambda: self._is_over(number) or not self._comes_soon(ended),
                         began,
-                        timeout_s + PATIENCE_S,
+                        self._longest_s(timeout_s),
                     )
                 if not self._is_served(number):
                     return None
@@ -98,9 +98,13 @@ class WaitingLine(abc.ABC):
     def _begin_fetches(self) -> None:
         """Begin what is missing for those who wait."""
 
+    def _longest_s(self, timeout_s: float) -> float:
+        """Return for how long one that is patient waits at most."""
+        return timeout_s + PATIENCE_S
+
     @abc.abstractmethod
-    def _comes_soon(self, began: float, ended: int) -> bool:
-        """Whether a fetch may soon bring something to one that came when so many had ended, at that time.
+    def _comes_soon(self, ended: int) -> bool:
+        """Whether a fetch may soon bring something to one that came when so many had ended.
 
         Not any more when each partition had one since then.
         """

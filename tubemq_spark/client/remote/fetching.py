@@ -310,11 +310,13 @@ class RemoteFetching(WaitingLine):
     def _hand_out(self) -> Batch:
         return self._state.hand_out()
 
-    def _comes_soon(self, began: float, ended: int) -> bool:
+    def _longest_s(self, timeout_s: float) -> float:
+        return max(timeout_s, PATIENCE_S)  # a call itself waits for messages, and does not end in between
+
+    def _comes_soon(self, ended: int) -> bool:
         state = self._state
         is_idle = any(state.state_of(partition) is PartitionState.IDLE for partition in state.connected)
-        is_early = asyncio.get_running_loop().time() < began + PATIENCE_S
-        return is_early and state.asking > 0 and is_idle and self._ended - ended < len(state.connected)
+        return state.asking > 0 and is_idle and self._ended - ended < len(state.connected)
 
     # Calls for messages.
 
