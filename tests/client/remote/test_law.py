@@ -157,7 +157,7 @@ class User:
     async def _cancelled_perhaps(self, fetch):
         task = asyncio.create_task(fetch)
         if self._chance.random() < 0.4:
-            await asyncio.sleep(self._chance.uniform(0, 0.2))
+            await asyncio.wait([task], timeout=self._chance.uniform(0, 0.2))
             task.cancel()
         await asyncio.wait([task])
         return None if task.cancelled() else task.result()
