@@ -330,6 +330,26 @@ async def test_a_batch_of_a_partition_that_was_given_up_does_not_come():
         assert await consumer.fetch(1) is None
 
 
+def test_what_changes_between_two_runs_of_the_loop_is_looked_at_in_the_next_one():
+    """As when a consumer for coroutines is paused there, while it has a batch."""
+
+    async def with_a_batch():
+        consumer = ScriptedConsumer(HERE)
+        assert await consumer.fetch(0) is None
+        consumer.answer(HERE)
+        await settle()
+        return consumer
+
+    with contextlib.closing(VirtualLoop()) as loop:
+        consumer = loop.run_until_complete(with_a_batch())
+        assert consumer.state.cache.state(HERE) is PartitionState.FETCHING
+        consumer.state.stopped = True
+        consumer.state.changes.note()
+        loop.run_until_complete(settle())
+        assert consumer.state.cache.state(HERE) is not PartitionState.FETCHING
+        loop.run_until_complete(consumer.end())
+
+
 @in_virtual_time
 async def test_a_fetch_of_a_partition_that_is_given_up_is_cancelled():
     async with consumer_of(HERE, THERE) as consumer:

@@ -59,6 +59,8 @@ class FetchLine(WaitingLine):
         self._fetches: dict[asyncio.Task[ReadyBatch | None], tuple[FetchPlan, float]] = {}
         self._batches: collections.deque[ReadyBatch] = collections.deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop
+        """The loop of those that wait, known from the first one on."""
         self._looks_soon = False
         self.has_nothing: Callable[[], bool] = lambda: False
         """Returns whether there is nothing to wait for: then waits end as soon as no fetch is under way."""
@@ -75,7 +77,7 @@ class FetchLine(WaitingLine):
         """See soon what can be fetched, if anyone waits, and whether what was fetched may be handed out."""
         if (self._waiting or self._batches) and not self._looks_soon:
             self._looks_soon = True
-            asyncio.get_running_loop().call_soon(self._look)
+            self._loop.call_soon(self._look)  # also between two runs of the loop
 
     def _look(self) -> None:
         """Begin the fetches that are due; when that is refused, put back the batches that wait."""
@@ -101,7 +103,8 @@ class FetchLine(WaitingLine):
         return not has_seen_all and bool(self._fresh(asyncio.get_running_loop().time()))
 
     def _begin_fetches(self) -> None:
-        now = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        now = self._loop.time()
         missing = len(self._waiting) - self._outcomes - len(self._fresh(now))
         while missing > 0 and (plan := self._fetching.select_now()) is not None:
             task = self._tasks.start(self._fetching.fetch(plan), f"fetch of {plan.booking.partition}")
