@@ -1,10 +1,12 @@
 """Asynchronous consumers of an embedded server with three brokers: what their tests share."""
 
+import asyncio
 import contextlib
 import threading
 
 from tests.client.assigned import TOPIC, numbered, partition, produce
 from tests.client.members import client_of as blocking_client_of
+from tests.waiting import until
 from tubemq_spark.client.aio import AsyncTubeMQClient
 from tubemq_spark.protocol.constants import Method
 
@@ -45,15 +47,13 @@ async def connected(server, count, **changes):
         yield consumer
 
 
-async def begin_to_fetch(server, consumer):
-    """Begin a fetch that finds nothing: brokers answer only afterwards."""
-    with server.faults.hold(Method.GET_MESSAGE):
-        assert await consumer.fetch(0) is None
-
-
-def is_kept(consumer):
-    """Return whether a batch has come that none has taken."""
-    return consumer._core.line._outcomes > 0
+async def leave_a_batch(server, consumer):
+    """Fetch until a batch has come that none has taken: brokers answer only when none waits any more."""
+    with server.faults.hold(Method.GET_MESSAGE) as held:
+        while not held.hits:  # its partitions may not be fetched at once
+            assert await consumer.fetch(0) is None
+            await asyncio.sleep(0.01)
+    await until(lambda: consumer._core.line._outcomes)
 
 
 async def take(consumer, count):

@@ -8,10 +8,9 @@ from testkit.children import forks, in_child
 from tests.client.aio.consuming import (
     PARTITIONS,
     assigned,
-    begin_to_fetch,
     client_of,
     connected,
-    is_kept,
+    leave_a_batch,
     take,
     threads,
 )
@@ -122,8 +121,7 @@ async def test_without_time_only_what_has_come_is_taken(server):
     async with assigned(server) as consumer:
         assert await consumer.fetch(0) is None
         await consumer.connect(partition(1), 0)
-        await begin_to_fetch(server, consumer)
-        await until(lambda: is_kept(consumer))
+        await leave_a_batch(server, consumer)
         assert consumer.status()[partition(1)].state is PartitionState.FETCHING
         assert len(await consumer.fetch(0)) == 5
         assert consumer.status()[partition(1)].state is PartitionState.IN_USE
@@ -131,16 +129,14 @@ async def test_without_time_only_what_has_come_is_taken(server):
 
 async def test_a_batch_that_no_fetch_took_is_left_to_others(server):
     async with connected(server, 5) as consumer:
-        await begin_to_fetch(server, consumer)
-        await until(lambda: is_kept(consumer))
+        await leave_a_batch(server, consumer)
         consumer.pause([partition(1)])
         assert await consumer.fetch(50) is None
         consumer.resume()
         batch = await consumer.fetch()
         assert len(batch) == 5
         await consumer.confirm(batch, consumed=False)
-        await begin_to_fetch(server, consumer)
-        await until(lambda: is_kept(consumer))
+        await leave_a_batch(server, consumer)
         assert await consumer.disconnect(partition(1))
         assert not await consumer.disconnect(partition(1))
         assert await consumer.fetch(0) is None

@@ -5,7 +5,7 @@ import collections
 
 import pytest
 
-from tests.client.aio.consuming import PARTITIONS, begin_to_fetch, client_of, member, threads
+from tests.client.aio.consuming import PARTITIONS, client_of, leave_a_batch, member, threads
 from tests.client.assigned import TOPIC, numbered, produce
 from tests.client.members import member as blocking_member
 from tests.client.ways import WAYS, only_direct, served, through_gateways_by_night
@@ -78,8 +78,7 @@ async def test_a_member_that_forgets_a_fetch_leaves_its_batch_to_others(server):
         await shares(first)
         for number, one in enumerate(first.connected):
             produce(server, numbered(1, number), where=one)
-        await begin_to_fetch(server, first)
-        await until(lambda: first._core.line._outcomes)
+        await leave_a_batch(server, first)
         async with member(server) as second:
             await shares(first, second)
             reading = Reading()
