@@ -301,3 +301,27 @@ def test_a_question_that_is_cancelled_as_it_registers_leaves_no_member():
 
         loop.run(cancelled())
         assert len(loop.run(transport.layout(["other"])).partitions) == 1
+
+
+def test_a_question_that_is_cancelled_as_it_leaves_is_no_member_any_more():
+    def leaves():
+        tasks = [task for task in asyncio.all_tasks() if task.get_name().startswith("heartbeat of")]
+        return any(task.cancelling() for task in tasks)
+
+    with (
+        EmbeddedTubeMQ(topics={"demo": (1, 1), "other": (1, 1)}) as server,
+        opened_connections() as connections,
+    ):
+        config = ClientConfig((Endpoint.parse(server.master),), "busy", lease_wait_ms=2_000)
+        transport = DirectTransport(config, connections)
+
+        async def cancelled():
+            question = asyncio.create_task(transport.layout(["demo"]))
+            while not leaves():
+                await asyncio.sleep(0)
+            question.cancel()
+            await asyncio.wait([question])
+            assert question.cancelled()
+
+        loop.run(cancelled())
+        assert len(loop.run(transport.layout(["other"])).partitions) == 1

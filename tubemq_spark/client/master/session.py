@@ -245,11 +245,13 @@ class MasterSession(abc.ABC):
             raise
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # It goes on when this is cancelled, too.
+        leaving = self._connections.begin_to_leave(self.close())
         if kind is None or issubclass(kind, Exception):
-            await self.close()
+            await asyncio.shield(leaving)
         else:
             # Who ends early does not wait for a master that is frozen.
-            await asyncio.wait({self._connections.begin_to_leave(self.close())}, timeout=CHECK_S)
+            await asyncio.wait({leaving}, timeout=CHECK_S)
 
     async def open(self, until: Deadline | None = None) -> Self:
         """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats."""
