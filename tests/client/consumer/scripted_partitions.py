@@ -94,7 +94,10 @@ class ScriptedConsumer:
         config = ClientConfig((Endpoint("master", 8715),), "etl", consumer=consumer)
         clock = asyncio.get_running_loop().time
         self.state = ConsumerState(config, Subscription.of("demo"), FlowControl())
-        self.state.cache = PartitionCache(self.state.control, clock=clock)
+        confirm_timeout_ms = consumer.confirm_timeout_ms
+        self.state.cache = PartitionCache(
+            self.state.control, confirm_timeout_ms=confirm_timeout_ms, clock=clock
+        )
         self.state.cache.brokers = BrokerHealth(clock, random=lambda: 0.0)
         self.state.life = Life.OPEN
         self.fetching = Fetching(self.state)

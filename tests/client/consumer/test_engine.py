@@ -572,6 +572,7 @@ class LineAgrees(RuleBasedStateMachine):
         """All that can come comes in the end."""
         if not (self.is_closed or self.is_refused):
             self.state.cache.resume()
+            self._do(self.state.changes.note)
             self._drain()
         self.is_closed = True
         self._run(self.consumer.end())
