@@ -80,7 +80,7 @@ class _Point:
 
 
 @dataclasses.dataclass(slots=True)
-class _End:
+class _LogEnd:
     """Where a log ended, and when it was first and last seen to end there."""
 
     latest: int
@@ -92,7 +92,7 @@ class StoreHistory:
     """What is known about one store over time."""
 
     def __init__(self) -> None:
-        self._ends: list[_End] = []
+        self._ends: list[_LogEnd] = []
         self._recent: collections.deque[_Point] = collections.deque()
 
     def add(self, at: float, latest: int, position: int) -> None:
@@ -112,7 +112,7 @@ class StoreHistory:
         if self._ends and self._ends[-1].latest == latest:
             self._ends[-1].last = at
         else:
-            self._ends.append(_End(latest, at, at))
+            self._ends.append(_LogEnd(latest, at, at))
         # Of what is read, where the log ended at the position or before is enough.
         del self._ends[: max(0, self._behind(position) - 1)]
         if len(self._ends) > _MOST_POINTS:
