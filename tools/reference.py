@@ -17,7 +17,7 @@ from tubemq_spark.settings.fields import Setting, settings_of
 _AWAITED: Final = "_awaited("
 _CONSTANT: Final = re.compile(r"[A-Z][A-Z_]+")
 _MADE_BY_CLIENT: Final = {
-    *("TubeMQClient", "Producer", "Consumer", "GroupConsumer", "AssignedConsumer"),
+    *("TubeMQClient", "Producer", "ConsumerBase", "GroupConsumer", "AssignedConsumer"),
     *("AsyncTubeMQClient", "AsyncProducer", "AsyncConsumer", "AsyncMasterAdmin", "SendFuture"),
 }
 """Classes that a call of a client returns: their constructors are not for users."""
