@@ -10,11 +10,11 @@ import pytest
 
 from integration_tests.real.artifacts import require_real_tubemq
 from integration_tests.real.cluster import RealTubeMQ, TopicSpec
-from integration_tests.rig.clusters import await_files
 from integration_tests.rig.jobs import batches, end_of_log, kill, running_job, wait_for_batch
 from integration_tests.rig.messages import assert_same_rows, produce_numbers
 from integration_tests.rig.queries import Collected, run
 from integration_tests.rig.runs import chance_of, form
+from integration_tests.rig.servers import await_files
 from integration_tests.wheel.environment import Environment
 from integration_tests.wheel.servers import spark_cluster
 from tubemq_spark.embedded.server import EmbeddedTubeMQ
