@@ -1,5 +1,6 @@
 """Sessions with masters that stand by, refuse, forget, restart and are too old."""
 
+import asyncio
 import itertools
 import socket
 import threading
@@ -315,3 +316,19 @@ def test_masters_that_are_away_are_told_of_once_and_again_when_they_are_back(mas
     missed, back = [record.getMessage() for record in caplog.records]
     assert "missed a heartbeat" in missed
     assert "reaches its masters again after" in back
+
+
+@pytest.mark.parametrize("ticks", [0, 1, 2])
+def test_a_session_leaves_also_when_its_close_is_cancelled(connections, ticks):
+    async def cancelled(session):
+        await session.open()
+        closing = asyncio.create_task(session.close())
+        for _ in range(1 + ticks):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+
+    with ScriptedMaster() as master:
+        run(cancelled(balance(config_for(master), connections)))
+        master.wait_for(Method.CONSUMER_CLOSE, 1)

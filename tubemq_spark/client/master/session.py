@@ -245,13 +245,11 @@ class MasterSession(abc.ABC):
             raise
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # It goes on when this is cancelled, too.
-        leaving = self._connections.begin_to_leave(self.close())
         if kind is None or issubclass(kind, Exception):
-            await asyncio.shield(leaving)
+            await self.close()
         else:
             # Who ends early does not wait for a master that is frozen.
-            await asyncio.wait({leaving}, timeout=CHECK_S)
+            await asyncio.wait({self._begin_to_close()}, timeout=CHECK_S)
 
     async def open(self, until: Deadline | None = None) -> Self:
         """Register, with up to ``register_attempts`` attempts, and begin to send heartbeats."""
@@ -272,8 +270,16 @@ class MasterSession(abc.ABC):
     async def close(self) -> None:
         """Leave the master; errors are only logged, because it forgets us after 30 s anyway.
 
-        That takes no longer than ``LEAVE_MS``, also while another request waits for its answer.
+        That takes no longer than ``LEAVE_MS``, also while another request waits for its answer. It goes on
+        when the caller is cancelled: a member that is not there would keep its group from other topics.
         """
+        await asyncio.shield(self._begin_to_close())
+
+    def _begin_to_close(self) -> "asyncio.Task[None]":
+        return self._connections.begin_to_leave(self._close())
+
+    async def _close(self) -> None:
+        """End the heartbeats, and leave the master if it may know us."""
         heartbeats, self._heartbeats = self._heartbeats, None
         if heartbeats is not None:
             heartbeats.cancel()
