@@ -174,6 +174,7 @@ class Command:
 
 
 def _declaring(make: Callable[Concatenate[Run, P], Command]) -> Callable[P, Callable[[Run], Command]]:
+    """Return a function that takes the other fields of a command, and returns its decorator."""
     return lambda *args, **fields: lambda run: make(run, *args, **fields)
 
 

@@ -256,7 +256,7 @@ class Session:
                 self.at_rest.set()
 
     async def settled(self, timeout_s: float) -> None:
-        """Wait until no call is under way, but not longer."""
+        """Wait until no call is under way, for ``timeout_s`` at most."""
         if self.under_way:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

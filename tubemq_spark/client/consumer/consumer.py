@@ -182,7 +182,7 @@ class ConsumerBase(metaclass=AnsweringType):
     def _call(
         self, function: Callable[Arguments, Value], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Value:
-        """Call a function of the core, which waits for nothing, in the loop, and return its result."""
+        """Call a function of the core, which waits for nothing, and return its result."""
         self._core.check_process()
         return function(*arguments, **named)
 
