@@ -259,8 +259,8 @@ def test_calls_that_make_no_sense_are_refused(fleet, name, fields):
 
 
 def test_each_of_several_partitions_has_its_own_answer(fleet, topic):
-    wanted = [{"partition": place(topic, broker), "offset": at} for broker, at in ((1, 0), (9, 0), (2, 1))]
-    answers = fleet.client()("AttachPartitions", partitions=wanted).partitions
+    asked = [{"partition": place(topic, broker), "offset": at} for broker, at in ((1, 0), (9, 0), (2, 1))]
+    answers = fleet.client()("AttachPartitions", partitions=asked).partitions
     assert [kind_of(answer) for answer in answers] == ["offset", "error", "error"]
     assert answers[1].error.condition == "TUBEMQ_CONNECT.UNKNOWN"
     assert answers[2].error.condition == "TUBEMQ_OFFSET_UNALIGNED"

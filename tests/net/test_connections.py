@@ -316,15 +316,15 @@ async def test_few_private_connections_are_kept_and_none_for_long(later):
     most = connections_module._MOST_KEPT
     async with serving() as (server, connections):
         async with contextlib.AsyncExitStack() as users:
-            made = [
+            users_connections = [
                 await (await users.enter_async_context(private(connections))).to(server.endpoint)
                 for _ in range(most + 2)
             ]
-        assert sum(connection.closed for connection in made) == 2
+        assert sum(connection.closed for connection in users_connections) == 2
         later(connections_module.IDLE_LIMIT_S + 1)
         async with private(connections) as user:
             last = await user.to(server.endpoint)
-        assert [connection for connection in made if not connection.closed] == [last]
+        assert [connection for connection in users_connections if not connection.closed] == [last]
         connections.close_kept()
         assert last.closed
 

@@ -236,13 +236,13 @@ def test_an_expired_visit_token_is_renewed_at_the_next_lease():
 
 
 def test_readers_of_other_connections_go_on_while_one_is_held(dense):
-    found = []
+    rows = []
     with dense.faults.hold(Method.GET_MESSAGE, times=1) as held, ThreadPoolExecutor(1) as thread:
         reading = batches(dense, rpc_timeout_ms=5_000)
-        stuck = thread.submit(lambda: found.extend(value for batch in reading for value in values_of(batch)))
+        stuck = thread.submit(lambda: rows.extend(value for batch in reading for value in values_of(batch)))
         assert held.wait_for_hits()
         assert read(dense) == values(0, COUNT)
-        assert found == []
+        assert rows == []
         held.release()
         stuck.result()
-    assert found == values(0, COUNT)
+    assert rows == values(0, COUNT)

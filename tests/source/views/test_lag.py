@@ -220,12 +220,12 @@ def test_messages_whose_data_is_gone_before_the_index_are_expired(
 
     monkeypatch.setattr("tubemq_spark.client.transport.direct.first_readable", first_readable)
     stands = checkpoint((offset("plain", b1_0=stands_at),))
-    wanted = {"checkpointLocation": stands, "assign": FIRST_OF_PLAIN}
-    (row,) = view("lag", **wanted)
+    options = {"checkpointLocation": stands, "assign": FIRST_OF_PLAIN}
+    (row,) = view("lag", **options)
 
     assert picked(row, "rows", "rowsExpired", "rowsUntilExpiry") == numbers
     assert row["earliest"] == 0
-    view("lag", StructType([StructField("rows", LongType())]), **wanted)
+    view("lag", StructType([StructField("rows", LongType())]), **options)
     assert len(asked) == 1, "no column of that question needs it"
 
 
